@@ -7,6 +7,7 @@
 // distances.
 #pragma once
 
+#include <looptorch/layers/linear.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 
@@ -24,10 +25,10 @@ using looptorch::KeyValues;
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
-    q_proj = register_module("q_proj", torch::nn::Linear(width, width));
-    k_proj = register_module("k_proj", torch::nn::Linear(width, width));
-    v_proj = register_module("v_proj", torch::nn::Linear(width, width));
-    out_proj = register_module("out_proj", torch::nn::Linear(width, width));
+    q_proj = register_module("q_proj", looptorch::Linear(width, width));
+    k_proj = register_module("k_proj", looptorch::Linear(width, width));
+    v_proj = register_module("v_proj", looptorch::Linear(width, width));
+    out_proj = register_module("out_proj", looptorch::Linear(width, width));
   }
 
   /// Projects `source_BSD` to what queries attend to.
@@ -59,7 +60,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
   int64_t heads_;
-  torch::nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, out_proj{nullptr};
+  looptorch::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, out_proj{nullptr};
 };
 TORCH_MODULE(Attention);
 
@@ -82,7 +83,7 @@ class RelativeAttentionImpl : public AttentionImpl {
  public:
   RelativeAttentionImpl(int64_t width, int64_t heads) : AttentionImpl(width, heads) {
     pos_proj =
-        register_module("pos_proj", torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
+        register_module("pos_proj", looptorch::Linear(torch::nn::LinearOptions(width, width).bias(false)));
     content_bias = register_parameter("content_bias", at::zeros({heads, 1, width / heads}));
     distance_bias = register_parameter("distance_bias", at::zeros({heads, 1, width / heads}));
   }
@@ -102,7 +103,7 @@ class RelativeAttentionImpl : public AttentionImpl {
   }
 
  private:
-  torch::nn::Linear pos_proj{nullptr};
+  looptorch::Linear pos_proj{nullptr};
   at::Tensor content_bias, distance_bias;
 };
 TORCH_MODULE(RelativeAttention);

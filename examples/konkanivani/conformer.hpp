@@ -6,6 +6,8 @@
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.
 #pragma once
 
+#include <looptorch/layers/linear.hpp>
+
 #include "attention.hpp"
 #include "config.hpp"
 #include "masked_batch_norm.hpp"
@@ -32,8 +34,8 @@ class FeedForwardImpl : public torch::nn::Module {
   explicit FeedForwardImpl(const ModelConfig& config) : dropout_(config.dropout) {
     const auto width = config.d_model, inner = config.feed_forward * width;
     norm = register_module("norm", detail::layer_norm(width));
-    up = register_module("up", torch::nn::Linear(width, inner));
-    down = register_module("down", torch::nn::Linear(inner, width));
+    up = register_module("up", looptorch::Linear(width, inner));
+    down = register_module("down", looptorch::Linear(inner, width));
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD) {
@@ -44,7 +46,7 @@ class FeedForwardImpl : public torch::nn::Module {
  private:
   double dropout_;
   torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Linear up{nullptr}, down{nullptr};
+  looptorch::Linear up{nullptr}, down{nullptr};
 };
 TORCH_MODULE(FeedForward);
 
@@ -54,13 +56,13 @@ class ConvolutionModuleImpl : public torch::nn::Module {
   explicit ConvolutionModuleImpl(const ModelConfig& config) : dropout_(config.dropout) {
     const auto width = config.d_model;
     norm = register_module("norm", detail::layer_norm(width));
-    pointwise_in = register_module("pointwise_in", torch::nn::Linear(width, 2 * width));
+    pointwise_in = register_module("pointwise_in", looptorch::Linear(width, 2 * width));
     depthwise = register_module(
         "depthwise",
         torch::nn::Conv1d(
             torch::nn::Conv1dOptions(width, width, config.kernel).padding(config.kernel / 2).groups(width)));
     batch_norm = register_module("batch_norm", MaskedBatchNorm(width));
-    pointwise_out = register_module("pointwise_out", torch::nn::Linear(width, width));
+    pointwise_out = register_module("pointwise_out", looptorch::Linear(width, width));
   }
 
   /// Takes `valid_BT` as bool; padded frames are zero before the convolution, like those beyond the ends of a
@@ -89,7 +91,7 @@ class ConvolutionModuleImpl : public torch::nn::Module {
 
   double dropout_;
   torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Linear pointwise_in{nullptr}, pointwise_out{nullptr};
+  looptorch::Linear pointwise_in{nullptr}, pointwise_out{nullptr};
   torch::nn::Conv1d depthwise{nullptr};
   MaskedBatchNorm batch_norm{nullptr};
 };

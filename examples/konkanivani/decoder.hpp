@@ -6,6 +6,8 @@
 // Shapes: B batch, L characters, T encoder frames, D width, V vocabulary.
 #pragma once
 
+#include <looptorch/layers/linear.hpp>
+
 #include "attention.hpp"
 #include "config.hpp"
 #include "encoder.hpp"
@@ -49,8 +51,8 @@ class DecoderLayerImpl : public torch::nn::Module {
     self_norm = register_module("self_norm", detail::layer_norm(width));
     cross_attention = register_module("cross_attention", Attention(width, config.heads));
     cross_norm = register_module("cross_norm", detail::layer_norm(width));
-    up = register_module("up", torch::nn::Linear(width, inner));
-    down = register_module("down", torch::nn::Linear(inner, width));
+    up = register_module("up", looptorch::Linear(width, inner));
+    down = register_module("down", looptorch::Linear(inner, width));
     norm = register_module("norm", detail::layer_norm(width));
   }
 
@@ -82,7 +84,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   double dropout_;
   Attention self_attention{nullptr}, cross_attention{nullptr};
   torch::nn::LayerNorm self_norm{nullptr}, cross_norm{nullptr}, norm{nullptr};
-  torch::nn::Linear up{nullptr}, down{nullptr};
+  looptorch::Linear up{nullptr}, down{nullptr};
 };
 TORCH_MODULE(DecoderLayer);
 
@@ -93,7 +95,7 @@ class DecoderImpl : public torch::nn::Module {
     torch::nn::init::normal_(embedding->weight, 0, 1 / std::sqrt(static_cast<double>(config.d_model)));
     layers = register_module("layers", torch::nn::ModuleList());
     for (int64_t i = 0; i < config.decoder_layers; ++i) layers->push_back(DecoderLayer(config));
-    output = register_module("output", torch::nn::Linear(config.d_model, config.vocabulary));
+    output = register_module("output", looptorch::Linear(config.d_model, config.vocabulary));
   }
 
   /// Returns scores `[B, L, V]` of the character behind each of `characters_BL`, of which the first
@@ -135,7 +137,7 @@ class DecoderImpl : public torch::nn::Module {
   ModelConfig config_;
   torch::nn::Embedding embedding{nullptr};
   torch::nn::ModuleList layers{nullptr};
-  torch::nn::Linear output{nullptr};
+  looptorch::Linear output{nullptr};
 };
 TORCH_MODULE(Decoder);
 

@@ -6,6 +6,7 @@
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
 #pragma once
 
+#include <looptorch/layers/linear.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
 #include "conformer.hpp"
@@ -51,7 +52,7 @@ class SubsamplingImpl : public torch::nn::Module {
     first = register_module("first", convolution(1, kChannels, /*stride_in_time=*/2));
     second = register_module("second", convolution(kChannels, kChannels, config.subsampling / 2));
     linear = register_module(
-        "linear", torch::nn::Linear(kChannels * encoder_frames(config.mel_bins, 4), config.d_model));
+        "linear", looptorch::Linear(kChannels * encoder_frames(config.mel_bins, 4), config.d_model));
   }
 
   /// Converts `[B, F, M]` to `[B, T, D]`.
@@ -68,7 +69,7 @@ class SubsamplingImpl : public torch::nn::Module {
   }
 
   torch::nn::Conv2d first{nullptr}, second{nullptr};
-  torch::nn::Linear linear{nullptr};
+  looptorch::Linear linear{nullptr};
 };
 TORCH_MODULE(Subsampling);
 
@@ -90,7 +91,7 @@ class EncoderImpl : public torch::nn::Module {
     if (config.subsampling > 1)
       subsampling = register_module("subsampling", Subsampling(config));
     else
-      linear = register_module("linear", torch::nn::Linear(config.mel_bins, config.d_model));
+      linear = register_module("linear", looptorch::Linear(config.mel_bins, config.d_model));
     blocks = register_module("blocks", torch::nn::ModuleList());
     for (int64_t i = 0; i < config.encoder_layers; ++i)
       blocks->push_back(looptorch::Checkpointed<ConformerBlock>(config));
@@ -129,7 +130,7 @@ class EncoderImpl : public torch::nn::Module {
 
   ModelConfig config_;
   Subsampling subsampling{nullptr};
-  torch::nn::Linear linear{nullptr};
+  looptorch::Linear linear{nullptr};
   torch::nn::ModuleList blocks{nullptr};
 };
 TORCH_MODULE(Encoder);

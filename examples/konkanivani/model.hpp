@@ -5,6 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, V vocabulary.
 #pragma once
 
+#include <looptorch/layers/linear.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
@@ -24,7 +25,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
   explicit KonkaniVaniImpl(const ModelConfig& config) : config_(config) {
     check_config(config, "KonkaniVani");
     encoder = register_module("encoder", Encoder(config));
-    ctc_head = register_module("ctc_head", torch::nn::Linear(config.d_model, config.vocabulary));
+    ctc_head = register_module("ctc_head", looptorch::Linear(config.d_model, config.vocabulary));
     decoder = register_module("decoder", Decoder(config));
   }
 
@@ -52,7 +53,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
  private:
   ModelConfig config_;
   Encoder encoder{nullptr};
-  torch::nn::Linear ctc_head{nullptr};
+  looptorch::Linear ctc_head{nullptr};
   Decoder decoder{nullptr};
 };
 TORCH_MODULE(KonkaniVani);

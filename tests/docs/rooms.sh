@@ -12,6 +12,7 @@ declare -A floors=(
   [data]='base'
   [state]='base'
   [optim]='base'
+  [layers]='base'
   [metrics]='base'
   [memory]='base data'
   [adapters]='base optim state'

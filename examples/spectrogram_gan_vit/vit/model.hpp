@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/layers/linear.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
@@ -41,7 +42,7 @@ class ViTBlockImpl : public torch::nn::Module {
   std::int64_t heads_;
   double attention_dropout_;
   torch::nn::LayerNorm norm_before{nullptr}, norm_after{nullptr};
-  torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr}, up{nullptr}, down{nullptr};
+  looptorch::Linear query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr}, up{nullptr}, down{nullptr};
   torch::nn::Dropout dropout{nullptr};
 };
 TORCH_MODULE(ViTBlock);
@@ -106,7 +107,7 @@ class ViTImpl : public torch::nn::Module {
 
   Normalisation normalisation{nullptr};
   ViTBackbone backbone{nullptr};
-  torch::nn::Linear head{nullptr};
+  looptorch::Linear head{nullptr};
 };
 TORCH_MODULE(ViT);
 
@@ -132,8 +133,8 @@ namespace detail {
 }
 
 /// Returns a layer with transformers' initial weights.
-[[nodiscard]] inline torch::nn::Linear linear(std::int64_t in, std::int64_t out, bool bias = true) {
-  torch::nn::Linear layer(torch::nn::LinearOptions(in, out).bias(bias));
+[[nodiscard]] inline looptorch::Linear linear(std::int64_t in, std::int64_t out, bool bias = true) {
+  looptorch::Linear layer(torch::nn::LinearOptions(in, out).bias(bias));
   torch::nn::init::normal_(layer->weight, 0, 0.02);
   if (bias) torch::nn::init::zeros_(layer->bias);
   return layer;
