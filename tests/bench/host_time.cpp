@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// Measures the host's time of a step: the examples' nets at their real depth, so narrow that arithmetic is
+// next to nothing, in one thread on a CPU; forward, backward and FusedAdamW's update by a Trainer.
+//
+//   host_time   reads lines "NET MODE" from stdin, makes steps, and answers each with a JSON object: us and
+//               operator calls a step, and the parameters' elements; host_time.py, the peer, sends them and
+//               takes turns. Modes: plain, light, recomputed, bf16 (autocast).
+#include <looptorch/trainer.hpp>
+
+#include "support/interleaved.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+
+#include <spectrogram_gan_vit/vit/model.hpp>
+#include <whisper/model.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace lt = looptorch;
+
+namespace {
+
+constexpr std::int64_t kWidth = 32, kHeads = 2, kBatch = 2, kTokens = 8, kFrames = 16, kVocabulary = 64;
+constexpr int kWarmup = 3, kSteps = 10;
+
+std::int64_t calls = 0;
+
+/// Counts operators of this thread, in which a CPU's backward runs, too.
+std::unique_ptr<at::ObserverContext> count_call(const at::RecordFunction& function) {
+  calls += std::string_view(function.name()).starts_with("aten::");
+  return nullptr;
+}
+
+lt::CheckpointOptions checkpoint_of(const std::string& mode) {
+  return {.mode = mode == "light"        ? lt::CheckpointMode::light
+                  : mode == "recomputed" ? lt::CheckpointMode::recompute
+                                         : lt::CheckpointMode::off,
+          .random_state = false};
+}
+
+/// Makes steps by a Trainer, and returns what they cost as a JSON object.
+template <class Trainer, class Batch>
+std::string cost_of(Trainer& trainer, const Batch& batch, std::int64_t elements) {
+  for (int i = 0; i < kWarmup; ++i) trainer.step(batch);
+  const auto begin = bench::Clock::now();
+  for (int i = 0; i < kSteps; ++i) trainer.step(batch);
+  const double us = bench::microseconds(bench::Clock::now() - begin) / kSteps;
+  calls = 0;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&count_call));
+  trainer.step(batch);
+  at::removeCallback(handle);
+  trainer.finish();
+  char line[128];
+  std::snprintf(line, sizeof line, "{\"us\": %.1f, \"calls\": %lld, \"elements\": %lld}", us,
+                static_cast<long long>(calls), static_cast<long long>(elements));
+  return line;
+}
+
+/// Returns how many numbers are trained.
+std::int64_t elements_of(const torch::nn::Module& model) {
+  std::int64_t elements = 0;
+  for (const at::Tensor& parameter : model.parameters())
+    elements += parameter.requires_grad() * parameter.numel();
+  return elements;
+}
+
+/// Trains a model for some steps. `Layers` are those that can be recomputed.
+template <class... Layers, class Model, class Objective, class Batch>
+std::string train(Model model, const Objective& objective, const Batch& batch, const std::string& mode) {
+  lt::FusedAdamW adamw(model->parameters(), {.lr = 1e-5});
+  lt::Trainer trainer(model, adamw, objective, lt::When{mode == "bf16", lt::Autocast<lt::bf16>{}},
+                      lt::Checkpointed<Layers>{checkpoint_of(mode)}...);
+  return cost_of(trainer, batch, elements_of(*model));
+}
+
+struct Speech {
+  at::Tensor mel_BMT, tokens_BL, labels_BL;
+};
+
+std::string train_whisper(const std::string& mode) {
+  whisper::WhisperConfig config;
+  config.vocab_size = kVocabulary;
+  config.d_model = kWidth;
+  config.encoder_layers = config.decoder_layers = 12;
+  config.encoder_attention_heads = config.decoder_attention_heads = kHeads;
+  config.encoder_ffn_dim = config.decoder_ffn_dim = 4 * kWidth;
+  config.max_source_positions = kFrames, config.max_target_positions = kTokens;
+  config.pad_token_id = config.bos_token_id = config.eos_token_id = 0;
+  config.decoder_start_token_id = 1;
+  const Speech batch{at::randn({kBatch, config.num_mel_bins, 2 * kFrames}),
+                     at::randint(2, kVocabulary, {kBatch, kTokens}, at::kLong),
+                     at::randint(2, kVocabulary, {kBatch, kTokens}, at::kLong)};
+  const auto objective = [](whisper::Whisper& model, const Speech& speech) {
+    return model->loss(speech.mel_BMT, speech.tokens_BL, speech.labels_BL);
+  };
+  return train<whisper::EncoderLayer, whisper::DecoderLayer>(whisper::Whisper(config), objective, batch,
+                                                             mode);
+}
+
+struct Pictures {
+  at::Tensor images_BCHW, labels_B2;
+};
+
+std::string train_vit(const std::string& mode) {
+  const spectrogram_vit::ViTConfig config{.hidden_size = kWidth,
+                                          .heads = kHeads,
+                                          .intermediate_size = 4 * kWidth,
+                                          .image = {32, 32},
+                                          .patch = {8, 8}};
+  const Pictures batch{at::randn({kBatch, 3, 32, 32}), at::randn({kBatch, kWidth})};
+  const auto objective = [](spectrogram_vit::ViTBackbone& model, const Pictures& pictures) {
+    return at::mse_loss(model->forward(pictures.images_BCHW).select(1, 0), pictures.labels_B2);
+  };
+  return train<spectrogram_vit::ViTBlock>(spectrogram_vit::ViTBackbone(config), objective, batch, mode);
+}
+
+}  // namespace
+
+int main() {
+  at::set_num_threads(1);
+  torch::manual_seed(1);
+  const std::map<std::string, std::function<std::string(const std::string&)>> nets = {
+      {"whisper", train_whisper}, {"vit", train_vit}};
+  for (std::string net, mode; std::cin >> net >> mode;) {
+    std::puts(nets.at(net)(mode).c_str());
+    std::fflush(stdout);
+  }
+}
