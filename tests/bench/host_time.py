@@ -18,7 +18,8 @@ from support.by_turns import Program
 
 WIDTH, HEADS, BATCH, TOKENS, FRAMES, VOCABULARY, LAYERS = 32, 2, 2, 8, 16, 64, 12
 WARMUP, STEPS, ROUNDS = 3, 10, 5
-MODES = ["plain", "light", "recomputed", "bf16"]  # "light" has no equal in PyTorch: compared with its plain step
+# "light" has no equal in PyTorch, and is compared with its plain step; the ViT keeps no products, so that it has none.
+MODES = {"whisper": ["plain", "light", "recomputed", "bf16"], "vit": ["plain", "recomputed", "bf16"]}
 
 
 class Attention(nn.Module):
@@ -136,9 +137,9 @@ torch.set_num_threads(1)
 warnings.filterwarnings("ignore")
 program = Program(pathlib.Path(sys.argv[1]))
 for name, net in (("whisper", Whisper()), ("vit", ViT())):
-    peer, made = Peer(net), {mode: ([], []) for mode in MODES}
+    peer, made = Peer(net), {mode: ([], []) for mode in MODES[name]}
     for _ in range(ROUNDS):
-        for mode in MODES:
+        for mode in made:
             ours, theirs = program.step(f"{name} {mode}"), peer.step(mode)
             if ours["elements"] != theirs["elements"]:
                 sys.exit(f"{name}: {ours['elements']} parameters here, {theirs['elements']} in PyTorch: not the same net")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// torch::nn::Linear as one product with its bias: LibTorch's own makes a product and an addition for inputs
-// of more than two dimensions, with twice the operators in forward and backward, and under autocast casts its
-// weight anew at each use, since it passes on a transposed view of it.
+// torch::nn::Linear as one product with its bias for contiguous inputs: LibTorch's own makes a product and an
+// addition for those of more than two dimensions, and under autocast casts its weight anew at each use, since
+// it passes on a transposed view of it.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

@@ -47,6 +47,12 @@ TEST_CASE("Linear has torch::nn::Linear's initial values, outputs and gradients"
   }
 }
 
+TEST_CASE("Linear takes inputs that are not contiguous") {
+  auto [theirs, ours] = pair_of(true);
+  const at::Tensor input = placed(at::randn({2, 5, 4}, at::kDouble)).transpose(1, 2);
+  CHECK(at::allclose(ours(input), theirs(input), 1e-12, 1e-12));
+}
+
 TEST_CASE("Linear adds its bias in the product, and casts its weight once under autocast") {
   auto [theirs, ours] = pair_of(true, at::kFloat);
   const at::Tensor input = placed(at::randn({2, 4, 5}));
