@@ -44,6 +44,7 @@ struct LoadReport {
   std::vector<UnfitTensor> unfit;
   /// Names in the file that wrappers of Python have changed, and the module's names that they were read as.
   std::vector<RenamedTensor> renamed{};
+  std::string inside{};  ///< The key of a checkpoint under which the weights were, as "model_state_dict".
 
   /// Returns one line: "5 loaded; renamed: 5 with "module." in front; 1 missing: fc.bias (near: fc.bais)".
   /// Long lists are shortened.
@@ -213,7 +214,8 @@ inline std::string LoadReport::renamed_text() const {
 }
 
 inline std::string LoadReport::text() const {
-  return message(loaded.size(), " loaded", renamed_text(), detail::describe_faults(*this));
+  return message(loaded.size(), " loaded", inside.empty() ? "" : " from \"" + inside + '"', renamed_text(),
+                 detail::describe_faults(*this));
 }
 
 }  // namespace looptorch

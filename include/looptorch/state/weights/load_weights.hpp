@@ -34,12 +34,12 @@ struct LoadWeightsOptions {
   std::string prefix{};
 };
 
-/// Loads a safetensors file, an index, or a folder (see load_safetensors_any) into a Module or ModuleHolder:
-/// parameters and buffers, on its devices and in its dtypes. For names that share one tensor in the module,
-/// as tied weights do, one in the file is enough; two must agree. Returns a report of what was loaded, under
-/// which names, and what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the
-/// file. Throws ModuleStateError, with the report, for what does not fit, or if nothing at all does. Throws
-/// UsageError if two tensors are renamed to one.
+/// Loads a safetensors file, one of torch.save, an index, or a folder (see load_safetensors_any) into a
+/// Module or ModuleHolder: parameters and buffers, on its devices and in its dtypes. For names that share one
+/// tensor in the module, as tied weights do, one in the file is enough; two must agree. Returns a report of
+/// what was loaded, under which names, and what was allowed to be missing or surplus. Throws FileError,
+/// SafetensorsError and TorchCheckpointError for the file. Throws ModuleStateError, with the report, for what
+/// does not fit, or if nothing at all does. Throws UsageError if two tensors are renamed to one.
 template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
@@ -139,10 +139,12 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options) {
   const auto own = state_dict(module);
-  const auto file = load_safetensors_any(path);
+  std::string inside;
+  const auto file = detail::load_any_weights(path, {}, inside);
   auto [given, renamed] = detail::FileNames(own, file.tensors, options).match();
   auto report = detail::compare_state(own, given);
   report.renamed = std::move(renamed);
+  report.inside = std::move(inside);
   if (const auto faults = detail::find_faults(report, own, options); !faults.empty()) {
     throw ModuleStateError(message(path.string(), ": the weights do not fit the module", faults),
                            std::move(report));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Reads large models as Hugging Face splits them: several safetensors files and an index, usually
-// `model.safetensors.index.json`, that maps each tensor to its file. Costs what load_safetensors costs.
+// Reads large models as Hugging Face splits them: several files and an index, usually
+// `model.safetensors.index.json`, that maps each tensor to its file. The files are safetensors, or those of
+// torch.save. Costs what load_safetensors costs.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
+#include <looptorch/state/weights/torch_checkpoint.hpp>
 
 #include <filesystem>
 #include <functional>
@@ -23,13 +25,25 @@ namespace looptorch {
 [[nodiscard]] Safetensors load_safetensors_index(const std::filesystem::path& index,
                                                  const SafetensorsOptions& options = {});
 
-/// Reads a safetensors file, an index (`*.json`), or the `model.safetensors` or
-/// `model.safetensors.index.json` of a folder. Throws what load_safetensors and load_safetensors_index throw,
-/// and FileError for a folder that has neither.
+/// Reads a safetensors file, a file of torch.save (see load_torch_checkpoint), an index (`*.json`), or what a
+/// folder has of these: `model.safetensors`, `pytorch_model.bin`, or one of them with `.index.json`. Throws
+/// what load_safetensors, load_torch_checkpoint and load_safetensors_index throw, and FileError for a folder
+/// that has none.
 [[nodiscard]] Safetensors load_safetensors_any(const std::filesystem::path& path,
                                                const SafetensorsOptions& options = {});
 
 namespace detail {
+
+/// Reads a safetensors file or one of torch.save, whichever it is. Sets `inside` as TorchCheckpoint has it.
+inline Safetensors load_weight_file(const std::filesystem::path& path, const SafetensorsOptions& options,
+                                    std::string& inside) {
+  if (!is_torch_checkpoint(InputFile(path))) return load_safetensors(path, options);
+  TorchCheckpoint checkpoint = load_torch_checkpoint(path);
+  if (!options.mapped)
+    for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.clone();
+  inside = std::move(checkpoint.inside);
+  return {std::move(checkpoint.tensors), {}};
+}
 
 /// File names by tensor name.
 using WeightMap = std::map<std::string, std::string, std::less<>>;
@@ -82,7 +96,9 @@ inline Safetensors load_safetensors_index(const std::filesystem::path& index,
   for (const auto& [tensor, shard] : map) shards.insert(shard);
   Safetensors out;
   for (const auto& shard : shards) {
-    detail::take_shard(index, shard, map, load_safetensors(index.parent_path() / shard, options), out);
+    std::string inside;
+    detail::take_shard(index, shard, map,
+                       detail::load_weight_file(index.parent_path() / shard, options, inside), out);
   }
   for (const auto& [tensor, shard] : map) {
     if (!out.tensors.contains(tensor)) {
@@ -92,21 +108,30 @@ inline Safetensors load_safetensors_index(const std::filesystem::path& index,
   return out;
 }
 
-inline Safetensors load_safetensors_any(const std::filesystem::path& path,
-                                        const SafetensorsOptions& options) {
+namespace detail {
+
+/// The same as load_safetensors_any, and sets `inside` for a file of torch.save.
+inline Safetensors load_any_weights(const std::filesystem::path& path, const SafetensorsOptions& options,
+                                    std::string& inside) {
   std::error_code ignored;  // opening the path reports what is wrong with it
   if (!std::filesystem::is_directory(path, ignored)) {
     return path.extension() == ".json" ? load_safetensors_index(path, options)
-                                       : load_safetensors(path, options);
+                                       : load_weight_file(path, options, inside);
   }
-  const auto whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
-  if (std::filesystem::exists(whole, ignored)) return load_safetensors(whole, options);
-  if (std::filesystem::exists(index, ignored)) return load_safetensors_index(index, options);
-  if (std::filesystem::exists(path / "pytorch_model.bin", ignored))
-    throw FileError(path.string() +
-                    ": holds pytorch_model.bin and no model.safetensors; save the model as safetensors "
-                    "(transformers' save_pretrained does)");
-  return load_safetensors(whole, options);  // throws
+  for (const char* const name : {"model.safetensors", "pytorch_model.bin"}) {
+    const auto whole = path / name, index = path / (std::string(name) + ".index.json");
+    if (std::filesystem::exists(whole, ignored)) return load_weight_file(whole, options, inside);
+    if (std::filesystem::exists(index, ignored)) return load_safetensors_index(index, options);
+  }
+  return load_safetensors(path / "model.safetensors", options);  // throws
+}
+
+}  // namespace detail
+
+inline Safetensors load_safetensors_any(const std::filesystem::path& path,
+                                        const SafetensorsOptions& options) {
+  std::string inside;
+  return detail::load_any_weights(path, options, inside);
 }
 
 }  // namespace looptorch

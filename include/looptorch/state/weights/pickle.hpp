@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT
+// Reads Python's pickles without running anything: numbers, strings, lists, tuples, sets and dictionaries are
+// values, and what a pickle would import or call is left to a host, which knows what it allows. Protocols 2
+// to 5. Memory is bounded by the pickle's length, and nothing recurses, so that a hostile one does no harm.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Thrown for a pickle that is damaged or holds what is not allowed.
+struct PickleError : Error {
+  using Error::Error;
+};
+
+struct PickleObject;
+
+/// A value: a number, or a handle of an object that its Unpickler owns.
+struct PickleValue {
+  enum class Kind : std::uint8_t {
+    none,
+    boolean,
+    integer,
+    real,
+    text,
+    bytes,
+    list,
+    tuple,
+    set,
+    dict,
+    global,
+    tensor,
+    other,
+    mark
+  };
+  Kind kind = Kind::none;
+  std::int64_t integer = 0;  ///< also of booleans
+  double real = 0;
+  PickleObject* object = nullptr;
+
+  [[nodiscard]] bool is(Kind other) const { return kind == other; }
+};
+
+struct PickleObject {
+  std::string text = {};  ///< of text and bytes; a global's "module.name"
+  std::vector<PickleValue> items =
+      {};  ///< of lists, tuples and sets; a dictionary's keys and values in turns
+  at::Tensor tensor = {};
+};
+
+/// What a pickle imports and calls. The names are those in the pickle, as "collections.OrderedDict".
+class PickleHost {
+ public:
+  virtual ~PickleHost() = default;
+  /// Throws PickleError for a global that is not allowed.
+  virtual void check_global(const std::string& name) = 0;
+  virtual PickleValue call(const std::string& global, const std::vector<PickleValue>& arguments) = 0;
+  virtual PickleValue load_persistent(PickleValue id) = 0;
+};
+
+class Unpickler {
+ public:
+  using Kind = PickleValue::Kind;
+
+  Unpickler(std::string_view bytes, PickleHost& host) : bytes_(bytes), host_(host) {}
+
+  /// Returns the pickle's value, which lives as long as this object. Throws PickleError.
+  PickleValue run() {
+    while (!done_) step(static_cast<unsigned char>(take(1)[0]));
+    return pop();
+  }
+
+  [[nodiscard]] static PickleValue number(std::int64_t value) {
+    return {.kind = Kind::integer, .integer = value};
+  }
+  [[nodiscard]] PickleValue make(Kind kind, PickleObject object = {}) {
+    objects_.push_back(std::move(object));
+    return {.kind = kind, .object = &objects_.back()};
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& what) { throw PickleError(what); }
+
+  // ---- Bytes ----
+
+  std::string_view take(std::uint64_t size) {
+    if (size > bytes_.size() - at_) fail("the pickle ends within a value");
+    const std::string_view taken = bytes_.substr(at_, size);
+    at_ += static_cast<std::size_t>(size);
+    return taken;
+  }
+  template <class Number>
+  Number take_number() {  // little-endian
+    Number number;
+    std::memcpy(&number, take(sizeof number).data(), sizeof number);
+    return number;
+  }
+  std::string_view take_line() {
+    const std::size_t end = bytes_.find('\n', at_);
+    if (end == std::string_view::npos) fail("the pickle ends within a line");
+    const std::string_view line = bytes_.substr(at_, end - at_);
+    at_ = end + 1;
+    return line;
+  }
+  template <class Size>
+  void push_text(Kind kind) {
+    push(make(kind, {.text = std::string(take(take_number<Size>()))}));
+  }
+
+  // ---- The stack ----
+
+  void push(PickleValue value) { stack_.push_back(value); }
+  void push_flag(bool flag) { push({.kind = Kind::boolean, .integer = flag}); }
+  PickleValue pop() {
+    if (stack_.empty() || stack_.back().is(Kind::mark)) fail("the pickle takes from an empty stack");
+    const PickleValue value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleObject& top(Kind kind, const char* what) {
+    if (stack_.empty() || !stack_.back().is(kind)) fail(message("the pickle adds to what is no ", what));
+    return *stack_.back().object;
+  }
+  /// Returns what lies above the last mark, without it.
+  std::vector<PickleValue> pop_to_mark() {
+    std::size_t begin = stack_.size();
+    while (begin > 0 && !stack_[begin - 1].is(Kind::mark)) --begin;
+    if (begin == 0) fail("the pickle looks for a mark that is not there");
+    std::vector<PickleValue> values(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
+    stack_.resize(begin - 1);
+    return values;
+  }
+  std::vector<PickleValue> pop_some(std::size_t count) {
+    std::vector<PickleValue> values(count);
+    for (std::size_t i = count; i > 0; --i) values[i - 1] = pop();
+    return values;
+  }
+  static void append(PickleObject& to, const std::vector<PickleValue>& values) {
+    to.items.insert(to.items.end(), values.begin(), values.end());
+  }
+
+  void memoize(std::uint64_t place) {
+    if (stack_.empty()) fail("the pickle remembers what is not there");
+    memo_[place] = stack_.back();
+  }
+  void recall(std::uint64_t place) {
+    const auto found = memo_.find(place);
+    if (found == memo_.end()) fail("the pickle refers to a value that it has not had");
+    push(found->second);
+  }
+
+  // ---- Operations ----
+
+  void push_long(std::uint64_t size) {
+    const std::string_view bytes = take(size);
+    if (size > 8) fail("holds a whole number of more than 64 bits");
+    std::uint64_t value = size > 0 && (bytes.back() & 0x80) ? ~std::uint64_t{0} : 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      value &= ~(std::uint64_t{0xFF} << (8 * i));
+      value |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    }
+    push(number(static_cast<std::int64_t>(value)));
+  }
+  void push_real() {  // big-endian
+    std::uint64_t bits = 0;
+    for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
+    push({.kind = Kind::real, .real = std::bit_cast<double>(bits)});
+  }
+  void push_global(std::string name) {
+    host_.check_global(name);
+    push(make(Kind::global, {.text = std::move(name)}));
+  }
+  void push_stacked_global() {
+    const PickleValue name = pop(), module = pop();
+    if (!name.is(Kind::text) || !module.is(Kind::text)) fail("names a global by what is no text");
+    push_global(module.object->text + "." + name.object->text);
+  }
+  void call() {
+    const PickleValue arguments = pop(), global = pop();
+    if (!arguments.is(Kind::tuple)) fail("calls a global without a tuple of arguments");
+    if (!global.is(Kind::global)) fail("calls what is no global");
+    push(host_.call(global.object->text, arguments.object->items));
+  }
+  /// Sets the attributes of an object: those of a dictionary, as OrderedDict's `_metadata`, say nothing here.
+  void build() {
+    (void)pop();
+    if (stack_.empty() || !(stack_.back().is(Kind::dict) || stack_.back().is(Kind::tensor)))
+      fail("sets attributes of what is no dictionary");
+  }
+
+  void step(unsigned char operation) {
+    switch (operation) {
+      case 0x80:  // PROTO
+        if (const int protocol = static_cast<unsigned char>(take(1)[0]); protocol < 2 || protocol > 5)
+          fail(message("is of protocol ", protocol, "; 2 to 5 are read"));
+        return;
+      case 0x95:  // FRAME
+        return void(take(8));
+      case '.':
+        done_ = true;
+        return;
+      case '(':
+        return push({.kind = Kind::mark});
+      case '0':  // POP
+        if (!stack_.empty() && stack_.back().is(Kind::mark)) return stack_.pop_back();
+        return void(pop());
+      case '1':  // POP_MARK
+        return void(pop_to_mark());
+      case '2': {  // DUP
+        const PickleValue value = pop();
+        push(value), push(value);
+        return;
+      }
+      case 'N':
+        return push({});
+      case 0x88:
+        return push_flag(true);
+      case 0x89:
+        return push_flag(false);
+      case 'J':
+        return push(number(take_number<std::int32_t>()));
+      case 'K':
+        return push(number(take_number<std::uint8_t>()));
+      case 'M':
+        return push(number(take_number<std::uint16_t>()));
+      case 0x8a:
+        return push_long(take_number<std::uint8_t>());
+      case 0x8b:
+        return push_long(take_number<std::uint32_t>());
+      case 'G':
+        return push_real();
+      case 'X':
+        return push_text<std::uint32_t>(Kind::text);
+      case 0x8c:
+        return push_text<std::uint8_t>(Kind::text);
+      case 0x8d:
+        return push_text<std::uint64_t>(Kind::text);
+      case 'U':
+        return push_text<std::uint8_t>(Kind::text);
+      case 'T':
+        return push_text<std::uint32_t>(Kind::text);
+      case 'C':
+        return push_text<std::uint8_t>(Kind::bytes);
+      case 'B':
+        return push_text<std::uint32_t>(Kind::bytes);
+      case 0x8e:
+      case 0x96:  // BYTEARRAY8
+        return push_text<std::uint64_t>(Kind::bytes);
+      case ']':
+        return push(make(Kind::list));
+      case 'l':
+        return push(make(Kind::list, {.items = pop_to_mark()}));
+      case 'a': {
+        const PickleValue value = pop();
+        return append(top(Kind::list, "list"), {value});
+      }
+      case 'e': {
+        const auto values = pop_to_mark();
+        return append(top(Kind::list, "list"), values);
+      }
+      case ')':
+        return push(make(Kind::tuple));
+      case 't':
+        return push(make(Kind::tuple, {.items = pop_to_mark()}));
+      case 0x85:
+      case 0x86:
+      case 0x87:
+        return push(make(Kind::tuple, {.items = pop_some(operation - 0x84u)}));
+      case 0x8f:
+        return push(make(Kind::set));
+      case 0x90: {
+        const auto values = pop_to_mark();
+        return append(top(Kind::set, "set"), values);
+      }
+      case 0x91:
+        return push(make(Kind::set, {.items = pop_to_mark()}));
+      case '}':
+        return push(make(Kind::dict));
+      case 'd':
+        return push_dict(pop_to_mark());
+      case 's': {
+        const auto pair = pop_some(2);
+        return append(top(Kind::dict, "dictionary"), pair);
+      }
+      case 'u': {
+        const auto pairs = pop_to_mark();
+        if (pairs.size() % 2 != 0) fail("has a dictionary with a key and no value");
+        return append(top(Kind::dict, "dictionary"), pairs);
+      }
+      case 'q':
+        return memoize(take_number<std::uint8_t>());
+      case 'r':
+        return memoize(take_number<std::uint32_t>());
+      case 0x94:
+        return memoize(memo_.size());
+      case 'h':
+        return recall(take_number<std::uint8_t>());
+      case 'j':
+        return recall(take_number<std::uint32_t>());
+      case 'c': {
+        std::string name(take_line());
+        name += '.';
+        name += take_line();
+        return push_global(std::move(name));
+      }
+      case 0x93:
+        return push_stacked_global();
+      case 'R':
+      case 0x81:  // NEWOBJ
+        return call();
+      case 'b':
+        return build();
+      case 'Q':
+        return push(host_.load_persistent(pop()));
+      default:
+        fail(message("has the operation ", static_cast<int>(operation),
+                     ", which no checkpoint of tensors and plain values needs"));
+    }
+  }
+
+  void push_dict(std::vector<PickleValue> pairs) {
+    if (pairs.size() % 2 != 0) fail("has a dictionary with a key and no value");
+    push(make(Kind::dict, {.items = std::move(pairs)}));
+  }
+
+  std::string_view bytes_;
+  PickleHost& host_;
+  std::size_t at_ = 0;
+  bool done_ = false;
+  std::vector<PickleValue> stack_;
+  std::unordered_map<std::uint64_t, PickleValue> memo_;
+  std::deque<PickleObject> objects_;  // all of them, flat: a deep nesting is freed without recursion
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT
+// Reads the files of Python's torch.save (.pt, .pth, .bin): an archive with a pickle that names tensors, and
+// their data, which are mapped. Nothing in such a file is run: a pickle that asks for more than tensors and
+// plain values is refused by the name of what it asks for.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/mapped_file.hpp>
+#include <looptorch/state/weights/pickle.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/state/weights/zip_directory.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Thrown for a file that is no sound checkpoint of torch.save. Names the file.
+struct TorchCheckpointError : Error {
+  using Error::Error;
+};
+
+/// The weights in a file of torch.save.
+struct TorchCheckpoint {
+  TensorMap tensors;
+  std::string
+      inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the file is one.
+};
+
+/// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, so that
+/// tied tensors share their memory. Weights may lie within a checkpoint: under `inside`, or if that is empty
+/// under the first of the usual keys ("model_state_dict", "state_dict", "model", ...) that has tensors, or
+/// under the only key that has. Throws FileError if the file cannot be read. Throws TorchCheckpointError for
+/// an archive or a pickle that is not sound or holds anything but tensors and plain values, and where no key,
+/// or more than one, has tensors.
+[[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
+                                                    const std::string& inside = {});
+
+namespace detail {
+
+/// A dtype by the names of its storage and of itself.
+struct TorchType {
+  std::string_view storage, name;
+  at::ScalarType type;
+};
+inline constexpr std::array<TorchType, 12> kTorchTypes{{
+    {"torch.FloatStorage", "torch.float32", at::kFloat},
+    {"torch.DoubleStorage", "torch.float64", at::kDouble},
+    {"torch.HalfStorage", "torch.float16", at::kHalf},
+    {"torch.BFloat16Storage", "torch.bfloat16", at::kBFloat16},
+    {"torch.LongStorage", "torch.int64", at::kLong},
+    {"torch.IntStorage", "torch.int32", at::kInt},
+    {"torch.ShortStorage", "torch.int16", at::kShort},
+    {"torch.CharStorage", "torch.int8", at::kChar},
+    {"torch.ByteStorage", "torch.uint8", at::kByte},
+    {"torch.BoolStorage", "torch.bool", at::kBool},
+    {"torch.ComplexFloatStorage", "torch.complex64", at::kComplexFloat},
+    {"torch.ComplexDoubleStorage", "torch.complex128", at::kComplexDouble},
+}};
+
+[[nodiscard]] inline std::optional<at::ScalarType> torch_type(std::string_view name) {
+  for (const TorchType& known : kTorchTypes)
+    if (name == known.storage || name == known.name) return known.type;
+  return std::nullopt;
+}
+
+/// Makes tensors of an archive's data. Everything else that a pickle asks for is refused.
+class TorchHost final : public PickleHost {
+ public:
+  using Kind = PickleValue::Kind;
+
+  /// `folder` is the archive's first, with a slash.
+  TorchHost(std::shared_ptr<MappedFile> file, const ZipDirectory& archive, std::string folder)
+      : file_(std::move(file)), archive_(archive), folder_(std::move(folder)) {}
+
+  void set_unpickler(Unpickler& unpickler) { unpickler_ = &unpickler; }
+
+  void check_global(const std::string& name) override {
+    static const std::set<std::string, std::less<>> kAllowed = {"collections.OrderedDict",
+                                                                "torch._utils._rebuild_tensor_v2",
+                                                                "torch._utils._rebuild_tensor_v3",
+                                                                "torch._utils._rebuild_parameter",
+                                                                "torch.storage.UntypedStorage",
+                                                                "torch.Size",
+                                                                "torch.device",
+                                                                "builtins.set",
+                                                                "__builtin__.set"};
+    if (kAllowed.contains(name) || torch_type(name)) return;
+    throw PickleError(message("asks for ", name, ", and is refused: only tensors and plain values are read. ",
+                              "If you trust the file, write its weights alone: python -c \"import torch; "
+                              "torch.save(torch.load('IN', weights_only=False)['KEY'], 'OUT')\""));
+  }
+
+  PickleValue call(const std::string& global, const std::vector<PickleValue>& arguments) override {
+    if (global == "torch._utils._rebuild_tensor_v2" && arguments.size() >= 4)
+      return tensor(arguments, std::nullopt);
+    if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 && arguments[6].is(Kind::global))
+      return tensor(arguments, torch_type(arguments[6].object->text));
+    if (global == "torch._utils._rebuild_parameter" && !arguments.empty() && arguments[0].is(Kind::tensor))
+      return arguments[0];
+    if (global == "collections.OrderedDict") return dictionary(arguments);
+    if (global == "torch.Size" || global == "torch.device") return unpickler_->make(Kind::other);
+    if (global.ends_with(".set") && arguments.size() <= 1) return unpickler_->make(Kind::set);
+    throw PickleError(message("calls ", global, " with arguments that it does not take"));
+  }
+
+  /// Takes the tuple ("storage", its class, its file, a device, its number of elements).
+  PickleValue load_persistent(PickleValue id) override {
+    if (!id.is(Kind::tuple) || id.object->items.size() < 5) throw PickleError("names a storage wrongly");
+    const std::vector<PickleValue>& parts = id.object->items;
+    if (!parts[0].is(Kind::text) || parts[0].object->text != "storage" || !parts[1].is(Kind::global) ||
+        !parts[2].is(Kind::text) || !parts[4].is(Kind::integer))
+      throw PickleError("names a storage wrongly");
+    const std::string& type = parts[1].object->text;
+    const bool is_untyped = type == "torch.storage.UntypedStorage";
+    if (!is_untyped && !torch_type(type)) throw PickleError(message("takes ", type, " for a storage"));
+    PickleObject storage{.text = parts[2].object->text, .items = {parts[1]}};
+    storage.tensor = bytes_of(storage.text);
+    const auto size = static_cast<std::uint64_t>(is_untyped ? 1 : c10::elementSize(*torch_type(type)));
+    const auto count = static_cast<std::uint64_t>(parts[4].integer);
+    if (parts[4].integer < 0 || count > static_cast<std::uint64_t>(storage.tensor.numel()) / size)
+      throw PickleError(message("says that the storage ", storage.text, " has ", parts[4].integer,
+                                " elements, and its data have ", storage.tensor.numel(), " bytes"));
+    return unpickler_->make(Kind::other, std::move(storage));
+  }
+
+ private:
+  PickleValue dictionary(const std::vector<PickleValue>& arguments) {
+    PickleObject made;
+    if (!arguments.empty() && arguments[0].is(Kind::list))
+      for (const PickleValue& pair : arguments[0].object->items) {
+        if (!(pair.is(Kind::tuple) || pair.is(Kind::list)) || pair.object->items.size() != 2)
+          throw PickleError("makes an OrderedDict of what are no pairs");
+        made.items.insert(made.items.end(), pair.object->items.begin(), pair.object->items.end());
+      }
+    return unpickler_->make(Kind::dict, std::move(made));
+  }
+
+  /// Returns a storage's bytes, the same tensor each time.
+  at::Tensor bytes_of(const std::string& key) {
+    at::Tensor& bytes = storages_[key];
+    if (bytes.defined()) return bytes;
+    const auto entry = archive_.files().find(folder_ + "data/" + key);
+    if (entry == archive_.files().end())
+      throw PickleError(message("lacks the data of storage ", key, ", or has them compressed"));
+    const auto size = static_cast<std::int64_t>(entry->second.size());
+    if (size == 0) return bytes = at::empty({0}, at::kByte);
+    auto* const data = const_cast<char*>(entry->second.data());
+    bytes = at::from_blob(
+        data, {size}, [file = file_](void*) {}, at::TensorOptions(at::kByte));
+    constexpr std::uintptr_t kAlignment = 16;  // torch.save aligns to 64; other writers may not
+    if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0) bytes = bytes.clone();
+    return bytes;
+  }
+
+  [[nodiscard]] static std::vector<std::int64_t> numbers(const PickleValue& value, const char* what) {
+    constexpr std::size_t kMost = 64;
+    if (!value.is(Kind::tuple) || value.object->items.size() > kMost)
+      throw PickleError(message("has a tensor whose ", what, " are no tuple of up to 64"));
+    std::vector<std::int64_t> numbers;
+    for (const PickleValue& number : value.object->items) {
+      if (!number.is(Kind::integer) || number.integer < 0)
+        throw PickleError(message("has a tensor whose ", what, " are no numbers from 0 on"));
+      numbers.push_back(number.integer);
+    }
+    return numbers;
+  }
+
+  /// Makes a tensor of (storage, offset, sizes, strides, ...).
+  PickleValue tensor(const std::vector<PickleValue>& arguments, std::optional<at::ScalarType> given) {
+    const PickleValue& storage = arguments[0];
+    if (!storage.is(Kind::other) || storage.object->items.empty() || !arguments[1].is(Kind::integer))
+      throw PickleError("has a tensor without a storage");
+    const auto type = given ? given : torch_type(storage.object->items[0].object->text);
+    if (!type) throw PickleError("has a tensor of a dtype that is not known");
+    const auto sizes = numbers(arguments[2], "sizes"), strides = numbers(arguments[3], "strides");
+    const at::Tensor& bytes = storage.object->tensor;
+    const auto available = bytes.numel() / static_cast<std::int64_t>(c10::elementSize(*type));
+    if (sizes.size() != strides.size() || !lies_within(arguments[1].integer, sizes, strides, available))
+      throw PickleError(message("has a tensor of sizes ", at::IntArrayRef(sizes), " and strides ",
+                                at::IntArrayRef(strides), " from ", arguments[1].integer,
+                                " on, which reaches beyond its storage of ", available, " elements"));
+    const at::Tensor made =
+        at::empty({0}, at::TensorOptions(*type)).set_(bytes.storage(), arguments[1].integer, sizes, strides);
+    return unpickler_->make(Kind::tensor, {.tensor = made});
+  }
+
+  [[nodiscard]] static bool lies_within(std::int64_t offset, const std::vector<std::int64_t>& sizes,
+                                        const std::vector<std::int64_t>& strides, std::int64_t available) {
+    if (offset < 0 || offset > available) return false;
+    std::int64_t last = offset, elements = 1;
+    for (const std::int64_t size : sizes)
+      if (__builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements)) return false;
+    if (std::ranges::find(sizes, 0) != sizes.end()) return true;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::int64_t reach;
+      if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) ||
+          __builtin_add_overflow(last, reach, &last))
+        return false;
+    }
+    return last < available;
+  }
+
+  std::shared_ptr<MappedFile> file_;
+  const ZipDirectory& archive_;
+  std::string folder_;
+  Unpickler* unpickler_ = nullptr;
+  std::map<std::string, at::Tensor> storages_;
+};
+
+/// Calls `use(key, value)` for each item of a dictionary whose key is a text.
+template <class Use>
+void for_each_item(const PickleValue& dictionary, Use&& use) {
+  if (!dictionary.is(PickleValue::Kind::dict)) return;
+  const std::vector<PickleValue>& items = dictionary.object->items;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+    if (items[i].is(PickleValue::Kind::text)) use(items[i].object->text, items[i + 1]);
+}
+
+/// Returns the tensors that are a dictionary's own values.
+[[nodiscard]] inline TensorMap tensors_in(const PickleValue& dictionary) {
+  TensorMap tensors;
+  for_each_item(dictionary, [&](const std::string& name, const PickleValue& value) {
+    if (value.is(PickleValue::Kind::tensor)) tensors.insert_or_assign(name, value.object->tensor);
+  });
+  return tensors;
+}
+
+/// Finds a model's weights in a checkpoint.
+[[nodiscard]] inline TorchCheckpoint find_weights(const PickleValue& root, const std::string& inside) {
+  constexpr std::array<std::string_view, 11> kUsual = {
+      "model_state_dict", "state_dict", "model",   "model_state", "module", "net",
+      "network",          "generator",  "weights", "params",      "ema"};
+  std::map<std::string, TensorMap> within;
+  for_each_item(root, [&](const std::string& key, const PickleValue& value) {
+    if (TensorMap tensors = tensors_in(value); !tensors.empty())
+      within.insert_or_assign(key, std::move(tensors));
+  });
+  std::string keys;
+  for (const auto& [key, tensors] : within) keys += message(keys.empty() ? "" : ", ", '"', key, '"');
+  const auto take = [&](const std::string& key) -> TorchCheckpoint {
+    return {std::move(within.at(key)), key};
+  };
+  if (!inside.empty()) {
+    if (within.contains(inside)) return take(inside);
+    throw PickleError(
+        message("has no tensors under \"", inside, "\"", keys.empty() ? "" : "; it has some under " + keys));
+  }
+  for (const std::string_view key : kUsual)
+    if (within.contains(std::string(key))) return take(std::string(key));
+  if (TensorMap own = tensors_in(root); !own.empty()) return {std::move(own), ""};
+  if (within.size() == 1) return take(within.begin()->first);
+  throw PickleError(within.empty() ? std::string("holds no dictionary of tensors")
+                                   : message("has tensors under several keys, ", keys, ": name one of them"));
+}
+
+inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& file,
+                                          const std::string& inside) {
+  constexpr std::size_t kMostPickle = std::size_t{1} << 28;
+  const ZipDirectory archive({reinterpret_cast<const char*>(file->data()), file->size()});
+  std::string folder;
+  for (const auto& [name, bytes] : archive.files())
+    if (name.ends_with("/data.pkl"))
+      folder = name.substr(0, name.size() - std::string_view("data.pkl").size());
+  if (archive.files().contains(folder + "constants.pkl"))
+    throw ZipError(
+        "the archive is a TorchScript program. Write its weights alone: python -c \"import torch; "
+        "torch.save(torch.jit.load('IN').state_dict(), 'OUT')\"");
+  if (folder.empty()) throw ZipError("the archive has no data.pkl: torch.save has not written it");
+  const auto order = archive.files().find(folder + "byteorder");
+  if (order != archive.files().end() && order->second != "little")
+    throw ZipError("the archive is of a machine with another order of bytes");
+  const std::string_view pickle = archive.files().at(folder + "data.pkl");
+  if (pickle.size() > kMostPickle) throw ZipError("the archive's pickle is larger than 256 MiB");
+  TorchHost host(file, archive, folder);
+  Unpickler unpickler(pickle, host);
+  host.set_unpickler(unpickler);
+  return find_weights(unpickler.run(), inside);
+}
+
+/// True for a file of torch.save, also one of an older kind. The first eight bytes of safetensors are the
+/// length of a header, which is never that large.
+[[nodiscard]] inline bool is_torch_checkpoint(const InputFile& file) {
+  std::array<char, 8> begin{};
+  if (file.size() < begin.size()) return false;
+  file.read_at(0, begin.data(), begin.size());
+  const std::string_view bytes(begin.data(), begin.size());
+  return (ZipDirectory::begins(bytes) && bytes.substr(4) != std::string_view("\0\0\0\0", 4)) ||
+         bytes.starts_with("\x80\x02\x8a\x0a");
+}
+
+}  // namespace detail
+
+inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside) {
+  const InputFile file(path);
+  const auto mapped = std::make_shared<MappedFile>(file);
+  const std::string_view bytes(reinterpret_cast<const char*>(mapped->data()), mapped->size());
+  try {
+    if (!bytes.empty() && !detail::ZipDirectory::begins(bytes))
+      throw detail::ZipError(
+          "is no archive. If an old torch.save wrote it, convert it: python -c \"import torch; "
+          "torch.save(torch.load('IN', weights_only=True), 'OUT')\"");
+    return detail::read_torch_archive(mapped, inside);
+  } catch (const detail::ZipError& error) {
+    throw TorchCheckpointError(message(path.string(), ": ", error.what()));
+  } catch (const detail::PickleError& error) {
+    throw TorchCheckpointError(message(path.string(), ": its pickle ", error.what()));
+  }
+}
+
+}  // namespace looptorch

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Files of torch.save, as tests/parity/torch_checkpoints.py writes them: their bits, and what is refused.
+// Tests state/weights: pickle, zip_directory
+#include "support/precompiled.hpp"
+
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/torch_checkpoint.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fs = std::filesystem;
+namespace lt = looptorch;
+using Catch::Contains;
+using lt::load_torch_checkpoint, lt::TorchCheckpointError;
+
+namespace {
+
+const fs::path kFolder = fs::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/torch_checkpoints";
+
+at::Tensor weight() { return at::arange(6, at::kFloat).reshape({2, 3}) / 8; }
+at::Tensor bias() { return at::arange(2, at::kFloat) - 0.5; }
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("fc", fc);
+    register_buffer("steps", steps);
+    fc->to(at::kFloat);
+  }
+  torch::nn::Linear fc{3, 2};
+  at::Tensor steps = at::zeros({}, at::kLong);
+};
+TORCH_MODULE(Net);
+
+void check_net(const fs::path& path) {
+  CAPTURE(path);
+  Net net;
+  lt::load_weights(net, path);
+  CHECK(net->fc->weight.equal(weight()));
+  CHECK(net->fc->bias.equal(bias()));
+  CHECK(net->steps.item<int64_t>() == 7);
+}
+
+}  // namespace
+
+TEST_CASE("files of torch.save load into a module, whichever protocol and wrapper wrote them") {
+  for (const char* name :
+       {"protocol_2.pt", "protocol_3.pt", "protocol_4.pt", "protocol_5.pt", "ddp.pth", "compiled.pth"})
+    check_net(kFolder / name);
+  check_net(kFolder / "sharded/pytorch_model.bin.index.json");
+  check_net(kFolder / "sharded");
+}
+
+TEST_CASE("tensors of a file of torch.save have its dtypes, shapes, strides and bits") {
+  const auto of_bf16 = load_torch_checkpoint(kFolder / "bf16.bin").tensors;
+  CHECK(of_bf16.at("fc.weight").equal(weight().to(at::kBFloat16)));
+  const auto kinds = load_torch_checkpoint(kFolder / "kinds.pt").tensors;
+  CHECK(kinds.at("empty").sizes() == at::IntArrayRef{0, 4});
+  CHECK(kinds.at("int8").equal(torch::tensor({-3, 4}, torch::kChar)));
+  CHECK(kinds.at("flags").equal(torch::tensor({true, false})));
+  CHECK(kinds.at("half").equal(at::full({1}, 0.5, at::kHalf)));
+  CHECK(kinds.at("parameter").equal(at::full({1}, 2.0)));
+  CHECK(at::view_as_real(kinds.at("complex")).equal(torch::tensor({1.0F, 2.0F}).reshape({1, 2})));
+  const auto views = load_torch_checkpoint(kFolder / "views.pt").tensors;
+  CHECK(views.at("transposed").equal(weight().t()));
+  CHECK(views.at("transposed").strides() == weight().t().strides());
+  CHECK(views.at("column").equal(weight().select(1, 1)));
+  CHECK(views.at("row").equal(weight()[1]));
+  CHECK(views.at("expanded").equal(at::ones(3)));
+  const auto tied = load_torch_checkpoint(kFolder / "tied.pt").tensors;
+  CHECK(tied.at("embedding.weight").equal(weight()));
+  CHECK(tied.at("embedding.weight").data_ptr() == tied.at("head.weight").data_ptr());
+  CHECK(load_torch_checkpoint(kFolder / "sound.pt").tensors.at("w").equal(weight()));
+}
+
+TEST_CASE("tensors are views of the file, and writing to them leaves it as it is") {
+  const auto bytes = lt::read_file(kFolder / "protocol_2.pt");
+  load_torch_checkpoint(kFolder / "protocol_2.pt").tensors.at("fc.weight").fill_(3);
+  CHECK(lt::read_file(kFolder / "protocol_2.pt") == bytes);
+}
+
+TEST_CASE("weights are found within a checkpoint, and the key is said") {
+  const auto found = load_torch_checkpoint(kFolder / "checkpoint.pt");
+  CHECK(found.inside == "model_state_dict");
+  CHECK(found.tensors.size() == 2);
+  CHECK(found.tensors.at("weight").equal(weight()));
+  torch::nn::Linear linear(3, 2);
+  CHECK_THAT(lt::load_weights(linear, kFolder / "checkpoint.pt").text(),
+             Contains("from \"model_state_dict\""));
+  CHECK(linear->bias.equal(bias()));
+  CHECK(load_torch_checkpoint(kFolder / "protocol_2.pt").inside.empty());
+  CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "two_keys.pt"),
+                    Contains("has tensors under several keys, \"first\", \"second\""));
+  CHECK(load_torch_checkpoint(kFolder / "two_keys.pt", "second").tensors.size() == 3);
+  CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "two_keys.pt", "third"),
+                    Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
+}
+
+TEST_CASE("files of old kinds are refused with the line of Python that converts them") {
+  for (const bool by_module : {false, true}) {
+    const auto read = [&](const char* name) {
+      Net net;
+      by_module ? void(lt::load_weights(net, kFolder / name)) : void(load_torch_checkpoint(kFolder / name));
+    };
+    CHECK_THROWS_WITH(read("legacy.pt"), Contains("torch.save(torch.load('IN', weights_only=True), 'OUT')"));
+    CHECK_THROWS_WITH(read("script.pt"), Contains("torch.save(torch.jit.load('IN').state_dict(), 'OUT')"));
+  }
+}
+
+TEST_CASE("a pickle that does more than name tensors is refused, by the name of what it asks for") {
+  const std::vector<std::pair<std::string, std::string>> refused = {
+      {"system", "asks for posix.system, and is refused"},
+      {"eval", "asks for builtins.eval, and is refused"},
+      {"getattr", "asks for builtins.getattr, and is refused"},
+      {"popen", "asks for subprocess.Popen, and is refused"},
+      {"inst", "has the operation 105"},
+      {"extension", "has the operation 130"},
+      {"build", "sets attributes of what is no dictionary"},
+      {"reach", "reaches beyond its storage of 6 elements"},
+      {"negative", "from -4 on, which reaches beyond its storage"},
+      {"overflow", "reaches beyond its storage"},
+      {"storage", "says that the storage 0 has 1099511627776 elements, and its data have 24 bytes"},
+      {"deep", "holds no dictionary of tensors"},
+      {"text", "ends within a value"},
+  };
+  for (const auto& [name, why] : refused) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / ("evil_" + name + ".pt")), Contains(why));
+  }
+  CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "evil_system.pt"),
+                    Contains("evil_system.pt: its pickle asks"));
+}
+
+TEST_CASE("archives that are cut off, compressed, or no checkpoints are refused") {
+  const lt::testing::TemporaryFolder folder;
+  const auto write = [&](const std::string& bytes) {
+    std::ofstream(folder / "file.pt", std::ios::binary) << bytes;
+    return fs::path(folder / "file.pt");
+  };
+  const auto whole = lt::read_file(kFolder / "protocol_2.pt");
+  CHECK_THROWS_WITH(load_torch_checkpoint(write(whole.substr(0, whole.size() / 2))), Contains("cut off"));
+  CHECK_THROWS_AS(load_torch_checkpoint(write("")), TorchCheckpointError);
+  CHECK_THROWS_WITH(load_torch_checkpoint(write("weights")), Contains("is no archive"));
+  CHECK_THROWS_AS(load_torch_checkpoint(folder / "none.pt"), lt::FileError);
+  // A safetensors file whose header is 640 bytes long begins as an old pickle does.
+  CHECK_FALSE(
+      lt::detail::is_torch_checkpoint(lt::InputFile(write(std::string("\x80\x02\0\0\0\0\0\0", 8) + "{}"))));
+  auto compressed = whole;
+  const auto entry = compressed.rfind("PK\x01\x02", compressed.rfind("data/0"));
+  compressed[entry + 10] = 8;
+  CHECK_THROWS_WITH(load_torch_checkpoint(write(compressed)),
+                    Contains("lacks the data of storage 0, or has them compressed"));
+  auto renamed = whole;
+  for (std::size_t at = 0; (at = renamed.find("data.pkl", at)) != std::string::npos;)
+    renamed.replace(at, 8, "data.xyz");
+  CHECK_THROWS_WITH(load_torch_checkpoint(write(renamed)), Contains("has no data.pkl"));
+}
