@@ -32,6 +32,9 @@ struct LoadWeightsOptions {
   std::function<std::string(const std::string&)> rename{};
   /// Only names with this prefix are loaded, and lose it: "model.encoder." loads an encoder alone.
   std::string prefix{};
+  /// The key of a checkpoint of torch.save under which the weights are, as "generator"; empty: found as
+  /// load_torch_checkpoint finds them.
+  std::string inside{};
 };
 
 /// Loads a safetensors file, one of torch.save, an index, or a folder (see load_safetensors_any) into a
@@ -139,7 +142,7 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options) {
   const auto own = state_dict(module);
-  std::string inside;
+  std::string inside = options.inside;
   const auto file = detail::load_any_weights(path, {}, inside);
   auto [given, renamed] = detail::FileNames(own, file.tensors, options).match();
   auto report = detail::compare_state(own, given);

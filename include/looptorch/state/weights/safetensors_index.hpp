@@ -34,11 +34,12 @@ namespace looptorch {
 
 namespace detail {
 
-/// Reads a safetensors file or one of torch.save, whichever it is. Sets `inside` as TorchCheckpoint has it.
+/// Reads a safetensors file or one of torch.save, whichever it is. `inside` is the key of the latter under
+/// which the weights are, or is set to it if it is empty.
 inline Safetensors load_weight_file(const std::filesystem::path& path, const SafetensorsOptions& options,
                                     std::string& inside) {
   if (!is_torch_checkpoint(InputFile(path))) return load_safetensors(path, options);
-  TorchCheckpoint checkpoint = load_torch_checkpoint(path);
+  TorchCheckpoint checkpoint = load_torch_checkpoint(path, inside);
   if (!options.mapped)
     for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.clone();
   inside = std::move(checkpoint.inside);

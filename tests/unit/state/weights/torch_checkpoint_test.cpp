@@ -97,6 +97,9 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
   CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "two_keys.pt"),
                     Contains("has tensors under several keys, \"first\", \"second\""));
   CHECK(load_torch_checkpoint(kFolder / "two_keys.pt", "second").tensors.size() == 3);
+  Net net;
+  CHECK_THROWS_AS(lt::load_weights(net, kFolder / "two_keys.pt"), TorchCheckpointError);
+  CHECK(lt::load_weights(net, kFolder / "two_keys.pt", {.inside = "second"}).inside == "second");
   CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "two_keys.pt", "third"),
                     Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
 }
