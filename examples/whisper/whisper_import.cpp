@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Turns a CTranslate2 Whisper folder (faster-whisper's format) into a Hugging Face folder, which this example's
-// other programs and transformers read. config.json is written last: a folder that has one is
-// complete.
+// Turns a CTranslate2 Whisper folder (faster-whisper's format) or a file of openai-whisper into a Hugging
+// Face folder, which this example's other programs and transformers read. config.json is written last: a
+// folder that has one is complete.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
+#include <looptorch/state/weights/torch_checkpoint.hpp>
 
 #include "config.hpp"
 #include "formats/ctranslate2_import.hpp"
 #include "formats/huggingface_folder.hpp"
+#include "formats/openai_import.hpp"
 #include "pretrained.hpp"
 #include "tokenizer.hpp"
 
@@ -27,7 +29,7 @@ using looptorch::Json;
 namespace {
 
 struct Options {
-  fs::path source, output;
+  fs::path ctranslate2, openai, tokenizer, output;
   std::string save_dtype = "fp32";
 };
 
@@ -41,22 +43,51 @@ struct Folder {
 
 void check_folders(const Options& options) {
   std::error_code error;
-  if (!fs::is_directory(options.source, error)) {
-    throw app::CommandLineError("--ctranslate2: " + options.source.string() + " is not a folder");
+  if (options.ctranslate2.empty() == options.openai.empty())
+    throw app::CommandLineError("give either --ctranslate2 DIR or --openai FILE");
+  if (options.openai.empty() != options.tokenizer.empty())
+    throw app::CommandLineError("--openai needs --tokenizer DIR, and --ctranslate2 has its own");
+  const bool is_openai = !options.openai.empty();
+  const fs::path& source = is_openai ? options.tokenizer : options.ctranslate2;
+  const std::string flag = is_openai ? "--tokenizer" : "--ctranslate2";
+  if (!fs::is_directory(source, error)) {
+    throw app::CommandLineError(flag + ": " + source.string() + " is not a folder");
   }
   fs::create_directories(options.output, error);
   if (!fs::is_directory(options.output, error)) {
     throw app::CommandLineError("--output: cannot create the folder " + options.output.string());
   }
-  if (fs::equivalent(options.source, options.output)) {
-    throw app::CommandLineError("--output: must be another folder than --ctranslate2");
+  if (fs::equivalent(source, options.output)) {
+    throw app::CommandLineError("--output: must be another folder than " + flag);
   }
 }
 
-Folder convert(const fs::path& source) {
-  (void)whisper::load_tokenizer(source /
-                                "tokenizer.json");  // refuses one that the other programs would refuse
-  const auto tokenizer = looptorch::read_file(source / "tokenizer.json");
+/// Returns a folder's tokenizer, refused where the other programs would refuse it.
+std::string tokenizer_of(const fs::path& folder) {
+  (void)whisper::load_tokenizer(folder / "tokenizer.json");
+  return looptorch::read_file(folder / "tokenizer.json");
+}
+
+/// Converts openai-whisper's file. What it does not have comes from a folder of the same vocabulary.
+Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
+  const auto tokenizer = tokenizer_of(of_tokenizer);
+  const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
+  auto [config, weights] =
+      whisper::convert_openai(looptorch::load_torch_checkpoint(file).tensors, file.string());
+  whisper::set_token_ids(config, ids);
+  config = whisper::config_from_json(whisper::config_to_json(config), file.string());
+  const auto given = of_tokenizer / "generation_config.json";
+  return {.tokenizer = tokenizer,
+          .tokenizer_config = whisper::tokenizer_config(config),
+          .preprocessor_config = whisper::preprocessor_config(config),
+          .generation_config = fs::exists(given) ? looptorch::load_json(given)
+                                                 : whisper::generation_config(config, Json::object(), ids),
+          .weights = std::move(weights),
+          .config = config};
+}
+
+Folder convert_ctranslate2(const fs::path& source) {
+  const auto tokenizer = tokenizer_of(source);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
   const auto model = source / "model.bin";
   auto [config, weights] = whisper::convert_ctranslate2(whisper::load_ctranslate2(model), model.string());
@@ -88,7 +119,8 @@ void write(const Folder& folder, const fs::path& output, at::ScalarType dtype) {
 void import_model(const Options& options) {
   check_folders(options);
   const auto dtype = whisper::dtype_of(options.save_dtype);
-  auto folder = convert(options.source);
+  auto folder = options.openai.empty() ? convert_ctranslate2(options.ctranslate2)
+                                       : convert_openai(options.openai, options.tokenizer);
   looptorch::convert_floating_point(folder.weights, dtype);
   write(folder, options.output, dtype);
   std::cout << "wrote " << folder.weights.size() << " tensors to " << options.output.string() << std::endl;
@@ -100,9 +132,13 @@ int main(int argc, char** argv) {
   Options options;
   app::CommandLine line(
       "whisper_import",
-      "Converts a Whisper model of CTranslate2 (model.bin, config.json, tokenizer.json) to a\n"
-      "Hugging Face folder. Can be started again if it was cut off.");
-  line.required("ctranslate2", "DIR", options.source, "folder with CTranslate2's files");
+      "Converts a Whisper model of CTranslate2 (model.bin, config.json, tokenizer.json) or of\n"
+      "openai-whisper (small.pt) to a Hugging Face folder. Can be started again if it was cut off.");
+  line.option("ctranslate2", "DIR", options.ctranslate2, "folder with CTranslate2's files");
+  line.option("openai", "FILE", options.openai, "openai-whisper's weights, as small.pt");
+  line.option("tokenizer", "DIR", options.tokenizer,
+              "with --openai: a Hugging Face folder of a model with the same vocabulary; its\n"
+              "tokenizer.json and generation_config.json are taken");
   line.required("output", "DIR", options.output, "folder to write, made if it is not there")
       .alias("output-dir");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},

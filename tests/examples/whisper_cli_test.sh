@@ -318,6 +318,12 @@ sox "${ten[@]}" windows/talk.wav
   --prompt-share 0.5 --spec-augment --max-steps 1 --batch-size 2 >finetune.txt 2>progress.txt || fail "--chunking: $(cat progress.txt)"
 holds finetune.txt "training on 8 clips of up to 6 s"
 
+refused "give either --ctranslate2 DIR or --openai FILE" whisper_import --output none
+refused "--openai needs --tokenizer DIR" whisper_import --openai small.pt --output none
+refused "cannot open" whisper_import --openai small.pt --tokenizer "$model" --output none
+printf 'PK\3\4 and no more' >cut.pt
+refused "cut.pt: the archive is cut off" whisper_import --openai cut.pt --tokenizer "$model" --output none
+
 # Out and in again: from 16 bits to CTranslate2's folder and GGML's file, and the folder back to the same 16 bits.
 "$programs/whisper_export" --model out --ctranslate2 ct2 --ggml model.ggml --fp16 >export.txt || fail "whisper_export: $(cat export.txt)"
 for file in config.json model.bin vocabulary.json tokenizer.json preprocessor_config.json; do
