@@ -201,6 +201,7 @@ class Unpickler {
       fail("sets attributes of what is no dictionary");
   }
 
+  /// Does one operation; they are named as in Python's pickletools.
   void step(unsigned char operation) {
     switch (operation) {
       case 0x80:  // PROTO
@@ -209,10 +210,10 @@ class Unpickler {
         return;
       case 0x95:  // FRAME
         return void(take(8));
-      case '.':
+      case '.':  // STOP
         done_ = true;
         return;
-      case '(':
+      case '(':  // MARK
         return push({.kind = Kind::mark});
       case '0':  // POP
         if (!stack_.empty() && stack_.back().is(Kind::mark)) return stack_.pop_back();
@@ -224,106 +225,106 @@ class Unpickler {
         push(value), push(value);
         return;
       }
-      case 'N':
+      case 'N':  // NONE
         return push({});
-      case 0x88:
+      case 0x88:  // NEWTRUE
         return push_flag(true);
-      case 0x89:
+      case 0x89:  // NEWFALSE
         return push_flag(false);
-      case 'J':
+      case 'J':  // BININT
         return push(number(take_number<std::int32_t>()));
-      case 'K':
+      case 'K':  // BININT1
         return push(number(take_number<std::uint8_t>()));
-      case 'M':
+      case 'M':  // BININT2
         return push(number(take_number<std::uint16_t>()));
-      case 0x8a:
+      case 0x8a:  // LONG1
         return push_long(take_number<std::uint8_t>());
-      case 0x8b:
+      case 0x8b:  // LONG4
         return push_long(take_number<std::uint32_t>());
-      case 'G':
+      case 'G':  // BINFLOAT
         return push_real();
-      case 'X':
+      case 'X':  // BINUNICODE
         return push_text<std::uint32_t>(Kind::text);
-      case 0x8c:
+      case 0x8c:  // SHORT_BINUNICODE
         return push_text<std::uint8_t>(Kind::text);
-      case 0x8d:
+      case 0x8d:  // BINUNICODE8
         return push_text<std::uint64_t>(Kind::text);
-      case 'U':
+      case 'U':  // SHORT_BINSTRING
         return push_text<std::uint8_t>(Kind::text);
-      case 'T':
+      case 'T':  // BINSTRING
         return push_text<std::uint32_t>(Kind::text);
-      case 'C':
+      case 'C':  // SHORT_BINBYTES
         return push_text<std::uint8_t>(Kind::bytes);
-      case 'B':
+      case 'B':  // BINBYTES
         return push_text<std::uint32_t>(Kind::bytes);
-      case 0x8e:
+      case 0x8e:  // BINBYTES8
       case 0x96:  // BYTEARRAY8
         return push_text<std::uint64_t>(Kind::bytes);
-      case ']':
+      case ']':  // EMPTY_LIST
         return push(make(Kind::list));
-      case 'l':
+      case 'l':  // LIST
         return push(make(Kind::list, {.items = pop_to_mark()}));
-      case 'a': {
+      case 'a': {  // APPEND
         const PickleValue value = pop();
         return append(top(Kind::list, "list"), {value});
       }
-      case 'e': {
+      case 'e': {  // APPENDS
         const auto values = pop_to_mark();
         return append(top(Kind::list, "list"), values);
       }
-      case ')':
+      case ')':  // EMPTY_TUPLE
         return push(make(Kind::tuple));
-      case 't':
+      case 't':  // TUPLE
         return push(make(Kind::tuple, {.items = pop_to_mark()}));
-      case 0x85:
-      case 0x86:
-      case 0x87:
+      case 0x85:  // TUPLE1
+      case 0x86:  // TUPLE2
+      case 0x87:  // TUPLE3
         return push(make(Kind::tuple, {.items = pop_some(operation - 0x84u)}));
-      case 0x8f:
+      case 0x8f:  // EMPTY_SET
         return push(make(Kind::set));
-      case 0x90: {
+      case 0x90: {  // ADDITEMS
         const auto values = pop_to_mark();
         return append(top(Kind::set, "set"), values);
       }
-      case 0x91:
+      case 0x91:  // FROZENSET
         return push(make(Kind::set, {.items = pop_to_mark()}));
-      case '}':
+      case '}':  // EMPTY_DICT
         return push(make(Kind::dict));
-      case 'd':
+      case 'd':  // DICT
         return push_dict(pop_to_mark());
-      case 's': {
+      case 's': {  // SETITEM
         const auto pair = pop_some(2);
         return append(top(Kind::dict, "dictionary"), pair);
       }
-      case 'u': {
+      case 'u': {  // SETITEMS
         const auto pairs = pop_to_mark();
         if (pairs.size() % 2 != 0) fail("has a dictionary with a key and no value");
         return append(top(Kind::dict, "dictionary"), pairs);
       }
-      case 'q':
+      case 'q':  // BINPUT
         return memoize(take_number<std::uint8_t>());
-      case 'r':
+      case 'r':  // LONG_BINPUT
         return memoize(take_number<std::uint32_t>());
-      case 0x94:
+      case 0x94:  // MEMOIZE
         return memoize(memo_.size());
-      case 'h':
+      case 'h':  // BINGET
         return recall(take_number<std::uint8_t>());
-      case 'j':
+      case 'j':  // LONG_BINGET
         return recall(take_number<std::uint32_t>());
-      case 'c': {
+      case 'c': {  // GLOBAL
         std::string name(take_line());
         name += '.';
         name += take_line();
         return push_global(std::move(name));
       }
-      case 0x93:
+      case 0x93:  // STACK_GLOBAL
         return push_stacked_global();
-      case 'R':
+      case 'R':   // REDUCE
       case 0x81:  // NEWOBJ
         return call();
-      case 'b':
+      case 'b':  // BUILD
         return build();
-      case 'Q':
+      case 'Q':  // BINPERSID
         return push(host_.load_persistent(pop()));
       default:
         fail(message("has the operation ", static_cast<int>(operation),
