@@ -16,7 +16,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/build.sh"
 [ "${1-}" != --help ] || show_help "${BASH_SOURCE[0]}"
 if [ "${1-}" = --quick ]; then
   shift
-  folders=(base loop optim policies redo resume state trainer)
+  folders=(base loop objective optim policies redo resume state trainer)
   # shellcheck disable=SC2034 # looptorch_build reads it
   for_tests=1
   looptorch_build "${folders[@]/#/unit_}" looptorch_syntax_looptorch unit_everywhere
