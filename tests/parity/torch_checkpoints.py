@@ -42,7 +42,8 @@ def good():
     save("views.pt", {"transposed": shared.t(), "column": shared[:, 1], "row": shared[1], "expanded": torch.ones(1).expand(3)})
     save("kinds.pt", {"empty": torch.zeros(0, 4), "int8": torch.tensor([-3, 4], dtype=torch.int8), "flags": torch.tensor([True, False]),
                       "complex": torch.tensor([1 + 2j]), "half": torch.tensor([0.5], dtype=torch.float16),
-                      "parameter": torch.nn.Parameter(torch.tensor([2.0]))})
+                      "parameter": torch.nn.Parameter(torch.tensor([2.0])), "wide": torch.tensor([40000], dtype=torch.uint16),
+                      "float8": torch.tensor([0.5]).to(torch.float8_e4m3fn)})
     net = torch.nn.Linear(3, 2)
     with torch.no_grad():
         net.weight.copy_(tensors()["fc.weight"]), net.bias.copy_(tensors()["fc.bias"])
@@ -51,7 +52,7 @@ def good():
     optimizer.step()
     with torch.no_grad():
         net.weight.copy_(tensors()["fc.weight"]), net.bias.copy_(tensors()["fc.bias"])
-    save("checkpoint.pt", {"epoch": 15, "best": 1.25, "name": "konkani", "nothing": None, "flags": [True, False], "big": 1 << 40, "minus": -5,
+    save("checkpoint.pt", {"epoch": 15, "best": 1.25, "name": "konkani", "nothing": None, "flags": [True, False], "big": 1 << 40, "minus": -5, "seed": (1 << 64) - 1, "frozen": frozenset("a"),
                            "config": {"sizes": (1, 2), "device": torch.device("cpu"), "dtype": torch.float32, "names": {"a"}},
                            "model_state_dict": net.state_dict(), "optimizer_state_dict": optimizer.state_dict()})
     save("two_keys.pt", {"first": tensors(), "second": tensors()})
@@ -109,6 +110,19 @@ def harmful():
     with_pickle("evil_storage.pt", tensor_pickle(numel=1 << 40))
     with_pickle("evil_deep.pt", b"\x80\x02" + b")" + b"\x85" * 30_000 + b".")
     with_pickle("evil_text.pt", b"\x80\x02X\xff\xff\xff\x7fshort.")
+    with_pickle("evil_copies.pt", b"\x80\x02](" + b"K\x01K\x02\x86" * 300 + b"eq\x01" + b"ccollections\nOrderedDict\nh\x01\x85R" * 100 + b".")
+    with zipfile.ZipFile(FOLDER / "evil_overlap.pt", "w", zipfile.ZIP_STORED) as archive:
+        text = lambda value: b"X" + struct.pack("<I", len(value)) + value
+        pickled = b"\x80\x02]("
+        for i in range(30):
+            pickled += b"(" + text(b"storage") + b"ctorch\nFloatStorage\n" + text(b"%d" % i) + text(b"cpu") + b"K\x06tQ"
+        archive.writestr(zipfile.ZipInfo("archive/data.pkl"), pickled + b"e.")
+        archive.writestr(zipfile.ZipInfo("archive/data/0"), b"\1" * 1001)
+        first = archive.filelist[-1]
+        for i in range(1, 30):
+            other = zipfile.ZipInfo(f"archive/data/{i}")
+            other.header_offset, other.file_size, other.compress_size, other.CRC = first.header_offset, first.file_size, first.compress_size, first.CRC
+            archive.filelist.append(other)
     with_pickle("sound.pt", tensor_pickle(), struct.pack("<6f", *(i / 8 for i in range(6))))
 
 

@@ -86,7 +86,11 @@ class Unpickler {
   [[nodiscard]] static PickleValue number(std::int64_t value) {
     return {.kind = Kind::integer, .integer = value};
   }
+  /// Throws PickleError once all objects together list more than the pickle has bytes, which an honest one
+  /// never does: it would hold the same items many times.
   [[nodiscard]] PickleValue make(Kind kind, PickleObject object = {}) {
+    listed_ += object.items.size();
+    if (listed_ > bytes_.size()) fail("makes more lists of its values than it has bytes");
     objects_.push_back(std::move(object));
     return {.kind = kind, .object = &objects_.back()};
   }
@@ -166,7 +170,7 @@ class Unpickler {
 
   void push_long(std::uint64_t size) {
     const std::string_view bytes = take(size);
-    if (size > 8) fail("holds a whole number of more than 64 bits");
+    if (size > 8) return push(make(Kind::other));  // as an unsigned seed: no size of a tensor
     std::uint64_t value = size > 0 && (bytes.back() & 0x80) ? ~std::uint64_t{0} : 0;
     for (std::size_t i = 0; i < size; ++i) {
       value &= ~(std::uint64_t{0xFF} << (8 * i));
@@ -340,6 +344,7 @@ class Unpickler {
   std::string_view bytes_;
   PickleHost& host_;
   std::size_t at_ = 0;
+  std::size_t listed_ = 0;
   bool done_ = false;
   std::vector<PickleValue> stack_;
   std::unordered_map<std::uint64_t, PickleValue> memo_;

@@ -34,14 +34,21 @@ namespace looptorch {
 
 namespace detail {
 
+inline void require_no_key(const std::string& inside, const std::filesystem::path& path) {
+  if (!inside.empty())
+    throw UsageError(message(path.string(), ": the key \"", inside,
+                             "\" was asked for, and only a whole file of torch.save has keys"));
+}
+
 /// Reads a safetensors file or one of torch.save, whichever it is. `inside` is the key of the latter under
 /// which the weights are, or is set to it if it is empty.
 inline Safetensors load_weight_file(const std::filesystem::path& path, const SafetensorsOptions& options,
                                     std::string& inside) {
-  if (!is_torch_checkpoint(InputFile(path))) return load_safetensors(path, options);
-  TorchCheckpoint checkpoint = load_torch_checkpoint(path, inside);
-  if (!options.mapped)
-    for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.clone();
+  if (!is_torch_checkpoint(InputFile(path))) {
+    require_no_key(inside, path);
+    return load_safetensors(path, options);
+  }
+  TorchCheckpoint checkpoint = load_torch_checkpoint(path, inside, options.mapped);
   inside = std::move(checkpoint.inside);
   return {std::move(checkpoint.tensors), {}};
 }
@@ -116,13 +123,16 @@ inline Safetensors load_any_weights(const std::filesystem::path& path, const Saf
                                     std::string& inside) {
   std::error_code ignored;  // opening the path reports what is wrong with it
   if (!std::filesystem::is_directory(path, ignored)) {
-    return path.extension() == ".json" ? load_safetensors_index(path, options)
-                                       : load_weight_file(path, options, inside);
+    if (path.extension() != ".json") return load_weight_file(path, options, inside);
+    require_no_key(inside, path);
+    return load_safetensors_index(path, options);
   }
   for (const char* const name : {"model.safetensors", "pytorch_model.bin"}) {
     const auto whole = path / name, index = path / (std::string(name) + ".index.json");
     if (std::filesystem::exists(whole, ignored)) return load_weight_file(whole, options, inside);
-    if (std::filesystem::exists(index, ignored)) return load_safetensors_index(index, options);
+    if (!std::filesystem::exists(index, ignored)) continue;
+    require_no_key(inside, index);
+    return load_safetensors_index(index, options);
   }
   return load_safetensors(path / "model.safetensors", options);  // throws
 }

@@ -42,14 +42,14 @@ struct TorchCheckpoint {
       inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the file is one.
 };
 
-/// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, so that
-/// tied tensors share their memory. Weights may lie within a checkpoint: under `inside`, or if that is empty
-/// under the first of the usual keys ("model_state_dict", "state_dict", "model", ...) that has tensors, or
-/// under the only key that has. Throws FileError if the file cannot be read. Throws TorchCheckpointError for
-/// an archive or a pickle that is not sound or holds anything but tensors and plain values, and where no key,
-/// or more than one, has tensors.
+/// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or with
+/// `mapped` false of copies of its storages. Tied tensors share their memory. Weights may lie within a
+/// checkpoint: under `inside`, or if that is empty under the first of the usual keys ("model_state_dict",
+/// "state_dict", "model", ...) that has tensors, or under the only key that has. Throws FileError if the file
+/// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not sound or holds anything
+/// but tensors and plain values, and where no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
-                                                    const std::string& inside = {});
+                                                    const std::string& inside = {}, bool mapped = true);
 
 namespace detail {
 
@@ -58,7 +58,7 @@ struct TorchType {
   std::string_view storage, name;
   at::ScalarType type;
 };
-inline constexpr std::array<TorchType, 12> kTorchTypes{{
+inline constexpr std::array<TorchType, 19> kTorchTypes{{
     {"torch.FloatStorage", "torch.float32", at::kFloat},
     {"torch.DoubleStorage", "torch.float64", at::kDouble},
     {"torch.HalfStorage", "torch.float16", at::kHalf},
@@ -71,9 +71,17 @@ inline constexpr std::array<TorchType, 12> kTorchTypes{{
     {"torch.BoolStorage", "torch.bool", at::kBool},
     {"torch.ComplexFloatStorage", "torch.complex64", at::kComplexFloat},
     {"torch.ComplexDoubleStorage", "torch.complex128", at::kComplexDouble},
+    {"", "torch.uint16", at::kUInt16},  // these have no storage of their own
+    {"", "torch.uint32", at::kUInt32},
+    {"", "torch.uint64", at::kUInt64},
+    {"", "torch.float8_e5m2", at::kFloat8_e5m2},
+    {"", "torch.float8_e4m3fn", at::kFloat8_e4m3fn},
+    {"", "torch.float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+    {"", "torch.float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
 }};
 
 [[nodiscard]] inline std::optional<at::ScalarType> torch_type(std::string_view name) {
+  if (name.empty()) return std::nullopt;
   for (const TorchType& known : kTorchTypes)
     if (name == known.storage || name == known.name) return known.type;
   return std::nullopt;
@@ -85,8 +93,8 @@ class TorchHost final : public PickleHost {
   using Kind = PickleValue::Kind;
 
   /// `folder` is the archive's first, with a slash.
-  TorchHost(std::shared_ptr<MappedFile> file, const ZipDirectory& archive, std::string folder)
-      : file_(std::move(file)), archive_(archive), folder_(std::move(folder)) {}
+  TorchHost(std::shared_ptr<MappedFile> file, const ZipDirectory& archive, std::string folder, bool mapped)
+      : file_(std::move(file)), archive_(archive), folder_(std::move(folder)), mapped_(mapped) {}
 
   void set_unpickler(Unpickler& unpickler) { unpickler_ = &unpickler; }
 
@@ -95,11 +103,14 @@ class TorchHost final : public PickleHost {
                                                                 "torch._utils._rebuild_tensor_v2",
                                                                 "torch._utils._rebuild_tensor_v3",
                                                                 "torch._utils._rebuild_parameter",
+                                                                "torch._utils._rebuild_parameter_with_state",
                                                                 "torch.storage.UntypedStorage",
                                                                 "torch.Size",
                                                                 "torch.device",
                                                                 "builtins.set",
-                                                                "__builtin__.set"};
+                                                                "builtins.frozenset",
+                                                                "__builtin__.set",
+                                                                "__builtin__.frozenset"};
     if (kAllowed.contains(name) || torch_type(name)) return;
     throw PickleError(message("asks for ", name, ", and is refused: only tensors and plain values are read. ",
                               "If you trust the file, write its weights alone: python -c \"import torch; "
@@ -111,11 +122,12 @@ class TorchHost final : public PickleHost {
       return tensor(arguments, std::nullopt);
     if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 && arguments[6].is(Kind::global))
       return tensor(arguments, torch_type(arguments[6].object->text));
-    if (global == "torch._utils._rebuild_parameter" && !arguments.empty() && arguments[0].is(Kind::tensor))
+    if (global.starts_with("torch._utils._rebuild_parameter") && !arguments.empty() &&
+        arguments[0].is(Kind::tensor))
       return arguments[0];
     if (global == "collections.OrderedDict") return dictionary(arguments);
     if (global == "torch.Size" || global == "torch.device") return unpickler_->make(Kind::other);
-    if (global.ends_with(".set") && arguments.size() <= 1) return unpickler_->make(Kind::set);
+    if (global.ends_with("set") && arguments.size() <= 1) return unpickler_->make(Kind::set);
     throw PickleError(message("calls ", global, " with arguments that it does not take"));
   }
 
@@ -164,8 +176,10 @@ class TorchHost final : public PickleHost {
     bytes = at::from_blob(
         data, {size}, [file = file_](void*) {}, at::TensorOptions(at::kByte));
     constexpr std::uintptr_t kAlignment = 16;  // torch.save aligns to 64; other writers may not
-    if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0) bytes = bytes.clone();
-    return bytes;
+    if (mapped_ && reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0) return bytes;
+    copied_ += entry->second.size();
+    if (copied_ > file_->size()) throw PickleError("names storages that lie one upon another");
+    return bytes = bytes.clone();
   }
 
   [[nodiscard]] static std::vector<std::int64_t> numbers(const PickleValue& value, const char* what) {
@@ -221,6 +235,8 @@ class TorchHost final : public PickleHost {
   std::string folder_;
   Unpickler* unpickler_ = nullptr;
   std::map<std::string, at::Tensor> storages_;
+  bool mapped_;
+  std::uint64_t copied_ = 0;
 };
 
 /// Calls `use(key, value)` for each item of a dictionary whose key is a text.
@@ -269,8 +285,8 @@ void for_each_item(const PickleValue& dictionary, Use&& use) {
                                    : message("has tensors under several keys, ", keys, ": name one of them"));
 }
 
-inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& file,
-                                          const std::string& inside) {
+inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& file, const std::string& inside,
+                                          bool mapped) {
   constexpr std::size_t kMostPickle = std::size_t{1} << 28;
   const ZipDirectory archive({reinterpret_cast<const char*>(file->data()), file->size()});
   std::string folder;
@@ -287,7 +303,7 @@ inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& fil
     throw ZipError("the archive is of a machine with another order of bytes");
   const std::string_view pickle = archive.files().at(folder + "data.pkl");
   if (pickle.size() > kMostPickle) throw ZipError("the archive's pickle is larger than 256 MiB");
-  TorchHost host(file, archive, folder);
+  TorchHost host(file, archive, folder, mapped);
   Unpickler unpickler(pickle, host);
   host.set_unpickler(unpickler);
   return find_weights(unpickler.run(), inside);
@@ -306,16 +322,17 @@ inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& fil
 
 }  // namespace detail
 
-inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside) {
+inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside,
+                                             bool mapped) {
   const InputFile file(path);
-  const auto mapped = std::make_shared<MappedFile>(file);
-  const std::string_view bytes(reinterpret_cast<const char*>(mapped->data()), mapped->size());
+  const auto file_bytes = std::make_shared<MappedFile>(file);
+  const std::string_view bytes(reinterpret_cast<const char*>(file_bytes->data()), file_bytes->size());
   try {
     if (!bytes.empty() && !detail::ZipDirectory::begins(bytes))
       throw detail::ZipError(
           "is no archive. If an old torch.save wrote it, convert it: python -c \"import torch; "
           "torch.save(torch.load('IN', weights_only=True), 'OUT')\"");
-    return detail::read_torch_archive(mapped, inside);
+    return detail::read_torch_archive(file_bytes, inside, mapped);
   } catch (const detail::ZipError& error) {
     throw TorchCheckpointError(message(path.string(), ": ", error.what()));
   } catch (const detail::PickleError& error) {

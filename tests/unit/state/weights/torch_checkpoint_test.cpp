@@ -4,6 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 #include <looptorch/state/weights/torch_checkpoint.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -65,6 +66,8 @@ TEST_CASE("tensors of a file of torch.save have its dtypes, shapes, strides and 
   CHECK(kinds.at("flags").equal(torch::tensor({true, false})));
   CHECK(kinds.at("half").equal(at::full({1}, 0.5, at::kHalf)));
   CHECK(kinds.at("parameter").equal(at::full({1}, 2.0)));
+  CHECK(kinds.at("wide").to(at::kInt).equal(torch::tensor({40000}, torch::kInt)));
+  CHECK(kinds.at("float8").to(at::kFloat).equal(at::full({1}, 0.5)));
   CHECK(at::view_as_real(kinds.at("complex")).equal(torch::tensor({1.0F, 2.0F}).reshape({1, 2})));
   const auto views = load_torch_checkpoint(kFolder / "views.pt").tensors;
   CHECK(views.at("transposed").equal(weight().t()));
@@ -82,6 +85,20 @@ TEST_CASE("tensors are views of the file, and writing to them leaves it as it is
   const auto bytes = lt::read_file(kFolder / "protocol_2.pt");
   load_torch_checkpoint(kFolder / "protocol_2.pt").tensors.at("fc.weight").fill_(3);
   CHECK(lt::read_file(kFolder / "protocol_2.pt") == bytes);
+  const auto tied = load_torch_checkpoint(kFolder / "tied.pt", "", /*mapped=*/false).tensors;
+  CHECK(tied.at("embedding.weight").equal(weight()));
+  CHECK(tied.at("embedding.weight").data_ptr() == tied.at("head.weight").data_ptr());
+}
+
+TEST_CASE("a key is refused for files that have none") {
+  const lt::testing::TemporaryFolder folder;
+  Net net;
+  lt::save_weights(net, folder / "model.safetensors");
+  CHECK_THROWS_WITH(
+      lt::load_weights(net, folder / "model.safetensors", {.inside = "generator"}),
+      Contains("the key \"generator\" was asked for, and only a whole file of torch.save has keys"));
+  CHECK_THROWS_AS(lt::load_weights(net, folder.path(), {.inside = "generator"}), lt::UsageError);
+  CHECK_THROWS_AS(lt::load_weights(net, kFolder / "sharded", {.inside = "generator"}), lt::UsageError);
 }
 
 TEST_CASE("weights are found within a checkpoint, and the key is said") {
@@ -130,6 +147,8 @@ TEST_CASE("a pickle that does more than name tensors is refused, by the name of 
       {"storage", "says that the storage 0 has 1099511627776 elements, and its data have 24 bytes"},
       {"deep", "holds no dictionary of tensors"},
       {"text", "ends within a value"},
+      {"copies", "makes more lists of its values than it has bytes"},
+      {"overlap", "names storages that lie one upon another"},
   };
   for (const auto& [name, why] : refused) {
     CAPTURE(name);
