@@ -68,38 +68,42 @@ std::string tokenizer_of(const fs::path& folder) {
   return looptorch::read_file(folder / "tokenizer.json");
 }
 
+/// Converts a model with this tokenizer; `converted` has its sizes and weights, read from `model`.
+template <class Converted>
+Folder folder_of(const std::string& tokenizer, const Json& ids, Converted converted, const fs::path& model) {
+  auto [config, weights] = std::move(converted);
+  whisper::set_token_ids(config, ids);
+  config = whisper::config_from_json(whisper::config_to_json(config), model.string());
+  return {.tokenizer = tokenizer,
+          .tokenizer_config = whisper::tokenizer_config(config),
+          .preprocessor_config = whisper::preprocessor_config(config),
+          .generation_config = {},  // the caller's
+          .weights = std::move(weights),
+          .config = config};
+}
+
 /// Converts openai-whisper's file. What it does not have comes from a folder of the same vocabulary.
 Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   const auto tokenizer = tokenizer_of(of_tokenizer);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
-  auto [config, weights] =
-      whisper::convert_openai(looptorch::load_torch_checkpoint(file).tensors, file.string());
-  whisper::set_token_ids(config, ids);
-  config = whisper::config_from_json(whisper::config_to_json(config), file.string());
+  auto weights = looptorch::load_torch_checkpoint(file).tensors;
+  auto folder = folder_of(tokenizer, ids, whisper::convert_openai(std::move(weights), file.string()), file);
   const auto given = of_tokenizer / "generation_config.json";
-  return {.tokenizer = tokenizer,
-          .tokenizer_config = whisper::tokenizer_config(config),
-          .preprocessor_config = whisper::preprocessor_config(config),
-          .generation_config = fs::exists(given) ? looptorch::load_json(given)
-                                                 : whisper::generation_config(config, Json::object(), ids),
-          .weights = std::move(weights),
-          .config = config};
+  folder.generation_config = fs::exists(given)
+                                 ? looptorch::load_json(given)
+                                 : whisper::generation_config(folder.config, Json::object(), ids);
+  return folder;
 }
 
 Folder convert_ctranslate2(const fs::path& source) {
   const auto tokenizer = tokenizer_of(source);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
   const auto model = source / "model.bin";
-  auto [config, weights] = whisper::convert_ctranslate2(whisper::load_ctranslate2(model), model.string());
-  whisper::set_token_ids(config, ids);
-  config = whisper::config_from_json(whisper::config_to_json(config), model.string());
-  const auto ctranslate2 = looptorch::load_json(source / "config.json");
-  return {.tokenizer = tokenizer,
-          .tokenizer_config = whisper::tokenizer_config(config),
-          .preprocessor_config = whisper::preprocessor_config(config),
-          .generation_config = whisper::generation_config(config, ctranslate2, ids),
-          .weights = std::move(weights),
-          .config = config};
+  auto folder = folder_of(
+      tokenizer, ids, whisper::convert_ctranslate2(whisper::load_ctranslate2(model), model.string()), model);
+  folder.generation_config =
+      whisper::generation_config(folder.config, looptorch::load_json(source / "config.json"), ids);
+  return folder;
 }
 
 void write(const Folder& folder, const fs::path& output, at::ScalarType dtype) {
