@@ -61,7 +61,8 @@ struct PickleObject {
   at::Tensor tensor = {};
 };
 
-/// What a pickle imports and calls. The names are those in the pickle, as "collections.OrderedDict".
+/// Answers what a pickle asks for: imports, calls and data that lie elsewhere. Globals have their names in
+/// Python, as "collections.OrderedDict".
 class PickleHost {
  public:
   virtual ~PickleHost() = default;
