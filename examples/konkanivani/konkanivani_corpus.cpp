@@ -180,7 +180,7 @@ int main(int argc, char** argv) {
       "konkanivani_corpus",
       "Makes a corpus of synthetic Konkani speech with espeak-ng.\nA run that was cut off is simply "
       "started again.");
-  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
+  line.required("output", "DIR", options.output, "folder of the corpus");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});

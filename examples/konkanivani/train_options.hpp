@@ -146,8 +146,8 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& op
 /// Adds all flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
   using looptorch::app::TrainingFlag;
-  line.required("data", "DIR", options.data, "the corpus; see above").alias("data-dir");
-  line.required("output", "DIR", options.output, "folder for the model and summary.json").alias("output-dir");
+  line.required("data", "DIR", options.data, "the corpus; see above");
+  line.required("output", "DIR", options.output, "folder for the model and summary.json");
   line.preset(
       "preset", options.preset, {"measured", "original"},
       "defaults of the flags below: measured, or original, those of the project that this example follows",

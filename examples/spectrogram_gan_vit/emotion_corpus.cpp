@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
       "emotion_corpus",
       "Makes a corpus of synthetic music with labels of valence and arousal.\nA run that was "
       "cut off is simply started again; with more clips it adds to those that are there.");
-  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
+  line.required("output", "DIR", options.output, "folder of the corpus");
   line.option("seed", "N", options.seed, "other numbers give other music", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});

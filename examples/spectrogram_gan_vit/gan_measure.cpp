@@ -185,11 +185,9 @@ int main(int argc, char** argv) {
       "Measures generators that gan_train made, from the first to the last of a training, against held-out "
       "clips:\nFrechet and kernel distance, concordance of the emotion heard with the one wanted, copies, spread.");
   line.positional("MODEL", options.models, "folders that gan_train wrote");
-  line.required("data", "DIR", options.data, "folder of audio/ and the tables, as for gan_train")
-      .alias("data-dir");
+  line.required("data", "DIR", options.data, "folder of audio/ and the tables, as for gan_train");
   line.required("output", "DIR", options.output,
-                "folder for summary.json, and pictures of some test clips and their likes")
-      .alias("output-dir");
+                "folder for summary.json, and pictures of some test clips and their likes");
   line.option("count", "N", options.count, "spectrograms of each model; 0: as many as test clips",
               {.min = 0});
   app::add_training_flags(

@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
   app::CommandLine line("whisper_corpus",
                         "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
                         "and sox.\nA run that was cut off is simply started again.");
-  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
+  line.required("output", "DIR", options.output, "folder of the corpus");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});

@@ -143,8 +143,7 @@ int main(int argc, char** argv) {
   line.option("tokenizer", "DIR", options.tokenizer,
               "with --openai: a Hugging Face folder of a model with the same vocabulary; its\n"
               "tokenizer.json and generation_config.json are taken");
-  line.required("output", "DIR", options.output, "folder to write, made if it is not there")
-      .alias("output-dir");
+  line.required("output", "DIR", options.output, "folder to write, made if it is not there");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
               "of the weights in --output; 16 bits take half the space");
   return app::run_main(argc, argv, line, [&] { import_model(options); });

@@ -128,8 +128,8 @@ inline void add_game_flags(looptorch::app::CommandLine& line, TrainOptions& opti
 /// Adds all flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
   using looptorch::app::TrainingFlag;
-  line.required("data", "DIR", options.data, "folder of audio/ and the tables").alias("data-dir");
-  line.required("output", "DIR", options.output, "folder for the model and summary.json").alias("output-dir");
+  line.required("data", "DIR", options.data, "folder of audio/ and the tables");
+  line.required("output", "DIR", options.output, "folder for the model and summary.json");
   detail::add_size_flags(line, options);
   detail::add_game_flags(line, options);
   line.option("validate-every", "STEPS", options.validate_every,

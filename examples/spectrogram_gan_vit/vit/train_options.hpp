@@ -172,8 +172,8 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& op
 /// Adds all flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
   using looptorch::app::TrainingFlag;
-  line.required("data", "DIR", options.data, "folder of audio/ and the tables").alias("data-dir");
-  line.required("output", "DIR", options.output, "folder for the model and summary.json").alias("output-dir");
+  line.required("data", "DIR", options.data, "folder of audio/ and the tables");
+  line.required("output", "DIR", options.output, "folder for the model and summary.json");
   line.option("generated", "DIR", options.generated, "clips of gan_sample, for training alone");
   line.preset("preset", options.preset, {"base", "small"},
               "defaults of the flags below: ViT-B/16-224, or a model that learns from scratch on a CPU",

@@ -207,16 +207,14 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
       "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
       "split 80/10/10");
   line.toggle(
-          "chunking", corpus.chunking,
-          "packs segments of one recording, transcripts' or lines with start and end, into windows of up to "
-          "30 s or --max-audio-seconds")
-      .alias("use-chunking");
+      "chunking", corpus.chunking,
+      "packs segments of one recording, transcripts' or lines with start and end, into windows of up to "
+      "30 s or --max-audio-seconds");
   line.toggle(
       "empty-texts", corpus.empty_texts,
       "learns clips without a text as empty ones, which the model may then hear; else they are wrong lines");
   line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
-  line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
-      .alias("output-dir");
+  line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
               "of the weights in --output; 16 bits take half the space");
   line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",

@@ -3,12 +3,14 @@
 // command_line.hpp.
 #pragma once
 
+#include <looptorch/app/familiar_flags.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/near_names.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -91,19 +93,84 @@ class WordReader {
 
   void take_flag(const std::string& word) {
     const auto equals = word.find('=');
-    const auto number = number_of(word, hyphenated(word.substr(0, equals)));
-    if (number == forms_.size()) {
+    const std::string flag = hyphenated(word.substr(0, equals));
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = word.substr(equals + 1);
+    if (take_familiar(word, flag, value)) return;
+    const auto number = number_of(word, flag);
+    if (number == forms_.size())
       read_.wants_help = true;
-      return;
+    else
+      take(number, word, value);
+  }
+
+  /// Takes a flag of another program that has an equal here. Returns false if this is none.
+  bool take_familiar(const std::string& word, const std::string& flag,
+                     const std::optional<std::string>& value) {
+    if (!flag.starts_with("--")) return false;
+    const std::string name = flag.substr(2);
+    for (const FamiliarFlag& familiar : kFamiliarFlags) {
+      const auto [their_name, their_value] = name_and_value(familiar.theirs);
+      const auto [our_name, our_value] = name_and_value(familiar.ours);
+      if (their_name != name || (!their_value.empty() && their_value != lower_case(next_value(value))))
+        continue;
+      const auto number = number_of_exactly(our_name);
+      if (number == forms_.size() || (their_value.empty() && number_of_exactly(name) < forms_.size()))
+        continue;
+      if (!their_value.empty() && !value) ++next_;
+      if (their_value.empty() && our_value.empty())
+        take(number, word, value);
+      else if (their_value.empty() && !is_true(word, value))
+        return true;
+      else
+        read_.flags.push_back({number, std::string(our_value)});
+      return true;
     }
-    const auto& form = forms_[number];
-    if (equals != std::string::npos) {
-      if (form.takes == Takes::nothing)
-        throw CommandLineError("--" + form.names.front() + " takes no value: " + word);
-      read_.flags.push_back({number, word.substr(equals + 1)});
-    } else {
-      read_.flags.push_back({number, value_behind(form)});
+    return false;
+  }
+
+  void take(std::size_t number, const std::string& word, const std::optional<std::string>& value) {
+    const FlagForm& form = forms_[number];
+    if (form.takes != Takes::value && truth_of(next_value(value)) != Truth::none) {
+      if (is_true(word, value)) return read_.flags.push_back({number, {}});
+      const auto negation = number_of_exactly("no-" + form.names.front());
+      if (negation == forms_.size())
+        throw CommandLineError(word + " takes no value; leave it out for \"no\"");
+      return read_.flags.push_back({negation, {}});
     }
+    if (value && form.takes == Takes::nothing)
+      throw CommandLineError("--" + form.names.front() + " takes no value: " + word);
+    read_.flags.push_back({number, value ? *value : value_behind(form)});
+  }
+
+  enum class Truth { none, yes, no };
+  [[nodiscard]] static Truth truth_of(const std::string& text) {
+    const std::string lower = lower_case(text);
+    return lower == "true" ? Truth::yes : lower == "false" ? Truth::no : Truth::none;
+  }
+  /// Returns what stands behind a flag that is a word by itself, and reads over it where it is "true" or
+  /// "false", as Python's parsers want it; without either the flag says yes.
+  bool is_true(const std::string& word, const std::optional<std::string>& value) {
+    const Truth truth = truth_of(next_value(value));
+    if (truth == Truth::none && value)
+      throw CommandLineError(word + ": \"" + *value + "\" is not true|false");
+    if (truth != Truth::none && !value) ++next_;
+    return truth != Truth::no;
+  }
+
+  /// Returns the value given by `=`, else the next word.
+  [[nodiscard]] std::string next_value(const std::optional<std::string>& value) const {
+    return value ? *value : next_ < words_.size() ? words_[next_] : std::string();
+  }
+  [[nodiscard]] static std::pair<std::string_view, std::string_view> name_and_value(std::string_view words) {
+    const auto space = words.find(' ');
+    if (space == std::string_view::npos) return {words, {}};
+    return {words.substr(0, space), words.substr(space + 1)};
+  }
+  [[nodiscard]] static std::string lower_case(std::string text) {
+    for (char& letter : text)
+      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+    return text;
   }
 
   [[nodiscard]] std::string value_behind(const FlagForm& form) {
@@ -129,7 +196,7 @@ class WordReader {
       }
     }
     if (meant.size() == 1) return *meant.begin();
-    if (meant.empty()) throw CommandLineError("unknown option " + word + suggestion(name));
+    if (meant.empty()) throw CommandLineError("unknown option " + word + advice(name));
     std::string flags;
     for (const auto number : meant) flags += (flags.empty() ? "--" : " and --") + names_of(number).front();
     throw CommandLineError(word + " is short for " + flags + "; write it out");
@@ -139,8 +206,20 @@ class WordReader {
     return number < forms_.size() ? forms_[number].names : std::vector<std::string>{"help"};
   }
 
-  [[nodiscard]] std::string suggestion(const std::string& name) const {
+  /// Returns the number of the flag of this very name; one behind the last if there is none.
+  [[nodiscard]] std::size_t number_of_exactly(std::string_view name) const {
+    const auto has_it = [name](const FlagForm& form) {
+      return std::find(form.names.begin(), form.names.end(), name) != form.names.end();
+    };
+    return static_cast<std::size_t>(std::find_if(forms_.begin(), forms_.end(), has_it) - forms_.begin());
+  }
+
+  /// Returns what to write instead of a flag that the program lacks.
+  [[nodiscard]] std::string advice(const std::string& name) const {
     if (name.empty()) return {};
+    for (const FlagWithoutEqual& flag : kFlagsWithoutEqual)
+      if (flag.theirs == name && number_of_exactly(flag.where) < forms_.size())
+        return ": " + std::string(flag.instead);
     std::vector<std::string> known;
     for (const auto& form : forms_) known.push_back(form.names.front());
     const auto near = near_names(name, known, 1);

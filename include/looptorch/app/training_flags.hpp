@@ -93,9 +93,7 @@ class TrainingFlagWriter {
 
   void add_length() {
     if (has(epochs))
-      line_.option("epochs", "N", options_.epochs, help(epochs, "passes over the training data"), {.min = 1})
-          .alias("num-epochs")
-          .alias("num-train-epochs");
+      line_.option("epochs", "N", options_.epochs, help(epochs, "passes over the training data"), {.min = 1});
     if (has(max_steps))
       line_.option("max-steps", "N", options_.max_steps,
                    help(max_steps, "ends earlier, after so many steps; 0: does not"), {.min = 0});
@@ -107,15 +105,11 @@ class TrainingFlagWriter {
 
   void add_batches() {
     if (has(batch_size))
-      line_
-          .option("batch-size", "N", options_.batch_size, help(batch_size, "samples in one forward pass"),
-                  {.min = 1, .max = 65536})
-          .alias("per-device-train-batch-size");
+      line_.option("batch-size", "N", options_.batch_size, help(batch_size, "samples in one forward pass"),
+                   {.min = 1, .max = 65536});
     if (has(gradient_accumulation))
-      line_
-          .option("gradient-accumulation", "N", options_.gradient_accumulation,
-                  help(gradient_accumulation, "batches in one step"), {.min = 1, .max = 65536})
-          .alias("gradient-accumulation-steps");
+      line_.option("gradient-accumulation", "N", options_.gradient_accumulation,
+                   help(gradient_accumulation, "batches in one step"), {.min = 1, .max = 65536});
   }
 
   void add_rate() {
@@ -179,10 +173,8 @@ class TrainingFlagWriter {
       line_.option("device", "NAME", options_.device,
                    help(device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one"));
     if (has(workers))
-      line_
-          .option("workers", "N", options_.workers, help(workers, "threads that read samples"),
-                  {.min = 0, .max = 1024})
-          .alias("dataloader-num-workers");
+      line_.option("workers", "N", options_.workers, help(workers, "threads that read samples"),
+                   {.min = 0, .max = 1024});
     if (has(prefetch))
       line_.option(
           "prefetch", "N", options_.prefetch,

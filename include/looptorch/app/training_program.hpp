@@ -37,8 +37,7 @@ class TrainingProgram {
                   const TrainingFlags& flags = standard_flags())
       : options_(std::move(defaults)),
         line_(name, message(about, "\nA run lists ", names_of_run_policies(), ": docs/app.md#a-session.")) {
-    line_.required("output", "DIR", output_, "folder for the model, its snapshots and summary.json")
-        .alias("output-dir");
+    line_.required("output", "DIR", output_, "folder for the model, its snapshots and summary.json");
     add_training_flags(line_, options_, flags);
   }
   TrainingProgram(const TrainingProgram&) = delete;  // the command line holds references to the options
