@@ -98,6 +98,13 @@ void run(const Options& options) {
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
+  if (app::leads())
+    std::cerr << "preset " << options.preset << ": learning rate " << training.learning_rate << ", "
+              << training.epochs << " epochs, frames of " << options.subsampling * 10 << " ms; "
+              << (options.preset == "original"
+                      ? "--preset measured has what was measured on a CPU"
+                      : "--preset original has that of the project that this follows")
+              << std::endl;
   const auto test = [&] {
     return kv::transcribe_all(recognizer, data.test, options.batch(), {.workers = training.workers},
                               options.decoding(), left_out);

@@ -72,6 +72,13 @@ grep -q -- '--d-model N .*\[256\]' help.txt || fail "--preset original"
   --batch_size 2 --gradient_accumulation_steps 4 --device cpu --output_dir original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
 holds original/config.json '"subsampling": 1'
 holds original/config.json '"dropout": 0.1'
+holds errors.txt "preset original: learning rate 0.0005, 50 epochs, frames of 10 ms; --preset measured"
+# The run left the file that repeats it.
+for line in preset=original gradient-accumulation=4 "# seed=1"; do holds original/run.conf "$line"; done
+"$programs/konkanivani_train" --config original/run.conf --output again >/dev/null 2>errors.txt || fail "--config: $(cat errors.txt)"
+cmp original/model.safetensors again/model.safetensors || fail "--config original/run.conf trained another model"
+printf 'data=corpus\noutput=x\nlearning_rate: 1e-4\n' >yaml.conf
+refused 'yaml.conf:3: "learning_rate: 1e-4" is not KEY=VALUE; YAML is not read' konkanivani_train --config yaml.conf
 refused '--preset: "large" is not measured|original' konkanivani_train --data corpus --output x --preset large
 refused "--m is short for " konkanivani_train --data corpus --output x --m 1
 refused "--batch-frames and --batch-size are both 0" konkanivani_train --data corpus --output x --batch-frames 0 --batch-size 0

@@ -13,12 +13,14 @@
 #pragma once
 
 #include <looptorch/app/command_words.hpp>
+#include <looptorch/app/config_file.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -76,6 +78,24 @@ class CommandLine {
     return *this;
   }
 
+  /// `--config FILE`, which may be given several times: a file of flags, KEY=VALUE lines or a JSON object.
+  /// Those of the command line count before them, and those of a later file before an earlier one's.
+  CommandLine& config_files() {
+    config_ = flags_.size();
+    return add(
+        {.form = {},
+         .placeholder = "FILE",
+         .help =
+             "reads flags from it: lines of KEY=VALUE, or a JSON object; those given beside it count first",
+         .set = [](const std::string&) {},
+         .value = [] { return std::string(); }},
+        "config");
+  }
+
+  /// Returns the flags that were given as a file for `--config`, with the values that they have; those that
+  /// were not given are comments.
+  [[nodiscard]] std::string config_text() const;
+
   /// The words that stand without a flag, one or more. A program without this call takes none.
   CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help) {
     positional_name_ = std::move(placeholder);
@@ -129,12 +149,14 @@ class CommandLine {
 
   CommandLine& add(Flag flag, std::string name);
   [[nodiscard]] std::vector<detail::FlagForm> forms() const;
-  void set(const Flag& flag, const std::string& value) const;
+  void add_config_files(detail::CommandWords& words, const std::vector<detail::FlagForm>& forms) const;
+  void set(const detail::GivenFlag& given) const;
   void take_positional(std::vector<std::string> words);
   [[nodiscard]] std::string usage() const;
 
   std::string program_, summary_;
   std::vector<Flag> flags_;
+  std::optional<std::size_t> config_;  ///< the number of `--config`
   std::string positional_name_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
   std::vector<std::function<void(const CommandLine&)>> on_parsed_;
@@ -273,14 +295,14 @@ inline std::vector<detail::FlagForm> CommandLine::forms() const {
 inline bool CommandLine::parse(int argc, char* const* argv) {
   const auto forms = this->forms();
   auto words = detail::WordReader(forms, argc, argv).read();
+  add_config_files(words, forms);
   detail::require_one_a_group(forms, words.flags);
   given_.clear();
-  for (const auto& [number, value] : words.flags) given_.insert(number);
+  for (const auto& given : words.flags) given_.insert(given.number);
   for (const bool presets : {true, false}) {
     if (!presets && words.wants_help) return false;
-    for (const auto& [number, value] : words.flags) {
-      if (flags_[number].is_preset == presets) set(flags_[number], value);
-    }
+    for (const auto& given : words.flags)
+      if (flags_[given.number].is_preset == presets) set(given);
   }
   take_positional(std::move(words.positional));
   for (std::size_t i = 0; i < flags_.size(); ++i) {
@@ -294,11 +316,63 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   return true;
 }
 
-inline void CommandLine::set(const Flag& flag, const std::string& value) const {
+/// Puts the flags of files before those of the command line, but for those that it gives itself, or one of
+/// whose group it gives.
+inline void CommandLine::add_config_files(detail::CommandWords& words,
+                                          const std::vector<detail::FlagForm>& forms) const {
+  const std::vector<detail::GivenFlag> given = std::exchange(words.flags, {});
+  const auto is_given = [&](std::size_t number) {
+    return std::any_of(given.begin(), given.end(), [&](const detail::GivenFlag& flag) {
+      const std::string& group = forms[number].group;
+      return flag.number == number || (!group.empty() && forms[flag.number].group == group);
+    });
+  };
+  for (const detail::GivenFlag& flag : given) {
+    if (flag.number != config_) continue;
+    for (auto& [word, place] : detail::read_config(flag.value)) {
+      std::string program = program_;
+      char* const argv[] = {program.data(), word.data()};
+      try {
+        for (detail::GivenFlag& read : detail::WordReader(forms, 2, argv).read().flags) {
+          if (read.number == config_) throw CommandLineError("a file of flags names no other one");
+          read.place = place;
+          if (!is_given(read.number)) words.flags.push_back(std::move(read));
+        }
+      } catch (const CommandLineError& error) {
+        throw CommandLineError(message(place, ": ", error.what()));
+      }
+    }
+  }
+  words.flags.insert(words.flags.end(), given.begin(), given.end());
+}
+
+inline std::string CommandLine::config_text() const {
+  std::string text = message(
+      "# ", program_, " --config FILE, with this file, repeats the run. Comments are what was not given.\n");
+  for (std::size_t i = 0; i < flags_.size(); ++i) {
+    const Flag& flag = flags_[i];
+    const std::string value = flag.value();
+    if (value.empty() || value.find('\n') != value.npos) continue;
+    const std::string name = flag.form.names.front();
+    const bool is_toggle = flag.is_negation || (i > 0 && flags_[i - 1].is_negation);
+    const bool is_given =
+        given_.contains(i) || (is_toggle && given_.contains(flag.is_negation ? i + 1 : i - 1));
+    text += is_given ? "" : "# ";
+    if (flag.is_negation)
+      text += detail::config_line(name.substr(3), "false");
+    else
+      text += detail::config_line(name, flag.form.takes == detail::Takes::nothing ? "true" : value);
+  }
+  return text;
+}
+
+inline void CommandLine::set(const detail::GivenFlag& given) const {
+  const Flag& flag = flags_[given.number];
   try {
-    flag.set(value);
+    flag.set(given.value);
   } catch (const CommandLineError& error) {
-    throw CommandLineError(flag.name() + ": " + error.what());
+    throw CommandLineError(
+        message(given.place, given.place.empty() ? "" : ": ", flag.name(), ": ", error.what()));
   }
 }
 

@@ -34,10 +34,12 @@ struct FlagForm {
   }
 };
 
-/// A flag that was given, by its number, and its value; empty where it has none.
+/// A flag that was given, by its number, and its value; empty where it has none. `place` is where it stands
+/// in a file; empty: on the command line.
 struct GivenFlag {
   std::size_t number;
   std::string value;
+  std::string place = {};
 };
 
 struct CommandWords {

@@ -72,11 +72,18 @@ inline void parse_value(const std::string& text, const NumberRange&, std::filesy
 
 template <FlagNumber T>
 [[nodiscard]] std::string value_text(T value) {
-  return message(value);
+  const std::string text = message(value);
+  if constexpr (std::is_floating_point_v<T>) {  // else a file of flags would have another number
+    if (parse_number<T>(text) != value) {
+      char exact[32];
+      return {exact, std::to_chars(exact, exact + sizeof exact, value).ptr};
+    }
+  }
+  return text;
 }
 template <FlagNumber T>
 [[nodiscard]] std::string value_text(const std::optional<T>& value) {
-  return value ? message(*value) : "";
+  return value ? value_text(*value) : "";
 }
 [[nodiscard]] inline std::string value_text(const std::string& value) { return value; }
 [[nodiscard]] inline std::string value_text(const std::filesystem::path& value) { return value.string(); }

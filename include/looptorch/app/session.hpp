@@ -22,6 +22,7 @@
 #include <looptorch/app/run_policies.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_options.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/sampler.hpp>
@@ -102,11 +103,13 @@ class Session {
     return run_policies(training_, output_, model, details);
   }
 
-  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Adds the peak
+  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Writes run.conf to the
+  /// output, a file for --config that repeats the run, as it begins. Adds the peak
   /// of a watched memory to the summary. Throws Interrupted for a run that a signal or a limit ended,
   /// once `note(result)` has been called, which may keep what such a run has to tell.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
   FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
+    write_config();
     result_ = app::fit(trainer, std::forward<Batches>(batches), training_, snapshot_);
     using Stack = std::remove_cvref_t<decltype(looptorch::detail::TrainerAccess::engine(trainer).stack())>;
     if constexpr (Stack::template lists<WatchMemory>())
@@ -147,6 +150,11 @@ class Session {
   }
 
  private:
+  void write_config() const {
+    if (leads() && training_.replay.empty() && !training_.config.empty())
+      write_file_atomically(output_ / "run.conf", training_.config);
+  }
+
   Stopwatch stopwatch_;
   const TrainingOptions& training_;
   std::filesystem::path output_;

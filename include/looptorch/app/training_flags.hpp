@@ -45,6 +45,7 @@ enum class TrainingFlag {
   report,   ///< --report and --histograms
   autopsy,  ///< --autopsy and --replay
   profile,
+  config,  ///< --config
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -73,6 +74,7 @@ class TrainingFlagWriter {
     add_autopsy();
     add_report();
     add_profile();
+    add_config();
   }
 
  private:
@@ -234,6 +236,12 @@ class TrainingFlagWriter {
       options.program = line.program();
       options.settings = line.settings();
     });
+  }
+
+  void add_config() {
+    if (!has(config)) return;
+    line_.config_files();
+    line_.on_parsed([&options = options_](const CommandLine& line) { options.config = line.config_text(); });
   }
 
   void add_profile() {

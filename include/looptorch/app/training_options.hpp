@@ -67,9 +67,9 @@ struct TrainingOptions {
   bool resume_changed = false;                ///< goes on with other settings than the snapshot's
   bool report = true;                         ///< write the run's metrics and report.html (run_log)
   bool histograms = false;                    ///< the report has distributions of parameters
-  /// The program's name, and all its flags with their values, for run_log. Parsing the flag `report` sets
-  /// them.
-  std::string program = {};
+  /// The program's name, all its flags with their values, for run_log, and as a file for --config. Parsing
+  /// sets them.
+  std::string program = {}, config = {};
   std::vector<std::pair<std::string, std::string>> settings = {};
   bool autopsy = false;      ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
   std::string replay = {};   ///< a window that it kept, or a folder of them; app::fit does it again

@@ -114,6 +114,21 @@ TEST_CASE("Session: finish saves the weights, says where, and sums the run up") 
   CHECK_FALSE(fs::exists(folder / "watched" / "report.html"));
 }
 
+TEST_CASE("Session: a fit leaves the file that repeats it, and what trains nothing leaves none") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  trained_by_session(options, folder / "without");
+  CHECK_FALSE(fs::exists(folder / "without" / "run.conf"));  // its flags are unknown
+  options.config = "epochs=3\n";
+  trained_by_session(options, folder / "run");
+  CHECK(lt::read_file(folder / "run" / "run.conf") == "epochs=3\n");
+  options.replay = (folder / "nothing").string();
+  CHECK_THROWS(trained_by_session(options, folder / "replayed"));
+  CHECK_FALSE(fs::exists(folder / "replayed"));
+}
+
 TEST_CASE(
     "Session: a rehearsal has a few batches, and says before, after and in its summary that it was one") {
   const TemporaryFolder folder;

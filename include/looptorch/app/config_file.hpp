@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// Flags in a file, for --config: lines of KEY=VALUE, or a JSON object. Private to command_line.hpp.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app::detail {
+
+/// A flag of a file as a word of a command line, `--key=value`, and where it stands, "run.conf:3" or
+/// "run.json: key".
+struct ConfigWord {
+  std::string word, place;
+};
+
+/// Reads what is no JSON: an empty line and one that begins with # say nothing, and a key alone is a flag
+/// without a value. Spaces around a key and a value, and quotes around a value, do not count.
+class ConfigLines {
+ public:
+  ConfigLines(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
+
+  [[nodiscard]] std::vector<ConfigWord> read() {
+    std::vector<ConfigWord> words;
+    std::size_t begin = 0;
+    for (std::size_t number = 1; begin < text_.size(); ++number) {
+      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+      const std::string_view line = trimmed(text_.substr(begin, end - begin));
+      if (!line.empty() && line.front() != '#') {
+        std::string place = message(name_, ":", number);
+        words.push_back({word_of(line, place), place});
+      }
+      begin = end + 1;
+    }
+    return words;
+  }
+
+ private:
+  [[nodiscard]] static std::string word_of(std::string_view line, const std::string& place) {
+    const auto equals = line.find('=');
+    std::string_view key = trimmed(line.substr(0, equals));
+    if (key.starts_with("--") && key != "---") key.remove_prefix(2);
+    if (key.empty()) throw CommandLineError(message(place, ": \"", line, "\" has no name before the ="));
+    if (key.find_first_of(" \t:[]{}\"'") != key.npos || key.front() == '-')
+      throw CommandLineError(message(place, ": \"", line, "\" is not KEY=VALUE",
+                                     key.find(':') != key.npos || key == "---"
+                                         ? "; YAML is not read: write KEY=VALUE lines or a JSON object"
+                                         : ""));
+    const std::string word = "--" + std::string(key);
+    return equals == line.npos ? word : word + "=" + std::string(unquoted(trimmed(line.substr(equals + 1))));
+  }
+
+  [[nodiscard]] static std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view kSpaces = " \t\r";
+    const auto first = text.find_first_not_of(kSpaces);
+    if (first == text.npos) return {};
+    return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+  }
+  [[nodiscard]] static std::string_view unquoted(std::string_view text) {
+    const bool is_quoted =
+        text.size() > 1 && text.front() == text.back() && (text.front() == '"' || text.front() == '\'');
+    return is_quoted ? text.substr(1, text.size() - 2) : text;
+  }
+
+  std::string name_;
+  std::string_view text_;
+};
+
+/// Returns the value of a JSON configuration as text: true and false as those words, an integer as it is.
+[[nodiscard]] inline std::string config_value(const Json& value, const std::string& place) {
+  if (value.is_string()) return value.as_string();
+  if (value.is_bool() || value.is_number()) return value.dump();
+  throw CommandLineError(
+      message(place, " is ", value.kind(), "; a flag's value is text, a number, true or false"));
+}
+
+/// Returns the flags of a file in its order; null in JSON says nothing. Throws CommandLineError that names
+/// the file and the line or key.
+[[nodiscard]] inline std::vector<ConfigWord> read_config(const std::filesystem::path& file) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
+  try {
+    const std::string text = read_file(file, kMostBytes);
+    const auto first = text.find_first_not_of(" \t\r\n");
+    if (first == text.npos || text[first] != '{') return ConfigLines(file.string(), text).read();
+    std::vector<ConfigWord> words;
+    const Json json = Json::parse(text);
+    for (const auto& [key, value] : json.as_object()) {
+      const std::string place = message(file.string(), ": ", key);
+      if (!value.is_null()) words.push_back({message("--", key, "=", config_value(value, place)), place});
+    }
+    return words;
+  } catch (const JsonError& error) {
+    throw CommandLineError(message(file.string(), ": ", error.what()));
+  } catch (const CommandLineError&) {
+    throw;
+  } catch (const Error& error) {  // it cannot be read
+    throw CommandLineError(message("--config: ", error.what()));
+  }
+}
+
+/// Returns a flag's line in a file.
+[[nodiscard]] inline std::string config_line(const std::string& name, const std::string& value) {
+  const bool needs_quotes = value.empty() || value.front() == ' ' || value.back() == ' ' ||
+                            value.front() == '"' || value.front() == '\'';
+  return message(name, "=", needs_quotes ? message("\"", value, "\"") : value, "\n");
+}
+
+}  // namespace looptorch::app::detail
