@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/adapters/lora_files.hpp>
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 
@@ -30,7 +31,7 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 }
 
 /// Returns the folder of the model that the adapters of `folder` name, relative to `folder` or to the current
-/// one. Throws LoraError if that is no folder here.
+/// one, or what was downloaded under that name. Throws LoraError if that is no folder here.
 [[nodiscard]] inline std::filesystem::path adapted_folder(const std::filesystem::path& folder) {
   const auto file = folder / detail::kAdapterConfig;
   const auto named = looptorch::load_json(file).get("base_model_name_or_path", nullptr);
@@ -42,6 +43,12 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
     std::error_code error;
     if (std::filesystem::is_directory(path, error) && !std::filesystem::equivalent(path, folder, error))
       return path;
+  }
+  try {
+    const auto downloaded = looptorch::app::model_folder(named.as_string());
+    if (downloaded != named.as_string()) return downloaded;
+  } catch (const looptorch::UsageError& error) {
+    throw looptorch::LoraError(looptorch::message(file.string(), ": the adapters are for ", error.what()));
   }
   throw looptorch::LoraError(looptorch::message(
       file.string(), ": the adapters are for ", named.as_string(),

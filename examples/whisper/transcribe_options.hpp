@@ -4,6 +4,7 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "hallucinations.hpp"
@@ -103,8 +104,11 @@ inline void TranscribeOptions::check() const {
 
 /// Adds the flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& options) {
-  line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads; -: such a file or raw samples on stdin");
-  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.positional("FILE", options.files,
+                  "audio: WAV, FLAC or what else libsndfile reads; -: such a file or raw samples on stdin");
+  line.required("model", "DIR", options.model,
+                "Hugging Face folder of the model, or the name of one that was downloaded");
+  accept_hub_name(line, options.model);
   line.choice("output-format", options.output_format, {"txt", "srt", "vtt", "tsv", "json", "all"},
               "writes files of this format instead of the lines");
   line.option("output-dir", "DIR", options.output_dir, "where the files go");

@@ -2,6 +2,7 @@
 // Measures a model on the clips of a manifest: word and character error rate, of all clips and by language,
 // decoded as whisper_transcribe does. It shows how a data set is checked and read without a Trainer.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -77,7 +78,9 @@ int main(int argc, char** argv) {
   Options options;
   app::CommandLine line("whisper_evaluate",
                         "Measures the word and character error rate of a model on a manifest's clips.");
-  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.required("model", "DIR", options.model,
+                "Hugging Face folder of the model, or the name of one that was downloaded");
+  app::accept_hub_name(line, options.model);
   line.required("manifest", "FILE", options.clips.manifest, "JSONL (audio_filepath, text), CSV or TSV");
   line.option("summary", "FILE", options.summary, "JSON with wer, cer, normalizer, clips and seconds");
   line.option("transcripts", "FILE", options.transcripts, "JSON with each clip's text and what was heard");

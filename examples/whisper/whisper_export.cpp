@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Turns a Hugging Face folder, such as whisper_finetune writes, into what other programs run: a CTranslate2
 // folder for faster-whisper, or a GGML file for whisper.cpp.
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
@@ -100,11 +101,18 @@ int main(int argc, char** argv) {
   app::CommandLine line("whisper_export",
                         "Writes a Whisper model as other programs read it. Can be started again if it was\n"
                         "cut off.");
-  line.required("model", "DIR", options.model, "Hugging Face folder of the model; adapters in it are merged into theirs first");
+  line.required(
+      "model", "DIR", options.model,
+      "Hugging Face folder of the model, or the name of one that was downloaded; adapters in it are merged into theirs first");
+  app::accept_hub_name(line, options.model);
   line.option("ctranslate2", "DIR", options.ctranslate2, "folder to write for faster-whisper (CTranslate2)");
   line.option("ggml", "FILE", options.ggml, "file to write for whisper.cpp");
-  line.flag("fp32", options.type, ExportType::fp32, "weights of 32 bits: the default of --ctranslate2, not for --ggml").one_of("type");
-  line.flag("fp16", options.type, ExportType::fp16, "weights of 16 bits: half the size; the default of --ggml").one_of("type");
+  line.flag("fp32", options.type, ExportType::fp32,
+            "weights of 32 bits: the default of --ctranslate2, not for --ggml")
+      .one_of("type");
+  line.flag("fp16", options.type, ExportType::fp16,
+            "weights of 16 bits: half the size; the default of --ggml")
+      .one_of("type");
   line.flag("int8", options.type, ExportType::int8,
             "matrices of 8 bits with scales: a quarter of the size (q8_0 in GGML)")
       .one_of("type");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
@@ -139,8 +140,9 @@ struct TrainOptions {
 namespace detail {
 
 inline void add_model_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
-  line.option("pretrained", "DIR", options.pretrained,
-              "Hugging Face folder of a ViT: config.json and model.safetensors");
+  line.option(
+      "pretrained", "DIR", options.pretrained,
+      "Hugging Face folder of a ViT, config.json and model.safetensors, or the name of one that was downloaded");
   line.toggle("from-scratch", options.from_scratch, "begins with random weights, of the preset's size");
   line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
               {.min = 0, .max = 1024});
@@ -198,6 +200,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
                  "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
                 {TrainingFlag::on_bad_audio,
                  "a wrong line, missing file or damaged audio is left out and listed, or ends the run"}}});
+  accept_hub_name(line, options.pretrained);
 }
 
 }  // namespace spectrogram_vit

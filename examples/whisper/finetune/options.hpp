@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -196,7 +197,8 @@ namespace detail {
 
 inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
   auto& corpus = options.corpus;
-  line.required("model", "DIR", options.model, "Hugging Face folder of the model to begin with");
+  line.required("model", "DIR", options.model,
+                "Hugging Face folder of the model to begin with, or the name of one that was downloaded");
   line.option("train", "FILE", corpus.train, "manifest of the training clips");
   line.option("validation", "FILE", corpus.validation,
               "manifest of the clips that are measured during training");
@@ -316,6 +318,7 @@ inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& option
   detail::add_recipe_flags(line, options);
   detail::add_validation_flags(line, options);
   detail::add_model_flags(line, options);
+  accept_hub_name(line, options.model);
 }
 
 }  // namespace whisper

@@ -151,6 +151,26 @@ TEST_CASE("adapters whose model is missing are refused with what to set") {
   CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("names no model"));
 }
 
+TEST_CASE("adapters of a model of the Hub find what was downloaded under its name") {
+  const TemporaryFolder folder;
+  fs::copy(kAdapted, folder / "alone");
+  const auto config = folder / "alone/adapter_config.json";
+  auto json = lt::load_json(config);
+  json.set("base_model_name_or_path", "openai/whisper-tiny");
+  lt::write_file_atomically(config, json.dump());
+  ::setenv("HF_HUB_CACHE", (folder / "hub").c_str(), 1);
+  CHECK_THROWS_WITH(
+      whisper::load_pretrained(folder / "alone"),
+      Contains(config.string() + ": the adapters are for openai/whisper-tiny: is no folder, and no ") &&
+          Contains("hf download openai/whisper-tiny"));
+  fs::create_directories(folder / "hub/models--openai--whisper-tiny/snapshots");
+  fs::copy(kBase, folder / "hub/models--openai--whisper-tiny/snapshots/abc");
+  auto found = whisper::load_pretrained(folder / "alone");
+  ::unsetenv("HF_HUB_CACHE");
+  auto expected = whisper::load_pretrained(kAdapted);
+  CHECK(peft_scores(found).equal(peft_scores(expected)));
+}
+
 TEST_CASE("--lora trains adapters alone, and of a frozen encoder only the decoder's") {
   const auto trained = [](const std::vector<std::string>& words) {
     auto model = whisper::load_pretrained(kBase);
