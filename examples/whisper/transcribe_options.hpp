@@ -104,8 +104,9 @@ inline void TranscribeOptions::check() const {
 
 /// Adds the flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& options) {
-  line.positional("FILE", options.files,
-                  "audio: WAV, FLAC or what else libsndfile reads; -: such a file or raw samples on stdin");
+  line.positional(
+      "FILE", options.files,
+      "audio: WAV, FLAC or what else libsndfile reads, or a folder of it; -: such a file or raw samples on stdin");
   line.required("model", "DIR", options.model,
                 "Hugging Face folder of the model, or the name of one that was downloaded");
   accept_hub_name(line, options.model);

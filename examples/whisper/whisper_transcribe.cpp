@@ -4,6 +4,7 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/data/audio_files.hpp>
 
 #include "file_transcriber.hpp"
 #include "growing_files.hpp"
@@ -103,10 +104,18 @@ class Output {
   std::optional<whisper::GrowingFiles> growing_;
 };
 
+/// Returns the files as they are, and of a folder those that are audio in it and below, by name.
+std::vector<std::string> files_of(const std::vector<std::string>& names) {
+  std::vector<std::string> files;
+  for (const std::filesystem::path& file : looptorch::audio_files(names)) files.push_back(file.string());
+  return files;
+}
+
 /// A file that cannot be used is told on stderr, and the others are still heard. Throws a looptorch::Error at
 /// the end if there was one.
-void transcribe(const whisper::TranscribeOptions& options) {
+void transcribe(whisper::TranscribeOptions options) {
   options.check();
+  options.files = files_of(options.files);
   Output output(options);
   auto recognizer = load(options);
   const whisper::FileTranscriber::Use use{
@@ -117,6 +126,9 @@ void transcribe(const whisper::TranscribeOptions& options) {
   std::size_t failed = 0;
   for (const auto& file : options.files) {
     try {
+      if (std::filesystem::is_directory(file))
+        throw looptorch::UsageError(file +
+                                    ": holds no audio, which would be .wav, .flac, .mp3, .ogg or .opus");
       transcriber.add(file);
     } catch (const app::Interrupted&) {
       throw;

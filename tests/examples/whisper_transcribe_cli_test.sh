@@ -67,6 +67,10 @@ if python3 -c '' 2>/dev/null; then python3 -m json.tool out/new/talk.json >/dev/
 
 # From a pipe it is the same, to the letter; the language of an English-only model is known.
 run whole.txt whole.wav
+mkdir -p folder/below empty && cp whole.wav folder/below && echo x >folder/notes.txt
+run folder.txt folder
+[ "$(cat folder.txt)" = "folder/below/whole.wav	$(cut -f2 whole.txt)" ] || fail "of a folder: $(cat folder.txt)"
+refused "empty: holds no audio" "${transcribe[@]}" empty
 run by_flag.txt --output-format json --output-dir json whole.wav
 sox whole.wav -t raw -r 16000 -e signed -b 16 whole.s16
 run piped.txt --language auto - <whole.s16

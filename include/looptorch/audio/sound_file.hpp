@@ -147,7 +147,8 @@ class SoundFile {
   }
 
   void measure(SoundPart& part) {
-    if (!part.is_open() && !part.open()) refuse(name_, "not audio that libsndfile can read: ", reason());
+    if (!part.is_open() && !part.open())
+      refuse(name_, "not audio that libsndfile can read: ", reason(), conversion());
     if (!part.has_length() && part.is_flac() && !flac_ends_whole(PiecedFile(file_)))
       refuse(name_, "cut off: it does not end with a whole FLAC frame");
     if (!part.has_length() && !part.count(kMaxFrames + 1))
@@ -169,6 +170,23 @@ class SoundFile {
     if (reported.find("SF_INFO struct incomplete") != reported.npos)
       return "its header states a rate or a number of channels that cannot be, or two blocks of samples";
     return reported;
+  }
+
+  /// Returns the command that converts a file of a kind that libsndfile does not read; empty for no idea.
+  [[nodiscard]] std::string conversion() const {
+    char begin[12] = {};
+    file_->read_at(0, begin, std::min<std::uint64_t>(file_->size(), sizeof begin));
+    const std::string_view bytes(begin, sizeof begin);
+    const std::string_view kind = bytes.substr(4, 4) == "ftyp" ? "M4A or MP4"
+                                  : bytes.starts_with("\xff\xf1") || bytes.starts_with("\xff\xf9") ? "AAC"
+                                  : bytes.starts_with("\x30\x26\xb2\x75") ? "WMA or WMV"
+                                  : bytes.starts_with("\x1a\x45\xdf\xa3") ? "WebM or Matroska"
+                                  : bytes.starts_with("#!AMR")            ? "AMR"
+                                                                          : "";
+    if (kind.empty()) return {};
+    const std::filesystem::path flac = std::filesystem::path(name_).replace_extension(".flac");
+    return looptorch::message("; it is ", kind, ": ffmpeg -i \"", name_.string(), "\" \"", flac.string(),
+                              "\" converts it");
   }
 
   void read(std::int64_t first, float* out, std::int64_t count) {

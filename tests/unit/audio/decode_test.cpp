@@ -461,6 +461,18 @@ TEST_CASE("what is no audio is refused in one sentence with the path") {
   CHECK_THROWS_WITH(decode(file("text.mp3", "this is not audio")),
                     StartsWith((folder / "text.mp3").string() + ": not audio that libsndfile can read: ") &&
                         !Catch::Contains("does not exist"));
+  using namespace std::string_literals;
+  const std::vector<std::pair<std::string, std::string>> kinds{{"\0\0\0 ftypM4A isom"s, "M4A or MP4"},
+                                                               {"\xff\xf1\x50\x80"s, "AAC"},
+                                                               {"\x30\x26\xb2\x75\x8e"s, "WMA or WMV"},
+                                                               {"\x1a\x45\xdf\xa3"s, "WebM or Matroska"},
+                                                               {"#!AMR\n"s, "AMR"}};
+  for (const auto& [bytes, kind] : kinds)
+    CHECK_THROWS_WITH(
+        decode(file("talk.m4a", bytes)),
+        Catch::Contains("not audio that libsndfile can read: ") &&
+            Catch::Contains("; it is " + kind + ": ffmpeg -i \"" + (folder / "talk.m4a").string() + "\" \"" +
+                            (folder / "talk.flac").string() + "\" converts it"));
   CHECK_THROWS_WITH(decode(file("nothing.wav", "")),
                     StartsWith((folder / "nothing.wav").string() + ": not audio"));
   CHECK_THROWS_WITH(decode(folder / "missing.wav"),

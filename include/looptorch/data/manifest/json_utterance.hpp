@@ -6,6 +6,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_fields.hpp>
+#include <looptorch/data/manifest/manifest_names.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
 #include <cmath>
@@ -76,8 +77,9 @@ struct ClipTimes {
 inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder,
                               bool empty_texts = false) {
   const JsonFields fields(line);
-  auto audio = resolved_path(folder, fields.filled_string("audio_filepath"));
-  auto text = empty_texts ? fields.string("text") : fields.filled_string("text");
+  auto audio = resolved_path(folder, fields.filled_string(name_in_line(line, "audio_filepath")));
+  const auto text_key = name_in_line(line, "text");
+  auto text = empty_texts ? fields.string(text_key) : fields.filled_string(text_key);
   const auto [start, end] = part_of(fields);
   return {.audio_filepath = std::move(audio),
           .text = std::move(text),

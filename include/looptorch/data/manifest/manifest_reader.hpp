@@ -10,6 +10,8 @@
 #include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_layout.hpp>
+#include <looptorch/data/manifest/manifest_names.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/manifest_table.hpp>
 
@@ -18,6 +20,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,17 +43,25 @@ class ManifestReader {
       : options_(std::move(options)), folder_(path.parent_path()), manifest_{.path = path} {}
 
   [[nodiscard]] Manifest read() {
+    std::error_code none;
+    if (std::filesystem::is_directory(manifest_.path, none)) return read_folder();
     const std::string contents = read_file(manifest_.path, options_.max_bytes);
     std::string_view text = contents;
     if (const auto encoding = find_wide_encoding(text); !encoding.empty())
       throw ManifestError(message(manifest_.path.string(), ": ", wide_encoding_fault(encoding)));
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    refuse_columnar(manifest_.path, text);
     refuse_old_line_ends(text);
     constexpr std::size_t kShortest = 30;  // bytes of a line with audio and text
     manifest_.utterances.reserve(
         std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
-    const char separator = table_separator(manifest_.path);
-    separator == '\0' ? read_json_lines(text) : read_table(text, separator);
+    const char separator = table_separator(manifest_.path, text);
+    if (separator == '\0')
+      read_lines(text, [](std::string_view line) { return Json::parse(line); });
+    else if (separator == ',' && is_lj_speech(folder_, text))
+      read_lines(text, lj_speech_line);
+    else
+      read_table(text, separator);
     if (manifest_.utterances.empty()) fail_empty();
     return std::move(manifest_);
   }
@@ -65,11 +76,27 @@ class ManifestReader {
                 ": the file's lines end with CR alone (old Mac); convert them: tr '\\r' '\\n'"));
   }
 
-  void read_json_lines(std::string_view rest) {
+  /// Reads the table in a folder, or its recordings with their texts; a fault's line is then its place among
+  /// them.
+  [[nodiscard]] Manifest read_folder() {
+    folder_ = manifest_.path;
+    if (const auto table = table_in(folder_); !table.empty()) {
+      manifest_.path = table;
+      return read();
+    }
+    std::size_t number = 0;
+    for (const auto& audio : recordings_in(folder_))
+      take(++number, [&] { return line_of_recording(audio, folder_); });
+    if (manifest_.utterances.empty()) fail_empty();
+    return std::move(manifest_);
+  }
+
+  template <class ToJson>
+  void read_lines(std::string_view rest, const ToJson& to_json) {
     for (std::size_t number = 1; !rest.empty(); ++number) {
       const auto line = take_until('\n', rest);
       if (is_blank(line)) continue;
-      take(number, [&] { return Json::parse(line); });
+      take(number, [&] { return to_json(line); });
     }
   }
 
@@ -111,7 +138,8 @@ class ManifestReader {
   [[nodiscard]] Utterance read_utterance(const Json& line) {
     Utterance utterance = utterance_of(line, folder_, options_.empty_texts);
     if (options_.check_files)
-      utterance.audio_filepath = find_audio_(utterance.audio_filepath, line.at("audio_filepath").as_string());
+      utterance.audio_filepath =
+          find_audio_(utterance.audio_filepath, line.at(name_in_line(line, "audio_filepath")).as_string());
     if (options_.check) options_.check(utterance);
     return utterance;
   }

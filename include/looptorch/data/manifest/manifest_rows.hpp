@@ -28,13 +28,14 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads row after row. Fields are separated by commas, with the quotes of RFC 4180, or by tabs. With tabs,
-/// as Common Voice writes, quotes are ordinary characters and a backslash escapes a tab, line end, quote or
-/// backslash. A row that breaks the rules throws, and reading continues at the line after its first: an
-/// unclosed quote costs one line, not the rest of the file.
+/// Reads row after row. Fields are separated by commas or semicolons, with the quotes of RFC 4180, by bars,
+/// or by tabs. Between bars, as LJSpeech has them, quotes are ordinary characters. With tabs, as Common Voice
+/// writes, quotes are ordinary characters and a backslash escapes a tab, line end, quote or backslash. A row
+/// that breaks the rules throws, and reading continues at the line after its first: an unclosed quote costs
+/// one line, not the rest of the file.
 class TableRows {
  public:
-  /// Reads `text`, which must outlive this; `separator` is ',' or '\t'.
+  /// Reads `text`, which must outlive this; `separator` is one of ",;|\t".
   TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
 
   /// True if there is another row; blank lines are skipped.
@@ -90,7 +91,7 @@ class TableRows {
 
   [[nodiscard]] std::string field() {
     if (separator_ == '\t') return escaped();
-    return text_.substr(at_, 1) == "\"" ? quoted() : plain();
+    return separator_ != '|' && text_.substr(at_, 1) == "\"" ? quoted() : plain();
   }
 
   /// Reads an unquoted field; a quote inside is an ordinary character.

@@ -7,6 +7,8 @@
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/audio_files.hpp>
 #include <looptorch/data/manifest/audio_name.hpp>
+#include <looptorch/data/manifest/manifest_layout.hpp>
+#include <looptorch/data/manifest/manifest_names.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
@@ -23,12 +25,6 @@
 
 namespace looptorch::detail {
 
-/// Returns the separator for a manifest's name; NUL for JSON lines.
-[[nodiscard]] inline char table_separator(const std::filesystem::path& path) {
-  const auto extension = small_extension(path);
-  return extension == ".csv" ? ',' : extension == ".tsv" ? '\t' : '\0';
-}
-
 /// The meaning of a table's columns, from its header.
 class TableHeader {
  public:
@@ -36,8 +32,8 @@ class TableHeader {
   /// meaning.
   TableHeader(const std::vector<std::string>& names, char separator) : separator_(separator) {
     for (const auto& name : names) {
-      const auto* key = key_of(name);
-      if (*key != '\0' && std::find(keys_.begin(), keys_.end(), key) != keys_.end())
+      const auto key = manifest_key_of(name);
+      if (!key.empty() && std::find(keys_.begin(), keys_.end(), key) != keys_.end())
         throw ManifestError(message("the header has two columns for \"", key, "\""));
       keys_.emplace_back(key);
       is_path_.push_back(name == "path");
@@ -45,7 +41,8 @@ class TableHeader {
     for (const char* needed : {"audio_filepath", "text"}) {
       if (std::find(keys_.begin(), keys_.end(), needed) == keys_.end())
         throw ManifestError(message("the header has no column for \"", needed, "\"; it begins with \"",
-                                    printable(names.front()), "\""));
+                                    printable(names.front()), "\"; the column may be called ",
+                                    names_of_manifest_key(needed)));
     }
   }
 
@@ -68,7 +65,7 @@ class TableHeader {
     for (std::size_t i = 0; i < fields.size(); ++i) {
       const bool is_needed = keys_[i] == "audio_filepath" || keys_[i] == "text";
       if (keys_[i].empty() || (fields[i].empty() && !is_needed)) continue;
-      check_utf8(keys_[i], fields[i]);
+      check_field_utf8(keys_[i], fields[i]);
       line.set(keys_[i], value(i, fields[i]));
     }
     return line;
@@ -92,29 +89,6 @@ class TableHeader {
     return field.substr(std::min(field.rfind('.'), field.size()));
   }
 
-  [[nodiscard]] static const char* key_of(std::string_view name) {
-    static constexpr std::pair<std::string_view, const char*> kNames[] = {
-        {"audio_filepath", "audio_filepath"},
-        {"audio_file", "audio_filepath"},
-        {"path", "audio_filepath"},
-        {"text", "text"},
-        {"sentence", "text"},
-        {"duration", "duration"},
-        {"start", "start"},
-        {"offset", "offset"},
-        {"end", "end"},
-        {"speaker", "speaker"},
-        {"client_id", "speaker"},
-        {"language", "language"},
-        {"lang", "lang"},
-        {"source_lang", "source_lang"},
-        {"target_lang", "target_lang"}};
-    for (const auto& [known, key] : kNames) {
-      if (known == name) return key;
-    }
-    return "";
-  }
-
   [[nodiscard]] Json value(std::size_t column, const std::string& field) const {
     const auto& key = keys_[column];
     if (key == "duration" || key == "start" || key == "offset" || key == "end") return number(key, field);
@@ -127,11 +101,6 @@ class TableHeader {
     if (code != std::errc{} || end != field.data() + field.size())
       throw ManifestError(message("\"", key, "\" must be a number, found \"", printable(field), "\""));
     return value;
-  }
-
-  static void check_utf8(const std::string& key, const std::string& field) {
-    if (const auto fault = find_invalid_utf8(field); fault != std::string_view::npos)
-      throw ManifestError(message("\"", key, "\" is not UTF-8 at its byte ", fault));
   }
 
   /// Returns the beginning of a field for a message.

@@ -7,7 +7,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
-#include <looptorch/data/manifest/manifest_table.hpp>
+#include <looptorch/data/manifest/manifest_layout.hpp>
 
 #include <cstddef>
 #include <filesystem>
@@ -42,7 +42,7 @@ inline Json line_of(const Utterance& utterance, const std::filesystem::path& fol
 }  // namespace detail
 
 inline void save_manifest(const std::filesystem::path& path, std::span<const Utterance> utterances) {
-  if (detail::table_separator(path) != '\0')
+  if (detail::is_table_name(path))
     throw ManifestError(path.string() + ": manifests are written as JSON lines; name it .jsonl");
   const auto folder = std::filesystem::absolute(path).parent_path();
   std::string contents;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// The names that corpora have for what a line says: ours and NeMo's, Common Voice's, Hugging Face's
+// audiofolder, DeepSpeech's.
+#pragma once
+
+#include <looptorch/base/json/json.hpp>
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+/// A name, and the key that it stands for.
+struct ManifestName {
+  std::string_view name, key;
+};
+
+inline constexpr ManifestName kManifestNames[] = {{"audio_filepath", "audio_filepath"},
+                                                  {"file_name", "audio_filepath"},
+                                                  {"audio_file", "audio_filepath"},
+                                                  {"audio_path", "audio_filepath"},
+                                                  {"audio", "audio_filepath"},
+                                                  {"wav_filename", "audio_filepath"},
+                                                  {"path", "audio_filepath"},
+                                                  {"text", "text"},
+                                                  {"transcription", "text"},
+                                                  {"sentence", "text"},
+                                                  {"transcript", "text"},
+                                                  {"duration", "duration"},
+                                                  {"start", "start"},
+                                                  {"offset", "offset"},
+                                                  {"end", "end"},
+                                                  {"speaker", "speaker"},
+                                                  {"client_id", "speaker"},
+                                                  {"language", "language"},
+                                                  {"lang", "lang"},
+                                                  {"source_lang", "source_lang"},
+                                                  {"target_lang", "target_lang"}};
+
+/// Returns the key that a table's column stands for; empty for one that says nothing of an utterance.
+[[nodiscard]] constexpr std::string_view manifest_key_of(std::string_view name) {
+  for (const auto& known : kManifestNames)
+    if (known.name == name) return known.key;
+  return {};
+}
+
+/// Returns the names of a key, "audio_filepath, file_name, ...", for a message.
+[[nodiscard]] inline std::string names_of_manifest_key(std::string_view key) {
+  std::string names;
+  for (const auto& known : kManifestNames)
+    if (known.key == key) names += (names.empty() ? "" : ", ") + std::string(known.name);
+  return names;
+}
+
+/// Returns the first name of `key` that a line of JSON has, Common Voice's "path" apart, which is a table's;
+/// without any the key itself.
+[[nodiscard]] inline std::string_view name_in_line(const Json& line, std::string_view key) {
+  for (const auto& known : kManifestNames)
+    if (known.key == key && known.name != "path" && line.contains(known.name)) return known.name;
+  return key;
+}
+
+}  // namespace looptorch::detail
