@@ -36,11 +36,16 @@ struct SpeechOptions {
 /// Returns the limits of clips for a model with an input of `max_seconds`.
 inline looptorch::audio::ClipLimits limits_of(double max_seconds) {
   using looptorch::message;
-  return {.max_seconds = max_seconds,
-          .slack_seconds = kLengthSlack,
-          .called = max_seconds < kWhisperSeconds
-                        ? message("the ", max_seconds, " s of --max-audio-seconds")
-                        : message("the ", kWhisperSeconds, " s that Whisper hears at once")};
+  return {
+      .max_seconds = max_seconds,
+      .slack_seconds = kLengthSlack,
+      .called =
+          max_seconds < kWhisperSeconds
+              ? message("the ", max_seconds, " s of --max-audio-seconds")
+              : message(
+                    "the ", kWhisperSeconds,
+                    " s that Whisper hears at once; a text without times cannot be cut: give each sentence "
+                    "a line of its own with \"start\" and \"end\"")};
 }
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call
