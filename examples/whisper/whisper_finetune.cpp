@@ -127,6 +127,9 @@ auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap
         trial = whisper::measure_run(trainer, recognizer, options, longest, cap, margin, whole_program);
       });
     } catch (const c10::OutOfMemoryError&) {  // of the weights alone
+    } catch (const c10::Error& error) {
+      trial.refused = whisper::unsupported_status(error.what());
+      if (trial.refused.empty()) throw;
     }
     return trial;
   };
@@ -184,6 +187,7 @@ void finetune(Options options) {
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
   if (fits) static_cast<void>(whisper::parse_bytes(options.memory.fit));
   app::Session session(options.training, options.output);
+  options.has_bf16 = app::why_no_bf16(session.device()).empty();
   auto recognizer = fits ? load_settings(options) : load(options, session.device());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);

@@ -53,9 +53,17 @@ struct Saving {
 namespace detail {
 
 inline void recompute_all(FinetuneOptions& options) { options.recompute = "all"; }
-inline void use_bf16_products(FinetuneOptions& options) {
+/// True if weights may be held in bf16: the device computes in it, and fp16 was not asked for.
+[[nodiscard]] inline bool takes_bf16_weights(const FinetuneOptions& options) {
+  return options.memory.holds_bf16() ||
+         (options.has_bf16 && options.training.precision != looptorch::app::Precision::fp16);
+}
+/// bf16, or fp16 where that was asked for or the device has nothing else.
+inline void use_16bit_products(FinetuneOptions& options) {
+  using looptorch::app::Precision;
   recompute_all(options);
-  if (!options.memory.holds_bf16()) options.training.precision = looptorch::app::Precision::bf16;
+  if (options.memory.holds_bf16() || options.training.precision == Precision::fp16) return;
+  options.training.precision = options.has_bf16 ? Precision::bf16 : Precision::fp16;
 }
 inline void use_8bit_moments(FinetuneOptions& options) {
   recompute_all(options);
@@ -63,6 +71,7 @@ inline void use_8bit_moments(FinetuneOptions& options) {
 }
 inline void use_bf16_weights(FinetuneOptions& options, const char* optimizer) {
   recompute_all(options);
+  if (!takes_bf16_weights(options)) return;
   options.memory.optimizer = optimizer, options.memory.bf16_weights = true;
   options.training.precision = looptorch::app::Precision::fp32;
 }
@@ -84,12 +93,12 @@ inline void use_adapters(FinetuneOptions& options) {
          if (options.recompute == "none" && !options.memory.freeze_encoder) options.recompute = "encoder";
        }},
       {"all layers recomputed", detail::recompute_all},
-      {"all layers recomputed, products in bf16", detail::use_bf16_products},
+      {"all layers recomputed, products in bf16", detail::use_16bit_products},
       {"all layers recomputed, moments in 8 bits", detail::use_8bit_moments},
       {"all layers recomputed, products in bf16, moments in 8 bits",
        [](FinetuneOptions& options) {
          detail::use_8bit_moments(options);
-         detail::use_bf16_products(options);
+         detail::use_16bit_products(options);
        }},
       {"all layers recomputed, weights and moments in bf16",
        [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamwbf16"); }},
@@ -98,19 +107,20 @@ inline void use_adapters(FinetuneOptions& options) {
       {"all layers recomputed, weights in bf16, moments in 8 bits, each gradient applied in backward",
        [](FinetuneOptions& options) {
          detail::use_bf16_weights(options, "adamw8bit");
-         options.memory.update_in_backward = "sums";
+         if (options.memory.holds_bf16()) options.memory.update_in_backward = "sums";
        }},
       {"all layers recomputed, weights in bf16, Adafactor",
        [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adafactor"); }},
       {"all layers recomputed, weights in bf16, Adafactor, each gradient applied in backward",
        [](FinetuneOptions& options) {
          detail::use_bf16_weights(options, "adafactor");
-         options.memory.update_in_backward = "sums";
+         if (options.memory.holds_bf16()) options.memory.update_in_backward = "sums";
        }},
       {"adapters alone, all layers recomputed", detail::use_adapters},
       {"adapters alone, all layers recomputed, weights in bf16",
        [](FinetuneOptions& options) {
          detail::use_adapters(options);
+         if (!detail::takes_bf16_weights(options)) return;
          options.memory.bf16_weights = true;
          options.training.precision = looptorch::app::Precision::fp32;
        }},
@@ -165,14 +175,16 @@ namespace detail {
 struct FitTrial {
   std::int64_t needed = 0;
   bool fits = false;
-  bool by_batch = true;  ///< A smaller batch needs less: it is not all held between the steps.
-  bool ran_out = false;  ///< It needs more than `needed`, at which memory ran out.
+  bool by_batch = true;      ///< A smaller batch needs less: it is not all held between the steps.
+  bool ran_out = false;      ///< It needs more than `needed`, at which memory ran out.
+  std::string refused = {};  ///< The status of a library that cannot compute it on this device.
 
   /// True if it needs `needed`, not that or more.
-  [[nodiscard]] bool is_exact() const { return by_batch && !ran_out; }
+  [[nodiscard]] bool is_exact() const { return by_batch && !ran_out && refused.empty(); }
 
   /// Returns "needs 1.2 GB"; where only a part of it is known, at least or more than that.
   [[nodiscard]] std::string words() const {
+    if (!refused.empty()) return "cannot be computed here: " + refused;
     return looptorch::message("needs ",
                               ran_out    ? "more than "
                               : by_batch ? ""
@@ -200,9 +212,14 @@ struct FitChoice {
   return given;
 }
 
-/// Returns "all layers recomputed, 2 x 4 clips".
+/// Returns "all layers recomputed, 2 x 4 clips". Products are called by the type that they have.
 [[nodiscard]] inline std::string words_of(const Saving& saving, const FinetuneOptions& chosen) {
-  return looptorch::message(saving.words, ", ", chosen.training.batch_size, " x ",
+  constexpr std::string_view kProducts = "products in bf16";
+  std::string words = saving.words;
+  if (const auto at = words.find(kProducts);
+      at != words.npos && chosen.training.precision == looptorch::app::Precision::fp16)
+    words.replace(at, kProducts.size(), "products in fp16");
+  return looptorch::message(words, ", ", chosen.training.batch_size, " x ",
                             chosen.training.gradient_accumulation, " clips");
 }
 
@@ -260,6 +277,17 @@ class Misfits {
 };
 
 }  // namespace detail
+
+/// Returns the name of the status by which a library of CUDA says that it cannot compute something on the
+/// device, as "CUBLAS_STATUS_NOT_SUPPORTED"; empty for other errors.
+[[nodiscard]] inline std::string unsupported_status(std::string_view error) {
+  constexpr std::string_view kEnds[] = {"STATUS_NOT_SUPPORTED", "STATUS_ARCH_MISMATCH"};
+  for (const std::string_view library : {"CUBLAS", "CUDNN", "CUSPARSE", "CUFFT"})
+    for (const std::string_view end : kEnds)
+      if (const std::string name = looptorch::message(library, "_", end); error.find(name) != error.npos)
+        return name;
+  return {};
+}
 
 /// Returns the first choice for which `attempt(options)` says that it fits. Writes a line to `log` for each
 /// that was tried, and which was chosen, behind the name of the flag that asks and `cap`. Throws

@@ -44,6 +44,7 @@ struct FinetuneOptions {
   double timestamps_share = 0, prompt_share = 0;
   std::int64_t token_multiple = 0;  ///< 0: of graphs 32, which then have few shapes, else 1
   bool report_sound = true;
+  bool has_bf16 = true;  ///< The device computes in bf16; no flag. --fit takes fp16 where it does not.
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {

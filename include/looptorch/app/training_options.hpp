@@ -86,6 +86,8 @@ struct TrainingOptions {
       throw CommandLineError(
           "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
           "--mixed-precision");
+    if (const std::string why = precision == Precision::bf16 ? why_no_bf16(chosen) : ""; !why.empty())
+      throw CommandLineError(message("--bf16: ", why, ": give --fp16"));
     if (prefetch.value_or(0) > 0 && workers == 0)
       throw CommandLineError(
           message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));

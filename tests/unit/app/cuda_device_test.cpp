@@ -107,6 +107,22 @@ TEST_CASE("cuda: choose_device refuses a device that cannot be used, before LibT
     CHECK(choose_device("auto", query) == choose_device("auto"));
 }
 
+TEST_CASE("cuda: cards before Ampere compute no bf16") {
+  using looptorch::app::why_no_bf16;
+  const auto says = [](looptorch::app::Capability capability, const std::string& name,
+                       at::Device device = {at::kCUDA, 0}) {
+    return why_no_bf16(device, [&] { return CudaFacts{std::nullopt, machine(13000, capability, name)}; });
+  };
+  CHECK(says({5, 2}, "GTX 980") == "cuda:0 (GTX 980) has compute capability 5.2, and bf16 needs 8.0");
+  CHECK_THAT(says({6, 1}, "GTX 1080"), Contains("(GTX 1080) has compute capability 6.1"));
+  CHECK_THAT(says({7, 5}, "T4", at::kCUDA), Contains("cuda:0 (T4) has compute capability 7.5"));
+  CHECK(says({8, 0}, "A100").empty());
+  CHECK(says({8, 9}, "RTX 4080").empty());
+  CHECK(says({7, 5}, "T4", {at::kCUDA, 1}).empty());  // there is no such card
+  CHECK(says({7, 5}, "T4", at::kCPU).empty());
+  CHECK(why_no_bf16(at::kCUDA, [] { return CudaFacts{}; }).empty());
+}
+
 TEST_CASE("cuda: the query says what this LibTorch and this machine have") {
   const CudaFacts facts = query_cuda();
   CHECK((facts.machine && !facts.machine->cards.empty()) == facts.build.has_value());

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Catch::Matchers::Contains;
@@ -121,13 +122,61 @@ TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and w
       "(--max-audio-seconds), or a smaller model");
 }
 
+TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
+  const auto tried = [](const std::vector<std::string>& words, bool has_bf16) {
+    auto given = parsed(words);
+    given.has_bf16 = has_bf16;
+    Choosing choosing;
+    CHECK_THROWS_AS(choosing.choose(given, -1), looptorch::app::DoesNotFit);
+    return std::pair(choosing.flags, choosing.log.str());
+  };
+  const std::vector<std::string> one{"--batch-size", "1"};
+  const auto [flags, log] = tried(one, false);
+  CHECK(flags == std::vector<std::string>{"", "--gradient-checkpointing encoder",
+                                          "--gradient-checkpointing all",
+                                          "--gradient-checkpointing all --fp16",
+                                          "--gradient-checkpointing all --optimizer adamw8bit",
+                                          "--gradient-checkpointing all --optimizer adamw8bit --fp16",
+                                          "--gradient-checkpointing all --lora 8"});
+  CHECK_THAT(log, Contains("all layers recomputed, products in fp16, moments in 8 bits, 1 x 1 clips") &&
+                      !Contains("bf16"));
+  for (const bool has_bf16 : {true, false}) {
+    const auto [with_fp16, words] = tried({"--batch-size", "1", "--fp16"}, has_bf16);
+    CHECK(with_fp16 == std::vector<std::string>{"", "--gradient-checkpointing encoder",
+                                                "--gradient-checkpointing all",
+                                                "--gradient-checkpointing all --optimizer adamw8bit",
+                                                "--gradient-checkpointing all --lora 8"});
+    CHECK_THAT(words, !Contains("bf16"));
+  }
+}
+
+TEST_CASE("--fit passes over what a library cannot compute on the card, and says which") {
+  CHECK(whisper::unsupported_status(
+            "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx(...)`") ==
+        "CUBLAS_STATUS_NOT_SUPPORTED");
+  CHECK(whisper::unsupported_status("cuDNN error: CUDNN_STATUS_ARCH_MISMATCH") ==
+        "CUDNN_STATUS_ARCH_MISMATCH");
+  CHECK(whisper::unsupported_status("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED").empty());
+  std::ostringstream log;
+  const auto choice = choose_fit(
+      parsed({"--batch-size", "1"}), kCap,
+      [](const FinetuneOptions& options) {
+        if (options.training.precision == looptorch::app::Precision::bf16)
+          return FitTrial{.needed = kCap, .by_batch = false, .refused = "CUBLAS_STATUS_NOT_SUPPORTED"};
+        return FitTrial{.needed = 1, .fits = options.memory.optimizer == "adamw8bit"};
+      },
+      log);
+  CHECK(choice.flags == "--gradient-checkpointing all --optimizer adamw8bit");
+  CHECK_THAT(log.str(),
+             Contains("products in bf16, 1 x 1 clips: cannot be computed here: CUBLAS_STATUS_NOT_SUPPORTED"));
+}
+
 TEST_CASE("--fit names a precision instead of the one that is given, since the two exclude each other") {
   Choosing choosing;
   const auto flags = [&](const char* given) { return choosing.choose(parsed({given}), 6).flags; };
   const std::string others = "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights";
   CHECK(flags("--bf16") == others + " --fp32 instead of --bf16");
   CHECK(flags("--mixed-precision") == others + " --fp32 instead of --mixed-precision");
-  CHECK(flags("--fp16") == others + " --fp32 instead of --fp16");
   CHECK(flags("--fp32") == others);
 
   const auto with_bf16 = [](const FinetuneOptions& given) {
