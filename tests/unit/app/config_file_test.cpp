@@ -7,12 +7,14 @@
 #include <looptorch/app/config_file.hpp>
 #include <looptorch/app/training_flags.hpp>
 
+#include "support/parse_words.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Catch::Contains;
@@ -35,11 +37,7 @@ struct Program {
     line.choice("optimizer", optimizer, {"adamw", "adafactor"}, "");
     line.option("share", "X", share, "");
     add_training_flags(line, training, {});
-    words.insert(words.begin(), "program");
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const bool runs = line.parse(static_cast<int>(words.size()), argv.data());
+    const bool runs = looptorch::testing::parse_words(line, std::move(words));
     REQUIRE(runs);
     config = training.config;
   }

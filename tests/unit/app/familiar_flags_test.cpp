@@ -7,12 +7,15 @@
 #include <looptorch/app/familiar_flags.hpp>
 #include <looptorch/app/training_flags.hpp>
 
+#include "support/parse_words.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using Catch::Contains;
@@ -39,11 +42,7 @@ struct Program {
     line.toggle("chunking", chunking, "");
     line.option("validate-every", "STEPS", validate_every, "");
     add_training_flags(line, training, {});
-    words.insert(words.begin(), "program");
-    std::vector<char*> argv;
-    for (auto& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const bool runs = line.parse(static_cast<int>(words.size()), argv.data());
+    const bool runs = looptorch::testing::parse_words(line, std::move(words));
     REQUIRE(runs);
   }
 };

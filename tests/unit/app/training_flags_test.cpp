@@ -6,6 +6,8 @@
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/training_flags.hpp>
 
+#include "support/parse_words.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -22,11 +24,7 @@ TrainingOptions parsed(std::vector<std::string> words, TrainingOptions options =
                        const TrainingFlags& flags = {}) {
   CommandLine line("program", "");
   add_training_flags(line, options, flags);
-  words.insert(words.begin(), "program");
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const bool runs = line.parse(static_cast<int>(words.size()), argv.data());
+  const bool runs = looptorch::testing::parse_words(line, std::move(words));
   REQUIRE(runs);
   return options;
 }
