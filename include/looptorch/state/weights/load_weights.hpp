@@ -47,6 +47,12 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
 
+/// The same for tensors that were read before; `where` is their name in errors, and `inside` is not looked
+/// at.
+template <class Module>
+LoadReport load_weights(const Module& module, const TensorMap& tensors, const std::string& where,
+                        const LoadWeightsOptions& options = {});
+
 namespace detail {
 
 /// The tensors of a file by the module's names, or by their own where it has no place for them.
@@ -139,21 +145,31 @@ inline std::string find_faults(const LoadReport& report, const TensorMap& own,
 }  // namespace detail
 
 template <class Module>
-LoadReport load_weights(const Module& module, const std::filesystem::path& path,
+LoadReport load_weights(const Module& module, const TensorMap& tensors, const std::string& where,
                         const LoadWeightsOptions& options) {
   const auto own = state_dict(module);
-  std::string inside = options.inside;
-  const auto file = detail::load_any_weights(path, {}, inside);
-  auto [given, renamed] = detail::FileNames(own, file.tensors, options).match();
+  auto [given, renamed] = detail::FileNames(own, tensors, options).match();
   auto report = detail::compare_state(own, given);
   report.renamed = std::move(renamed);
-  report.inside = std::move(inside);
-  if (const auto faults = detail::find_faults(report, own, options); !faults.empty()) {
-    throw ModuleStateError(message(path.string(), ": the weights do not fit the module", faults),
-                           std::move(report));
-  }
+  if (const auto faults = detail::find_faults(report, own, options); !faults.empty())
+    throw ModuleStateError(message(where, ": the weights do not fit the module", faults), std::move(report));
   detail::copy_state(own, given);
   return report;
+}
+
+template <class Module>
+LoadReport load_weights(const Module& module, const std::filesystem::path& path,
+                        const LoadWeightsOptions& options) {
+  std::string inside = options.inside;
+  const auto file = detail::load_any_weights(path, {}, inside);
+  try {
+    auto report = load_weights(module, file.tensors, path.string(), options);
+    report.inside = std::move(inside);
+    return report;
+  } catch (ModuleStateError& error) {
+    error.report.inside = std::move(inside);
+    throw;
+  }
 }
 
 }  // namespace looptorch

@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
+#include <looptorch/state/weights/checkpoint_parts.hpp>
 #include <looptorch/state/weights/pickle.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 #include <looptorch/state/weights/zip_directory.hpp>
@@ -40,6 +41,7 @@ struct TorchCheckpoint {
   TensorMap tensors;
   std::string
       inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the file is one.
+  std::vector<std::string> beside{};  ///< Keys that were left aside, as "epoch" and "optimizer_state_dict".
 };
 
 /// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or with
@@ -50,6 +52,10 @@ struct TorchCheckpoint {
 /// but tensors and plain values, and where no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
                                                     const std::string& inside = {}, bool mapped = true);
+
+/// Reads all dictionaries of tensors of such a file, for a checkpoint of several models. Throws what
+/// load_torch_checkpoint throws, but for what a key has.
+[[nodiscard]] CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, bool mapped = true);
 
 namespace detail {
 
@@ -239,54 +245,7 @@ class TorchHost final : public PickleHost {
   std::uint64_t copied_ = 0;
 };
 
-/// Calls `use(key, value)` for each item of a dictionary whose key is a text.
-template <class Use>
-void for_each_item(const PickleValue& dictionary, Use&& use) {
-  if (!dictionary.is(PickleValue::Kind::dict)) return;
-  const std::vector<PickleValue>& items = dictionary.object->items;
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
-    if (items[i].is(PickleValue::Kind::text)) use(items[i].object->text, items[i + 1]);
-}
-
-/// Returns the tensors that are a dictionary's own values.
-[[nodiscard]] inline TensorMap tensors_in(const PickleValue& dictionary) {
-  TensorMap tensors;
-  for_each_item(dictionary, [&](const std::string& name, const PickleValue& value) {
-    if (value.is(PickleValue::Kind::tensor)) tensors.insert_or_assign(name, value.object->tensor);
-  });
-  return tensors;
-}
-
-/// Finds a model's weights in a checkpoint.
-[[nodiscard]] inline TorchCheckpoint find_weights(const PickleValue& root, const std::string& inside) {
-  constexpr std::array<std::string_view, 11> kUsual = {
-      "model_state_dict", "state_dict", "model",   "model_state", "module", "net",
-      "network",          "generator",  "weights", "params",      "ema"};
-  std::map<std::string, TensorMap> within;
-  for_each_item(root, [&](const std::string& key, const PickleValue& value) {
-    if (TensorMap tensors = tensors_in(value); !tensors.empty())
-      within.insert_or_assign(key, std::move(tensors));
-  });
-  std::string keys;
-  for (const auto& [key, tensors] : within) keys += message(keys.empty() ? "" : ", ", '"', key, '"');
-  const auto take = [&](const std::string& key) -> TorchCheckpoint {
-    return {std::move(within.at(key)), key};
-  };
-  if (!inside.empty()) {
-    if (within.contains(inside)) return take(inside);
-    throw PickleError(
-        message("has no tensors under \"", inside, "\"", keys.empty() ? "" : "; it has some under " + keys));
-  }
-  for (const std::string_view key : kUsual)
-    if (within.contains(std::string(key))) return take(std::string(key));
-  if (TensorMap own = tensors_in(root); !own.empty()) return {std::move(own), ""};
-  if (within.size() == 1) return take(within.begin()->first);
-  throw PickleError(within.empty() ? std::string("holds no dictionary of tensors")
-                                   : message("has tensors under several keys, ", keys, ": name one of them"));
-}
-
-inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& file, const std::string& inside,
-                                          bool mapped) {
+inline CheckpointParts read_torch_archive(const std::shared_ptr<MappedFile>& file, bool mapped) {
   constexpr std::size_t kMostPickle = std::size_t{1} << 28;
   const ZipDirectory archive({reinterpret_cast<const char*>(file->data()), file->size()});
   std::string folder;
@@ -306,7 +265,7 @@ inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& fil
   TorchHost host(file, archive, folder, mapped);
   Unpickler unpickler(pickle, host);
   host.set_unpickler(unpickler);
-  return find_weights(unpickler.run(), inside);
+  return parts_of(unpickler.run());
 }
 
 /// True for a file of torch.save, also one of an older kind. The first eight bytes of safetensors are the
@@ -322,22 +281,40 @@ inline TorchCheckpoint read_torch_archive(const std::shared_ptr<MappedFile>& fil
 
 }  // namespace detail
 
-inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside,
-                                             bool mapped) {
+namespace detail {
+
+/// Returns what `read` makes of the file's dictionaries. Names the file in errors.
+template <class Read>
+auto read_torch_file(const std::filesystem::path& path, bool mapped, const Read& read) {
   const InputFile file(path);
   const auto file_bytes = std::make_shared<MappedFile>(file);
   const std::string_view bytes(reinterpret_cast<const char*>(file_bytes->data()), file_bytes->size());
   try {
-    if (!bytes.empty() && !detail::ZipDirectory::begins(bytes))
-      throw detail::ZipError(
+    if (!bytes.empty() && !ZipDirectory::begins(bytes))
+      throw ZipError(
           "is no archive. If an old torch.save wrote it, convert it: python -c \"import torch; "
           "torch.save(torch.load('IN', weights_only=True), 'OUT')\"");
-    return detail::read_torch_archive(file_bytes, inside, mapped);
-  } catch (const detail::ZipError& error) {
+    return read(read_torch_archive(file_bytes, mapped));
+  } catch (const ZipError& error) {
     throw TorchCheckpointError(message(path.string(), ": ", error.what()));
-  } catch (const detail::PickleError& error) {
+  } catch (const PickleError& error) {
     throw TorchCheckpointError(message(path.string(), ": its pickle ", error.what()));
   }
+}
+
+}  // namespace detail
+
+inline CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, bool mapped) {
+  return detail::read_torch_file(path, mapped, [](CheckpointParts parts) { return parts; });
+}
+
+inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside,
+                                             bool mapped) {
+  return detail::read_torch_file(path, mapped, [&](CheckpointParts parts) -> TorchCheckpoint {
+    auto key = detail::choose_part(parts, inside);
+    auto beside = parts.beside({key});
+    return {std::move(key.empty() ? parts.own : parts.within.at(key)), std::move(key), std::move(beside)};
+  });
 }
 
 }  // namespace looptorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Files of torch.save, as tests/parity/torch_checkpoints.py writes them: their bits, and what is refused.
-// Tests state/weights: pickle, zip_directory
+// Tests state/weights: checkpoint_parts, pickle, zip_directory
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>
@@ -106,6 +106,9 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
   CHECK(found.inside == "model_state_dict");
   CHECK(found.tensors.size() == 2);
   CHECK(found.tensors.at("weight").equal(weight()));
+  CHECK(found.beside.front() == "epoch");
+  CHECK(found.beside.back() == "optimizer_state_dict");
+  CHECK(load_torch_checkpoint(kFolder / "protocol_2.pt").beside.empty());
   torch::nn::Linear linear(3, 2);
   CHECK_THAT(lt::load_weights(linear, kFolder / "checkpoint.pt").text(),
              Contains("from \"model_state_dict\""));
@@ -119,6 +122,16 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
   CHECK(lt::load_weights(net, kFolder / "two_keys.pt", {.inside = "second"}).inside == "second");
   CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / "two_keys.pt", "third"),
                     Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
+}
+
+TEST_CASE("all dictionaries of tensors in a checkpoint are there by their keys") {
+  const auto parts = lt::load_checkpoint_parts(kFolder / "two_keys.pt");
+  CHECK(parts.own.empty());
+  CHECK(parts.keys == std::vector<std::string>{"first", "second"});
+  CHECK(parts.within.at("second").at("fc.weight").equal(weight()));
+  CHECK(parts.beside({"second"}) == std::vector<std::string>{"first"});
+  CHECK(lt::load_checkpoint_parts(kFolder / "protocol_2.pt").own.size() == 3);
+  CHECK_THROWS_AS(lt::load_checkpoint_parts(kFolder / "legacy.pt"), TorchCheckpointError);
 }
 
 TEST_CASE("files of old kinds are refused with the line of Python that converts them") {
