@@ -32,7 +32,7 @@ namespace looptorch::app {
 
 /// The flags of one program. Values are written straight into the variables given, which must outlive the
 /// parse; what a variable holds before the parse is its default. Types: std::string, path, std::int64_t,
-/// double, and an optional of a number.
+/// double, an optional of a number, and for a flag that may be given several times a vector of strings.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string summary)

@@ -69,6 +69,9 @@ inline void parse_value(const std::string& text, const NumberRange&, std::string
 inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) {
   out = text;
 }
+inline void parse_value(const std::string& text, const NumberRange&, std::vector<std::string>& out) {
+  out.push_back(text);  // a flag that may be given several times
+}
 
 template <FlagNumber T>
 [[nodiscard]] std::string value_text(T value) {
@@ -87,6 +90,11 @@ template <FlagNumber T>
 }
 [[nodiscard]] inline std::string value_text(const std::string& value) { return value; }
 [[nodiscard]] inline std::string value_text(const std::filesystem::path& value) { return value.string(); }
+[[nodiscard]] inline std::string value_text(const std::vector<std::string>& values) {
+  std::string text;
+  for (const auto& value : values) text += (text.empty() ? "" : ", ") + value;
+  return text;
+}
 
 /// Returns what --help says behind a flag's text; nothing for an empty value.
 [[nodiscard]] inline std::string default_text(const std::string& value) {

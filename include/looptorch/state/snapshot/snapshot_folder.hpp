@@ -143,8 +143,8 @@ inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path) || path.extension() == ".pt")
     throw SnapshotError(
         path.string() +
-        ": is no snapshot, which is a folder, nor a folder of them (checkpoints of PyTorch's, "
-        ".pt, cannot be read)");
+        ": is no snapshot, which is a folder, nor a folder of them. A checkpoint of PyTorch's is weights to begin "
+        "with: programs with --weights FILE take it so");
   if (detail::is_snapshot(path))
     return detail::held_snapshot(path.has_filename() ? path : path.parent_path());
   NewestSnapshot newest = find_newest_snapshot(path);
