@@ -9,6 +9,7 @@
 
 #include "corpus_layout.hpp"
 #include "evaluation.hpp"
+#include "first_weights.hpp"
 #include "left_out.hpp"
 #include "resume.hpp"
 #include "train_options.hpp"
@@ -91,9 +92,11 @@ void run(const Options& options) {
   const auto config = options.model(vocabulary.size());
   kv::check_config(config, "the model's sizes");
   if (session.resumes()) kv::require_same_run(config, vocabulary, session.snapshot().path);
+  KonkaniVani model(config);
+  kv::begin_from_weights(model, options.weights, vocabulary, session.resumes());
   if (app::leads()) kv::begin_in(options.output, config, session.snapshot().path);
   const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, left_out);
-  kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};
+  kv::Recognizer recognizer{std::move(model), std::move(vocabulary)};
   recognizer.model->to(session.device());
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/first_weights.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
@@ -25,6 +26,7 @@ namespace konkanivani {
 struct TrainOptions {
   std::filesystem::path data, output;
   std::string preset = "measured";
+  looptorch::app::FirstWeights weights;
   looptorch::app::TrainingOptions training{
       .epochs = 5, .batch_size = 64, .learning_rate = 2e-3, .warmup_steps = 150, .flush_every = 50};
   std::int64_t d_model = 128, encoder_layers = 6, decoder_layers = 3, subsampling = 4;
@@ -51,6 +53,7 @@ struct TrainOptions {
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
+    looptorch::app::check_weights_flags(weights);
     if (batch_frames == 0 && training.batch_size == 0)
       throw looptorch::app::CommandLineError(
           "--batch-frames and --batch-size are both 0: a batch needs a limit");
@@ -155,6 +158,9 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
         options = name == "original" ? TrainOptions::original() : TrainOptions();
       });
   detail::add_model_flags(line, options);
+  add_weights_flags(line, options.weights,
+                    "Names of the public KonkaniVani project\nare known, as in its checkpoint_epoch_15.pt: "
+                    "with --preset original");
   detail::add_recipe_flags(line, options);
   add_training_flags(
       line, options.training,

@@ -11,6 +11,7 @@
 #include "clips/labels.hpp"
 #include "clips/song_clips.hpp"
 #include "gan/balance.hpp"
+#include "gan/first_weights.hpp"
 #include "gan/model.hpp"
 #include "gan/objectives.hpp"
 #include "gan/output_folder.hpp"
@@ -90,6 +91,13 @@ Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg:
   return {std::move(result), trainer.updates()[0].applied, best};
 }
 
+/// Refuses weights before any data is read.
+void check_weights(const sg::GanConfig& config, const app::FirstWeights& weights, bool resumes) {
+  if (weights.file.empty() || resumes) return;
+  const Gan trial(config);
+  app::load_first_weights(*trial, weights, sg::players_of(trial));
+}
+
 void run(Options options) {
   const auto config = sg::choose_sizes(options);
   app::Session session(options.training, options.output, {options.data});
@@ -97,6 +105,8 @@ void run(Options options) {
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
   if (app::leads()) sg::require_claimable(options.output, session.snapshot().path, config, sg::load_config);
+  check_weights(config, options.weights, session.resumes());
+  session.seed();
   const auto splits = sg::load_splits(options.data, options.training, notes);
   if (app::leads() && !session.resumes()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);
@@ -105,6 +115,7 @@ void run(Options options) {
                                                  session.resumes(), options, notes.left_out);
   session.seed();
   Gan gan(config);
+  app::begin_from_weights(*gan, options.weights, session.resumes(), sg::players_of(gan));
   gan->to(session.device());
   std::cout << sg::count_parameters(*gan->generator) << " parameters of the generator, "
             << sg::count_parameters(*gan->discriminator) << " of the discriminator, " << clips.size()

@@ -94,6 +94,9 @@ void run(Options options) {
   const auto& training = options.training;
   app::Session session(training, options.output, {options.data});
   auto model = sv::first_model(options);
+  const auto begun =
+      app::begin_from_weights(*model, options.weights, session.resumes(),
+                              {.parts = {}, .translate = sv::translate_from_classifier, .advise = {}});
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
@@ -106,7 +109,7 @@ void run(Options options) {
   };
   sv::MelStatistics statistics;
   const sv::LinearProbe probe(energies(data.train, &statistics));
-  statistics.write(model->normalisation);
+  if (!begun.has("normalisation.mean")) statistics.write(model->normalisation);
   const auto validation_probe = probe.score(energies(data.validation));
   const auto test_probe = probe.score(energies(data.test));
   model->to(session.device());

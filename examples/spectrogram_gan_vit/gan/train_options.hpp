@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/first_weights.hpp>
 #include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -23,6 +24,7 @@ namespace spectrogram_gan {
 
 struct TrainOptions {
   std::filesystem::path data, output;
+  looptorch::app::FirstWeights weights;
   /// A batch size of 0 stands for what the preset or size says, and so do the three numbers below.
   looptorch::app::TrainingOptions training{
       .epochs = 100, .batch_size = 0, .gradient_accumulation = 2, .flush_every = kFlushEvery};
@@ -73,6 +75,7 @@ struct TrainOptions {
 /// that contradict each other, ConfigError for sizes that make no model.
 [[nodiscard]] inline GanConfig choose_sizes(TrainOptions& options) {
   using looptorch::app::CommandLineError;
+  check_weights_flags(options.weights);
   if (options.is_small && options.gpu_memory > 0)
     throw CommandLineError("--small and --gpu-memory each say the sizes: choose one");
   const auto& preset = options.gpu_memory > 0 ? gpu_preset(options.gpu_memory) : kDefaultPreset;
@@ -132,6 +135,11 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
   line.required("output", "DIR", options.output, "folder for the model and summary.json");
   detail::add_size_flags(line, options);
   detail::add_game_flags(line, options);
+  add_weights_flags(
+      line, options.weights,
+      "Both players: names begin\nwith generator. and discriminator., or FILE is a checkpoint with "
+      "a dictionary for each, or a folder of\ngan_train; --rename =generator. takes a generator "
+      "alone");
   line.option("validate-every", "STEPS", options.validate_every,
               "measures the averaged weights on validation songs so often, into OUTPUT/curve.csv, and keeps "
               "the best in\nOUTPUT/best, by way of OUTPUT/snapshots; 0: never",

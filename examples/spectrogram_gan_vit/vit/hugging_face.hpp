@@ -75,6 +75,22 @@ using Names = std::pair<std::string_view, std::string_view>;
                             &detail::Names::second);
 }
 
+/// Returns a ViT's name for one of ViTForImageClassification's; unknown names stay.
+[[nodiscard]] inline std::string name_from_classifier(const std::string& name) {
+  constexpr std::string_view kTheirHead = "classifier.";
+  if (name.starts_with("vit.")) return "backbone." + name_from_hugging_face(name);
+  if (name.starts_with(kTheirHead)) return "head." + name.substr(kTheirHead.size());
+  return name;
+}
+
+/// Gives tensors ViT's names in place of ViTForImageClassification's. Has nothing to say of them.
+inline std::string translate_from_classifier(looptorch::TensorMap& tensors) {
+  looptorch::TensorMap ours;
+  for (const auto& [name, tensor] : tensors) ours.insert_or_assign(name_from_classifier(name), tensor);
+  tensors = std::move(ours);
+  return {};
+}
+
 /// Returns ViTForImageClassification's name for one of ViT's. Names of the normalisation, which transformers
 /// does not have, stay.
 [[nodiscard]] inline std::string name_for_hugging_face(std::string_view name) {
@@ -162,13 +178,7 @@ inline void save_vit(const ViT& model, const std::filesystem::path& folder) {
 
 inline ViT load_vit(const std::filesystem::path& folder) {
   ViT model(load_config(folder / "config.json"));
-  const auto ours = [](const std::string& name) {
-    constexpr std::string_view kTheirHead = "classifier.";
-    if (name.starts_with("vit.")) return "backbone." + name_from_hugging_face(name);
-    if (name.starts_with(kTheirHead)) return "head." + name.substr(kTheirHead.size());
-    return name;
-  };
-  looptorch::load_weights(model, folder / "model.safetensors", {.rename = ours});
+  looptorch::load_weights(model, folder / "model.safetensors", {.rename = name_from_classifier});
   model->eval();
   return model;
 }

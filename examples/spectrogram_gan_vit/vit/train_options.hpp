@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/first_weights.hpp>
 #include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -27,6 +28,7 @@ namespace spectrogram_vit {
 /// The defaults are those of the preset "base": the settings of the project that this example follows.
 struct TrainOptions {
   std::filesystem::path data, output, generated, pretrained;
+  looptorch::app::FirstWeights weights;
   std::string preset = "base";
   /// A batch size of 0 stands for what the preset or the card's memory says, and so does `n_mels`.
   looptorch::app::TrainingOptions training{.epochs = 30,
@@ -68,10 +70,11 @@ struct TrainOptions {
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
     using looptorch::app::CommandLineError;
+    check_weights_flags(weights);
     if (pretrained.empty() && !from_scratch)
       throw CommandLineError(
           "--pretrained names a Hugging Face folder of a ViT, such as ViT-B/16-224's; without one, give "
-          "--from-scratch or --preset small");
+          "--from-scratch or --preset small (--weights says no sizes)");
     if (!pretrained.empty() && from_scratch)
       throw CommandLineError(
           "--pretrained and --from-scratch (or --preset small) each say the first weights: "
@@ -143,6 +146,10 @@ inline void add_model_flags(looptorch::app::CommandLine& line, TrainOptions& opt
   line.option(
       "pretrained", "DIR", options.pretrained,
       "Hugging Face folder of a ViT, config.json and model.safetensors, or the name of one that was downloaded");
+  add_weights_flags(
+      line, options.weights,
+      "Into the model\nof --pretrained or --from-scratch, which say the size; names may be this "
+      "example's or transformers'");
   line.toggle("from-scratch", options.from_scratch, "begins with random weights, of the preset's size");
   line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
               {.min = 0, .max = 1024});

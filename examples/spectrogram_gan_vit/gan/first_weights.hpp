@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Weights to begin with: both players of a folder of gan_train, of one file whose names begin with
+// "generator." and "discriminator.", or of a checkpoint with a dictionary for each. Layers under PyTorch's
+// spectral norm are known by its names.
+#pragma once
+
+#include <looptorch/app/first_weights.hpp>
+#include <looptorch/state/weights/module_state.hpp>
+
+#include "model.hpp"
+#include "spectral_norm.hpp"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace spectrogram_gan {
+
+/// Ends of names: those of PyTorch's two spectral norms, and this example's.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kSpectralNames{
+    {{".parametrizations.weight.original", ".weight"},
+     {".parametrizations.weight.0._u", ".norm.u"},
+     {".parametrizations.weight.0._v", ".norm.v"},
+     {".weight_orig", ".weight"},
+     {".weight_u", ".norm.u"},
+     {".weight_v", ".norm.v"}}};
+
+/// Returns this example's name for one of a layer under PyTorch's spectral norm; others stay.
+[[nodiscard]] inline std::string name_from_spectral_norm(std::string_view name) {
+  for (const auto& [theirs, ours] : kSpectralNames)
+    if (name.ends_with(theirs)) return std::string(name.substr(0, name.size() - theirs.size())).append(ours);
+  return std::string(name);
+}
+
+/// Translates names, and adds singular vectors to weights without them, which those of `gan` would not fit.
+/// Draws from LibTorch's generator for the latter.
+inline void translate_players(const Gan& gan, looptorch::TensorMap& tensors) {
+  looptorch::TensorMap ours;
+  for (const auto& [name, tensor] : tensors) ours.insert_or_assign(name_from_spectral_norm(name), tensor);
+  for (const auto& [name, own] : looptorch::state_dict(gan)) {
+    constexpr std::string_view kVector = ".norm.u";
+    if (!name.ends_with(kVector) || ours.contains(name)) continue;
+    const auto layer = name.substr(0, name.size() - kVector.size());
+    const auto weight = ours.find(layer + ".weight");
+    if (weight == ours.end() || weight->second.dim() < 2) continue;
+    const SpectralNorm norm(weight->second.to(own.scalar_type()));
+    ours.insert_or_assign(name, norm->u);
+    ours.insert_or_assign(layer + ".norm.v", norm->v);
+  }
+  tensors = std::move(ours);
+}
+
+/// Returns what gan_train says of its model to looptorch::app::begin_from_weights.
+[[nodiscard]] inline looptorch::app::FirstWeightsOptions players_of(const Gan& gan) {
+  return {.parts = {"generator", "discriminator"},
+          .translate =
+              [gan](looptorch::TensorMap& tensors) {
+                translate_players(gan, tensors);
+                return std::string();
+              },
+          .advise = {}};
+}
+
+}  // namespace spectrogram_gan
