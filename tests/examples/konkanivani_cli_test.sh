@@ -339,7 +339,8 @@ refused "characters are code points in one run and graphemes in the other" "${re
 "$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning-rate 1e-3 --resume alone/snapshots \
   >/dev/null 2>errors.txt && fail "a run goes on at another learning rate"
 holds errors.txt " is not of this run: "
-refused ".pt: is no snapshot, which is a folder" "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
+refused ".pt: is no snapshot, which is a folder, nor a folder of them. A checkpoint of PyTorch's is weights to begin with: programs with --weights FILE" \
+  "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
 refused "corpus: holds no snapshot to go on from" "${resume[@]}" corpus
 refused "alone/snapshots/step-00000099" "${resume[@]}" alone/snapshots/step-00000099
 mkdir more
