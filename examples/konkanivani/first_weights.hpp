@@ -55,6 +55,10 @@ inline constexpr std::array<NamePair, 7> kPublicLayerNames{{{"self_attn.", "self
                                                             {"norm2.", "cross_norm."},
                                                             {"norm3.", "norm."}}};
 
+/// The flags that leave out what depends on the characters.
+inline constexpr std::string_view kWithoutCharacters =
+    "--rename 'ctc_head.*=' --rename 'decoder.embedding.*=' --rename 'decoder.output*='";
+
 namespace detail {
 
 template <class Pairs>
@@ -141,9 +145,7 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
                               tensors.contains("encoder.linear.weight") ? " --subsampling 1" : "");
   if (characters == asked.vocabulary) return {};
   return looptorch::message("The file has ", characters, " characters and the training texts ",
-                            asked.vocabulary,
-                            ": --rename ctc_head.*= --rename decoder.embedding.*= --rename decoder.output.*= "
-                            "begins them anew");
+                            asked.vocabulary, ": ", kWithoutCharacters, " begins them anew");
 }
 
 /// Throws VocabularyError if the weights that were loaded are of other characters than `vocabulary`, as far
@@ -153,9 +155,9 @@ inline void require_same_characters(const std::filesystem::path& file, const Voc
   const auto beside =
       (std::filesystem::is_directory(file, none) ? file : file.parent_path()) / "vocabulary.json";
   if (!std::filesystem::exists(beside, none) || load_vocabulary(beside) == vocabulary) return;
-  throw VocabularyError(looptorch::message(
-      beside.string(), ": the training texts have other characters than the model of ", file.string(),
-      ": --rename ctc_head.*= --rename decoder.embedding.*= --rename decoder.output.*= begins them anew"));
+  throw VocabularyError(looptorch::message(beside.string(),
+                                           ": the training texts have other characters than the model of ",
+                                           file.string(), ": ", kWithoutCharacters, " begins them anew"));
 }
 
 /// Loads what --weights names into the model, or says that a run which goes on does not read it. Throws what

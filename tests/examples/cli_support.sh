@@ -2,6 +2,9 @@
 # Sourced by tests of an example's programs, with `programs` the folder that holds them: such a test works in a folder of its
 # own, which goes with it, and counts its failures.
 
+# Checkpoints that tests/parity/first_weights.py has written.
+# shellcheck disable=SC2034
+first_weights=$(realpath -- "${BASH_SOURCE[0]%/*}/../parity/data/first_weights")
 read_trace=$(realpath -- "${BASH_SOURCE[0]%/*}/read_trace.py")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -59,6 +62,18 @@ remedied() {
     holds fits.txt "preflight: the run fits: needs "
   done <remedies.txt
   rm -rf does-not-fit fits-*
+}
+
+# bytes_of FILE NAME: a tensor's bytes in a safetensors file, as hexadecimal digits.
+bytes_of() {
+  python3 - "$@" <<'PYTHON'
+import json, struct, sys
+with open(sys.argv[1], "rb") as file:
+    size = struct.unpack("<Q", file.read(8))[0]
+    begin, end = json.loads(file.read(size))[sys.argv[2]]["data_offsets"]
+    file.seek(8 + size + begin)
+    print(file.read(end - begin).hex())
+PYTHON
 }
 
 # holds FILE TEXT

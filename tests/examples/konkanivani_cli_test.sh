@@ -21,7 +21,7 @@ for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
 done
 "$programs/konkanivani_train" --help >help.txt
-has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
+has_flags help.txt data output weights rename d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps quick seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
   preflight memory-cap report autopsy replay profile report-sound histograms
@@ -348,6 +348,42 @@ sed 's#"text":"#&q#; s#audio/#../corpus/audio/#' corpus/train.jsonl >more/train.
 for split in validation test; do sed 's#audio/#../corpus/audio/#' corpus/$split.jsonl >more/$split.jsonl; done
 refused 'only there: none; only in these texts: "q"' "${resume[@]}" alone/snapshots --data more
 [ ! -e x ] || fail "a refused run left a folder"
+
+# Weights to begin with: a checkpoint of the public project, whose sentence says what carries over; then this program's own.
+python_sizes=(--d-model 16 --encoder-layers 2 --decoder-layers 1 --subsampling 1)
+from_weights=(konkanivani_train --data corpus --batch-size 3 --max-steps 1 --learning-rate 1e-30 --warmup-steps 0 --device cpu --no-report --output)
+anew=(--rename 'ctc_head.*=' --rename 'decoder.embedding.*=' --rename 'decoder.output*=')
+checkpoint=(--weights "$first_weights/checkpoint_epoch_15.pt")
+refused "--rename translates names of --weights FILE: give that, too" "${from_weights[@]}" x --rename a=b
+refused '--rename: "a" is not OLD=NEW' "${from_weights[@]}" x --weights w --rename a
+refused "nowhere.pt: cannot open" "${from_weights[@]}" x --weights nowhere.pt
+refused "train.jsonl" "${from_weights[@]}" x --weights corpus/train.jsonl
+refused "corpus/model.safetensors: cannot open" "${from_weights[@]}" x --weights corpus
+refused "checkpoint_epoch_15.pt: does not fit the model, and nothing was loaded; " "${from_weights[@]}" x "${checkpoint[@]}" --d-model 32
+refused "wide with 2 + 1 layers: give --d-model 16 --encoder-layers 2 --decoder-layers 1 --subsampling 1" \
+  "${from_weights[@]}" x "${checkpoint[@]}" --preset original
+refused "The file has 9 characters and the training texts " "${from_weights[@]}" x "${checkpoint[@]}" "${python_sizes[@]}"
+refused "matches no name in " "${from_weights[@]}" x "${checkpoint[@]}" "${python_sizes[@]}" --rename 'cct_head.*='
+refused "gan.pt: none of its names is one of the model's" "${from_weights[@]}" x --weights "$first_weights/gan.pt"
+[ ! -e x ] || [ -z "$(ls x)" ] || fail "weights that were refused left $(ls x)"
+"$programs/${from_weights[0]}" "${from_weights[@]:1}" begun_with "${python_sizes[@]}" "${checkpoint[@]}" "${anew[@]}" >train.txt 2>errors.txt ||
+  fail "--weights: $(cat errors.txt)"
+holds train.txt 'checkpoint_epoch_15.pt: 102 loaded from "model_state_dict"; 5 missing: ctc_head.bias, ctc_head.weight, decoder.embedding.weight, decoder.output.bias, decoder.output.weight'
+holds train.txt "names are those of the public KonkaniVani project"
+holds train.txt 'only weights carry over, not "epoch", "optimizer_state_dict", "scheduler_state_dict", "scaler_state_dict", "val_loss", "config": epochs'
+"$programs/${from_weights[0]}" "${from_weights[@]:1}" begun_again "${python_sizes[@]}" --seed 3 --weights begun_with >train.txt 2>errors.txt ||
+  fail "--weights FOLDER: $(cat errors.txt)"
+grep -qE '^begun_with: [0-9]+ loaded$' train.txt || fail "--weights FOLDER said $(cat train.txt)"
+for name in encoder.blocks.1.attention.k_proj.weight ctc_head.weight; do
+  cmp <(bytes_of begun_with/model.safetensors $name) <(bytes_of begun_again/model.safetensors $name) || fail "--weights: another $name"
+done
+"$programs/${from_weights[0]}" "${from_weights[@]:1}" begun_again "${python_sizes[@]}" --seed 3 --weights gone --resume auto >train.txt 2>errors.txt ||
+  fail "--weights with --resume: $(cat errors.txt)"
+holds errors.txt "--weights is not read: the run goes on from a snapshot, with its weights"
+cp -r corpus other_letters
+sed -i 's/ा/q/g' other_letters/*.jsonl # as many, and others
+refused "begun_with/vocabulary.json: the training texts have other characters than the model of begun_with: --rename 'ctc_head.*=' " \
+  "${from_weights[@]}" x "${python_sizes[@]}" --weights begun_with --data other_letters
 
 # A corpus as OpenSLR publishes it: transcripts beside audio, and no splits.
 mkdir -p slr/wavs

@@ -15,7 +15,7 @@ for program in gan_train gan_sample gan_measure; do
   refused "unknown option --wrong" "$program" --wrong
 done
 "$programs/gan_train" --help >help.txt
-has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps quick \
+has_flags help.txt data output weights rename gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps quick \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
   cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
   flush-every prefetch memory preflight memory-cap report autopsy replay profile
@@ -52,6 +52,28 @@ code=0
 "$programs/gan_train" --data cut --output x --small --channels 8 --workers 1 --validate-every 0 2>cut.txt >/dev/null || code=$?
 [ "$code" = 2 ] || fail "a corpus whose audio is all damaged: exit code $code"
 rm -r x
+
+# Weights to begin with: a dictionary for each player, in PyTorch's names; a folder of this program; a generator alone.
+still=("${train[@]}" --max-steps 1 --gradient-accumulation 1 --generator-rate 1e-30 --discriminator-rate 1e-30 --average 0 --device cpu --no-report)
+refused "--rename translates names of --weights FILE: give that, too" "${train[@]}" --output x --rename a=b
+refused "nowhere.pt: cannot open" "${train[@]}" --output x --weights nowhere.pt
+refused "checkpoint_epoch_15.pt: none of its names is one of the model's" "${train[@]}" --output x --weights "$first_weights/checkpoint_epoch_15.pt"
+refused "does not fit the model, and nothing was loaded; 4 of another shape: discriminator.convolutions.1.bias [2] instead of [4], " \
+  "${train[@]}" --output x --weights "$first_weights/gan_players.pt" --channels 16 --rename '*.0.*='
+[ ! -e x ] || [ -z "$(ls x)" ] || fail "weights that were refused left $(ls x)"
+"$programs/${still[0]}" "${still[@]:1}" --output python --weights "$first_weights/gan_players.pt" >train.txt 2>errors.txt || fail "--weights: $(cat errors.txt)"
+holds train.txt ' loaded from "generator", "discriminator"; renamed: 1 with "generator.module." for "generator."'
+holds train.txt 'only weights carry over, not "epoch": '
+[ "$(bytes_of python/generator.safetensors output.bias)" = 0000803e ] || fail "the generator does not begin with the file's weights"
+"$programs/${still[0]}" "${still[@]:1}" --output folder --seed 5 --weights python >train.txt 2>errors.txt || fail "--weights FOLDER: $(cat errors.txt)"
+holds train.txt "3 missing: accepted, fooled, instance_noise"
+for player in generator discriminator; do
+  cmp <(bytes_of python/$player.safetensors output.weight) <(bytes_of folder/$player.safetensors output.weight) || fail "--weights FOLDER: another $player"
+done
+"$programs/${still[0]}" "${still[@]:1}" --output one --seed 5 --weights python/generator.safetensors --rename =generator. >train.txt 2>errors.txt ||
+  fail "--rename =generator.: $(cat errors.txt)"
+cmp <(bytes_of python/generator.safetensors seed.weight) <(bytes_of one/generator.safetensors seed.weight) || fail "a generator alone does not begin with the file's weights"
+! cmp -s <(bytes_of python/discriminator.safetensors output.weight) <(bytes_of one/discriminator.safetensors output.weight) || fail "a generator alone changed the discriminator"
 
 # What would not fit ends before it begins, and no batch of one clip is named, which --mismatched refuses.
 remedied "${train[@]}" --max-steps 1 --device cpu --batch-size 4 --memory-cap 0.03

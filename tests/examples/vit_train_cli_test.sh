@@ -22,7 +22,7 @@ refused() {
 }
 
 "$program" --help >help.txt || fail "--help"
-has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
+has_flags help.txt data output weights rename generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs quick learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
   mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report profile
@@ -32,6 +32,24 @@ tuned=("${train[@]}" --pretrained "$folder")
 refused "--output is missing" "${tuned[@]}"
 refused "--pretrained names a Hugging Face folder" "${train[@]}" --output x
 refused "choose one" "${tuned[@]}" --output x --from-scratch
+
+# Weights to begin with: transformers' names, wrapped; and this program's own folder, whose normalisation stays.
+small=("${train[@]}" --preset small --max-steps 1 --learning-rate 1e-30 --warmup-steps 0 --weight-decay 0 --no-report)
+refused "--rename translates names of --weights FILE: give that, too" "${small[@]}" --output x --rename a=b
+refused "(--weights says no sizes)" "${train[@]}" --output x --weights "$first_weights/vit.pth"
+refused "gan_players.pt: none of its names is one of the model's" "${small[@]}" --output x --weights "$first_weights/gan_players.pt"
+refused "does not fit the model, and nothing was loaded; 1 of another shape: head.weight [3, 96] instead of [2, 96]. --rename head.weight= leaves one out" \
+  "${small[@]}" --output x --weights "$first_weights/vit.pth" --rename regressor.=head.
+[ ! -e x ] || [ -z "$(ls x)" ] || fail "weights that were refused left $(ls x)"
+"$program" "${small[@]}" --output python --weights "$first_weights/vit.pth" >train.txt 2>errors.txt || fail "--weights: $(cat errors.txt)"
+holds train.txt 'vit.pth: 2 loaded; renamed: '
+holds train.txt '1 surplus: regressor.weight'
+[ "$(bytes_of python/model.safetensors vit.layernorm.bias | cut -c-16)" = 0000003f0000003f ] || fail "the ViT does not begin with the file's weights"
+"$program" "${small[@]}" --output folder --seed 4 --weights python >train.txt 2>errors.txt || fail "--weights FOLDER: $(cat errors.txt)"
+grep -qE '^python: [0-9]+ loaded$' train.txt || fail "--weights FOLDER said $(cat train.txt)"
+for name in vit.encoder.layer.0.attention.attention.query.weight classifier.weight normalisation.mean; do
+  cmp <(bytes_of python/model.safetensors $name) <(bytes_of folder/model.safetensors $name) || fail "--weights FOLDER: another $name"
+done
 refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
 refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
 refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --data nowhere --output x --unfreeze 1:2

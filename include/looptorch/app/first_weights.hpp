@@ -235,9 +235,8 @@ FirstWeightsReport load_first_weights(const Module& model, const FirstWeights& w
     report.names.inside = keys.substr(1, keys.size() - 2);  // its text puts quotes around it
   }
   if (!file.beside.empty())
-    report.notes.push_back(message("only weights carry over: ", detail::quoted(file.beside),
-                                   " do not, so that epochs, optimizer, learning rate and loss scale begin "
-                                   "anew"));
+    report.notes.push_back(message("only weights carry over, not ", detail::quoted(file.beside),
+                                   ": epochs, optimizer, learning rate and loss scale begin anew"));
   return report;
 }
 

@@ -136,8 +136,8 @@ TEST_CASE("app: of a checkpoint only weights carry over, which is said with the 
   const auto report = app::load_first_weights(*net, {.file = kTorch / "checkpoint.pt"});
   CHECK_THAT(report.names.text(), Contains("2 loaded from \"model_state_dict\""));
   REQUIRE(report.notes.size() == 1);
-  CHECK_THAT(report.notes[0], Contains("only weights carry over: \"epoch\", \"best\""));
-  CHECK_THAT(report.notes[0], Contains("\"optimizer_state_dict\" do not, so that epochs, optimizer"));
+  CHECK_THAT(report.notes[0], Contains("only weights carry over, not \"epoch\", \"best\""));
+  CHECK_THAT(report.notes[0], Contains("\"optimizer_state_dict\": epochs, optimizer"));
 }
 
 TEST_CASE("app: weights of two players come from names, from two dictionaries, and from two files") {
