@@ -84,9 +84,18 @@ class RenameRule {
   std::string text_, from_, to_;
 };
 
-/// Reads rules. Throws what RenameRule throws.
+/// Reads rules, of which a text may hold several, apart by commas, as a file for --config has them. Throws
+/// what RenameRule throws.
 [[nodiscard]] inline std::vector<RenameRule> rename_rules(const std::vector<std::string>& texts) {
-  return {texts.begin(), texts.end()};
+  std::vector<RenameRule> rules;
+  for (const std::string& text : texts) {
+    for (std::size_t begin = 0, end = 0; end != text.npos; begin = end + 1) {
+      end = text.find(',', begin);
+      begin = std::min(text.find_first_not_of(' ', begin), text.size());
+      rules.emplace_back(text.substr(begin, end == text.npos ? end : end - begin));
+    }
+  }
+  return rules;
 }
 
 /// Returns a name as the rules leave it, each applied to what those before it made; an empty one ends them.

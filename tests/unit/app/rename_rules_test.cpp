@@ -35,6 +35,11 @@ TEST_CASE("app: a rename rule replaces whole names, beginnings, and what its sta
   CHECK(by({"fc?=x"}, "fc1") == "fc1");
 }
 
+TEST_CASE("app: several rules may stand in one text, apart by commas") {
+  CHECK(by({"a.=b., b.x=c,c=d"}, "a.x") == "d");
+  CHECK_THROWS_WITH(app::rename_rules({"a=b,"}), Contains("--rename: \"\" is not OLD=NEW"));
+}
+
 TEST_CASE("app: an empty NEW leaves tensors out, and rules apply one after the other") {
   CHECK(by({"head.*="}, "head.weight").empty());
   CHECK(by({"head.*=", "=model."}, "head.weight").empty());
