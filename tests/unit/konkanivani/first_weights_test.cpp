@@ -71,6 +71,19 @@ TEST_CASE("a checkpoint of the public project gives the scores that PyTorch comp
                            scores.at("decoder")) < 2e-5);
 }
 
+TEST_CASE("a checkpoint of the public project under DataParallel is the same weights") {
+  const TemporaryFolder folder;
+  lt::TensorMap wrapped;
+  for (const auto& [name, tensor] : lt::load_torch_checkpoint(kCheckpoint).tensors)
+    wrapped["module." + name] = tensor;
+  lt::save_safetensors(folder / "wrapped.safetensors", wrapped);
+  auto plain = tiny_model(recorded()), model = tiny_model(recorded());
+  kv::begin_from_weights(plain, {.file = kCheckpoint}, four_characters(), false);
+  kv::begin_from_weights(model, {.file = folder / "wrapped.safetensors"}, four_characters(), false);
+  const auto expected = lt::state_dict(plain);
+  for (const auto& [name, tensor] : lt::state_dict(model)) CHECK(tensor.equal(expected.at(name)));
+}
+
 TEST_CASE("names of the public project are translated one by one, and others stay") {
   CHECK(kv::name_from_public("encoder.layers.11.ff1.4.bias") == "encoder.blocks.11.first_half.down.bias");
   CHECK(kv::name_from_public("encoder.layers.0.conv.3.running_var") ==
