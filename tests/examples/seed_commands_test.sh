@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# seed_commands_test.sh WHISPER-PROGRAMS KONKANIVANI-PROGRAMS: the commands of the guides that this project began from, with
+# the flags as they are typed there, end in a run or in one sentence that says what to type.
+set -euo pipefail
+
+whisper=$(realpath -- "$1") konkanivani=$(realpath -- "$2")
+parity=$(realpath -- "$(dirname -- "${BASH_SOURCE[0]}")/../parity/data")
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+export HF_HUB_CACHE=$work/hub
+
+# The GTX 980's: python main.py --only-train --model openai/whisper-small ...
+programs=$whisper
+asked=(--model openai/whisper-small --batch-size 1 --gradient-accumulation 16 --epochs 3)
+refused "unknown option --only-train: each program is one stage, and this one trains; leave it out" \
+  whisper_finetune --only-train "${asked[@]}"
+given=(--train clips.jsonl --validation clips.jsonl --output out --device cpu)
+refused "hf download openai/whisper-small --local-dir whisper-small" whisper_finetune "${asked[@]}" "${given[@]}"
+refused "hf download openai/whisper-medium --local-dir whisper-medium" whisper_finetune --model openai/whisper-medium \
+  --train-subset 5 --batch-size 1 --gradient-accumulation 32 --epochs 1 "${given[@]}"
+
+# The RTX 4080's: python training/fine_tune_optimized.py --data_dir ... --batch_size 48 ...
+refused "unknown option --data_dir: give its tables to --train, --validation and --test" whisper_finetune \
+  --data_dir ./data/morse_dataset --output_dir ./models/whisper-morse-optimized --batch_size 48 \
+  --gradient_accumulation_steps 2 --dataloader_num_workers 6 --bf16 --num_epochs 3
+refused "--model is missing" whisper_finetune --output_dir ./models/whisper-morse --use_chunking --batch_size 32 --bf16
+model=hub/models--openai--whisper-tiny/snapshots/abc
+mkdir -p "$model"
+cp "$parity"/tiny_whisper/{config.json,generation_config.json,model.safetensors} "$model"
+cp "$parity/small_tokenizer.json" "$model/tokenizer.json"
+cp "$parity"/tiny_whisper/clips.{jsonl,wav} .
+"$programs/whisper_finetune" --model openai/whisper-tiny --train_file clips.jsonl --validation_file clips.jsonl --output_dir out \
+  --batch_size 2 --gradient_accumulation_steps 2 --dataloader_num_workers 1 --bf16 --num_epochs 1 --normalizer none \
+  --use_cpu >said.txt 2>errors.txt || fail "the guide's flags: $(cat errors.txt)"
+[ -e out/model.safetensors ] || fail "the guide's flags left no model"
+holds out/run.conf "model=openai/whisper-tiny"
+
+# The T4's: python3 training_scripts/train_konkanivani_asr.py --batch_size 1 ... --resume checkpoints/checkpoint_epoch_15.pt
+programs=$konkanivani
+flags=(--batch_size 1 --gradient_accumulation_steps 8 --mixed_precision --d_model 192 --encoder_layers 8 --decoder_layers 4)
+resume=(--resume checkpoints/checkpoint_epoch_15.pt)
+refused "--data is missing" konkanivani_train "${flags[@]}" --device cuda "${resume[@]}"
+mkdir checkpoints && cp "$first_weights/checkpoint_epoch_15.pt" checkpoints
+refused "programs with --weights FILE take it so" konkanivani_train --data data --output model "${flags[@]}" --device cpu "${resume[@]}"
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"
