@@ -90,7 +90,7 @@ inline looptorch::Json tokenizer_json_of(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "vocab.json"))
     throw TokenizerError(
         folder.string() +
-        ": holds neither tokenizer.json nor vocab.json with merges.txt, as the checkpoints of a training do: copy tokenizer.json, "
+        ": holds neither tokenizer.json nor vocab.json with merges.txt. Checkpoints of a training lack them: copy tokenizer.json, "
         "tokenizer_config.json, generation_config.json and preprocessor_config.json there from the model that it began with");
   try {
     return Tokenizer(detail::tokenizer_json_of(folder));

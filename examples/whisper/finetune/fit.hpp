@@ -69,10 +69,11 @@ inline void use_8bit_moments(FinetuneOptions& options) {
   recompute_all(options);
   options.memory.optimizer = "adamw8bit";
 }
-inline void use_bf16_weights(FinetuneOptions& options, const char* optimizer) {
+inline void use_bf16_weights(FinetuneOptions& options, const char* optimizer, bool in_backward = false) {
   recompute_all(options);
   if (!takes_bf16_weights(options)) return;
   options.memory.optimizer = optimizer, options.memory.bf16_weights = true;
+  if (in_backward) options.memory.update_in_backward = "sums";
   options.training.precision = looptorch::app::Precision::fp32;
 }
 inline void use_adapters(FinetuneOptions& options) {
@@ -106,15 +107,13 @@ inline void use_adapters(FinetuneOptions& options) {
        [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamw8bit"); }},
       {"all layers recomputed, weights in bf16, moments in 8 bits, each gradient applied in backward",
        [](FinetuneOptions& options) {
-         detail::use_bf16_weights(options, "adamw8bit");
-         if (options.memory.holds_bf16()) options.memory.update_in_backward = "sums";
+         detail::use_bf16_weights(options, "adamw8bit", /*in_backward=*/true);
        }},
       {"all layers recomputed, weights in bf16, Adafactor",
        [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adafactor"); }},
       {"all layers recomputed, weights in bf16, Adafactor, each gradient applied in backward",
        [](FinetuneOptions& options) {
-         detail::use_bf16_weights(options, "adafactor");
-         if (options.memory.holds_bf16()) options.memory.update_in_backward = "sums";
+         detail::use_bf16_weights(options, "adafactor", /*in_backward=*/true);
        }},
       {"adapters alone, all layers recomputed", detail::use_adapters},
       {"adapters alone, all layers recomputed, weights in bf16",

@@ -149,7 +149,6 @@ class CommandLine {
 
   CommandLine& add(Flag flag, std::string name);
   [[nodiscard]] std::vector<detail::FlagForm> forms() const;
-  void add_config_files(detail::CommandWords& words, const std::vector<detail::FlagForm>& forms) const;
   void set(const detail::GivenFlag& given) const;
   void take_positional(std::vector<std::string> words);
   [[nodiscard]] std::string usage() const;
@@ -295,7 +294,7 @@ inline std::vector<detail::FlagForm> CommandLine::forms() const {
 inline bool CommandLine::parse(int argc, char* const* argv) {
   const auto forms = this->forms();
   auto words = detail::WordReader(forms, argc, argv).read();
-  add_config_files(words, forms);
+  if (config_) words.flags = detail::with_config_files(std::move(words.flags), *config_, forms);
   detail::require_one_a_group(forms, words.flags);
   given_.clear();
   for (const auto& given : words.flags) given_.insert(given.number);
@@ -314,36 +313,6 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   }
   for (const auto& call : on_parsed_) call(*this);
   return true;
-}
-
-/// Puts the flags of files before those of the command line, but for those that it gives itself, or one of
-/// whose group it gives.
-inline void CommandLine::add_config_files(detail::CommandWords& words,
-                                          const std::vector<detail::FlagForm>& forms) const {
-  const std::vector<detail::GivenFlag> given = std::exchange(words.flags, {});
-  const auto is_given = [&](std::size_t number) {
-    return std::any_of(given.begin(), given.end(), [&](const detail::GivenFlag& flag) {
-      const std::string& group = forms[number].group;
-      return flag.number == number || (!group.empty() && forms[flag.number].group == group);
-    });
-  };
-  for (const detail::GivenFlag& flag : given) {
-    if (flag.number != config_) continue;
-    for (auto& [word, place] : detail::read_config(flag.value)) {
-      std::string program = program_;
-      char* const argv[] = {program.data(), word.data()};
-      try {
-        for (detail::GivenFlag& read : detail::WordReader(forms, 2, argv).read().flags) {
-          if (read.number == config_) throw CommandLineError("a file of flags names no other one");
-          read.place = place;
-          if (!is_given(read.number)) words.flags.push_back(std::move(read));
-        }
-      } catch (const CommandLineError& error) {
-        throw CommandLineError(message(place, ": ", error.what()));
-      }
-    }
-  }
-  words.flags.insert(words.flags.end(), given.begin(), given.end());
 }
 
 inline std::string CommandLine::config_text() const {

@@ -122,9 +122,7 @@ class WordReader {
       if (!their_value.empty() && !value) ++next_;
       if (their_value.empty() && our_value.empty())
         take(number, word, value);
-      else if (their_value.empty() && !is_true(word, value))
-        return true;
-      else
+      else if (!their_value.empty() || is_true(word, value))
         read_.flags.push_back({number, std::string(our_value)});
       return true;
     }

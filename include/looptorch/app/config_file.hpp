@@ -2,11 +2,13 @@
 // Flags in a file, for --config: lines of KEY=VALUE, or a JSON object. Private to command_line.hpp.
 #pragma once
 
+#include <looptorch/app/command_words.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -105,6 +107,38 @@ class ConfigLines {
   } catch (const Error& error) {  // it cannot be read
     throw CommandLineError(message("--config: ", error.what()));
   }
+}
+
+/// Returns the flags of the files that those of number `config` among `given` name, in the order of the
+/// files, and then `given`. A flag of a file does not count if `given` has it, or another of its group.
+/// Throws CommandLineError that names the file and the line or key.
+[[nodiscard]] inline std::vector<GivenFlag> with_config_files(std::vector<GivenFlag> given,
+                                                              std::size_t config,
+                                                              const std::vector<FlagForm>& forms) {
+  const auto is_given = [&](std::size_t number) {
+    return std::any_of(given.begin(), given.end(), [&](const GivenFlag& flag) {
+      const std::string& group = forms[number].group;
+      return flag.number == number || (!group.empty() && forms[flag.number].group == group);
+    });
+  };
+  std::vector<GivenFlag> flags;
+  for (const GivenFlag& file : given) {
+    if (file.number != config) continue;
+    for (auto& [word, place] : read_config(file.value)) {
+      char* const argv[] = {nullptr, word.data()};
+      try {
+        for (GivenFlag& flag : WordReader(forms, 2, argv).read().flags) {
+          if (flag.number == config) throw CommandLineError("a file of flags names no other one");
+          flag.place = place;
+          if (!is_given(flag.number)) flags.push_back(std::move(flag));
+        }
+      } catch (const CommandLineError& error) {
+        throw CommandLineError(message(place, ": ", error.what()));
+      }
+    }
+  }
+  flags.insert(flags.end(), given.begin(), given.end());
+  return flags;
 }
 
 /// Returns a flag's line in a file.

@@ -139,26 +139,48 @@ inline std::string find_kernels(Capability card, int driver) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// Returns "cuda:0 (GTX 980)".
+inline std::string card_text(const CudaMachine& machine, std::size_t index) {
+  return message("cuda:", index, " (", machine.cards[index].name, ")");
+}
+/// Returns "cuda:0 (GTX 980) has compute capability 5.2, ".
+inline std::string capability_text(const CudaMachine& machine, std::size_t index) {
+  return message(card_text(machine, index), " has compute capability ",
+                 text_of(machine.cards[index].capability), ", ");
+}
+
+}  // namespace detail
+
 /// Returns a sentence that says why `build` cannot use card `index` of the machine and which LibTorch can, or
 /// an empty text if it can or if there is no such card.
 inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machine, std::size_t index) {
   if (index >= machine.cards.size()) return {};
-  const auto& [name, capability] = machine.cards[index];
-  const std::string card = message("cuda:", index, " (", name, ")");
+  const Capability capability = machine.cards[index].capability;
   constexpr const char* kEnding = "choose --device cpu; see docs/errors.md#cuda-device";
   if (!build.has_kernels_for(capability)) {
     std::string known;
     for (const CudaKernels& some : build.kernels)
       known += (known.empty() ? "" : ", ") + detail::text_of(some.capability);
-    return message(card, " has compute capability ", detail::text_of(capability), ", for which LibTorch ",
-                   build.libtorch, " has no kernels (it has ", known,
-                   "): ", detail::find_kernels(capability, machine.driver), kEnding);
+    return message(detail::capability_text(machine, index), "for which LibTorch ", build.libtorch,
+                   " has no kernels (it has ", known, "): ", detail::find_kernels(capability, machine.driver),
+                   kEnding);
   }
   if (build.runs_on_driver(machine.driver)) return {};
   return message("the NVIDIA driver supports CUDA ", detail::cuda_text(machine.driver),
                  " at most, and LibTorch ", build.libtorch, " needs CUDA ", detail::cuda_text(build.cuda),
-                 " for ", card, ": update the driver, or ",
+                 " for ", detail::card_text(machine, index), ": update the driver, or ",
                  detail::install_release(capability, machine.driver), kEnding);
+}
+
+/// Returns which card computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
+/// empty for a card that does, or if there is no such card. LibTorch emulates bf16 there, more slowly than
+/// fp32.
+inline std::string why_no_bf16(const CudaMachine& machine, std::size_t index) {
+  constexpr Capability kAmpere{8, 0};
+  if (index >= machine.cards.size() || machine.cards[index].capability >= kAmpere) return {};
+  return message(detail::capability_text(machine, index), "and bf16 needs ", detail::text_of(kAmpere));
 }
 
 }  // namespace looptorch::app

@@ -63,17 +63,11 @@ inline at::Device choose_device(const std::string& name, const CudaQuery& query 
                            " devices here: ", count));
 }
 
-/// Returns which card computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
-/// empty for a card that does, and for another device. LibTorch emulates bf16 there, more slowly than fp32.
+/// Returns why a CUDA device computes no bf16; empty for one that does, and for another device.
 inline std::string why_no_bf16(at::Device device, const CudaQuery& query = query_cuda) {
-  constexpr Capability kAmpere{8, 0};
   if (!device.is_cuda()) return {};
   const auto machine = query().machine;
-  const auto index = static_cast<std::size_t>(std::max<int>(device.index(), 0));
-  if (!machine || index >= machine->cards.size() || machine->cards[index].capability >= kAmpere) return {};
-  const auto& [name, capability] = machine->cards[index];
-  return message("cuda:", index, " (", name, ") has compute capability ", detail::text_of(capability),
-                 ", and bf16 needs ", detail::text_of(kAmpere));
+  return machine ? why_no_bf16(*machine, static_cast<std::size_t>(std::max<int>(device.index(), 0))) : "";
 }
 
 /// The most memory that was in use at once: tensors on an accelerator, else the whole process.

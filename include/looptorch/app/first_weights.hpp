@@ -28,13 +28,13 @@
 
 namespace looptorch::app {
 
-/// The two flags.
+/// The values of --weights and --rename.
 struct FirstWeights {
   std::filesystem::path file;          ///< empty: begins with random weights
   std::vector<std::string> renames{};  ///< "OLD=NEW", see RenameRule
 };
 
-/// What a program says of its model.
+/// How a program's model takes the tensors of a file.
 struct FirstWeightsOptions {
   /// Children of the model for which a checkpoint may have a dictionary each, called so or with "_state_dict"
   /// behind it, and a folder a file each (NAME.safetensors): "generator" and "discriminator".
@@ -46,7 +46,7 @@ struct FirstWeightsOptions {
   std::function<std::string(const TensorMap&)> advise = {};
 };
 
-/// What came from a file.
+/// The tensors that were loaded, and sentences for the user.
 struct FirstWeightsReport {
   LoadReport names;
   std::vector<std::string> notes;  ///< sentences on what a checkpoint has beside, and on its names
@@ -97,9 +97,8 @@ inline void take_part(WeightFile& file, const std::string& part, const TensorMap
   for (const auto& [name, tensor] : tensors) file.tensors.insert_or_assign(part + "." + name, tensor);
 }
 
-[[nodiscard]] inline WeightFile read_checkpoint(const std::filesystem::path& path,
-                                                const std::vector<std::string>& parts) {
-  const auto all = load_checkpoint_parts(path);
+/// Returns the dictionaries of `parts` in a checkpoint; without any of them, the weights of one model.
+[[nodiscard]] inline WeightFile weights_in(CheckpointParts all, const std::vector<std::string>& parts) {
   WeightFile file;
   for (const std::string& part : parts)
     for (const auto& [key, tensors] : all.within)
@@ -108,10 +107,10 @@ inline void take_part(WeightFile& file, const std::string& part, const TensorMap
     file.beside = all.beside(file.inside);
     return file;
   }
-  auto whole = load_torch_checkpoint(path);
-  return {std::move(whole.tensors),
-          whole.inside.empty() ? std::vector<std::string>() : std::vector{whole.inside},
-          std::move(whole.beside)};
+  auto whole = looptorch::detail::weights_of(std::move(all));
+  file.tensors = std::move(whole.tensors), file.beside = std::move(whole.beside);
+  if (!whole.inside.empty()) file.inside.push_back(std::move(whole.inside));
+  return file;
 }
 
 [[nodiscard]] inline WeightFile read_weight_file(const std::filesystem::path& path,
@@ -119,7 +118,8 @@ inline void take_part(WeightFile& file, const std::string& part, const TensorMap
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     if (path.extension() != ".json" && looptorch::detail::is_torch_checkpoint(InputFile(path)))
-      return read_checkpoint(path, parts);
+      return looptorch::detail::read_torch_file(
+          path, /*mapped=*/true, [&](CheckpointParts all) { return weights_in(std::move(all), parts); });
     return {load_safetensors_any(path).tensors};
   }
   WeightFile file;

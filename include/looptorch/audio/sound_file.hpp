@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -174,19 +175,26 @@ class SoundFile {
 
   /// Returns the command that converts a file of a kind that libsndfile does not read; empty for no idea.
   [[nodiscard]] std::string conversion() const {
+    struct Kind {
+      std::size_t at;
+      std::string_view bytes, name;
+    };
+    static constexpr Kind kKinds[] = {{4, "ftyp", "M4A or MP4"},
+                                      {0, "\xff\xf1", "AAC"},
+                                      {0, "\xff\xf9", "AAC"},
+                                      {0, "\x30\x26\xb2\x75", "WMA or WMV"},
+                                      {0, "\x1a\x45\xdf\xa3", "WebM or Matroska"},
+                                      {0, "#!AMR", "AMR"}};
     char begin[12] = {};
     file_->read_at(0, begin, std::min<std::uint64_t>(file_->size(), sizeof begin));
     const std::string_view bytes(begin, sizeof begin);
-    const std::string_view kind = bytes.substr(4, 4) == "ftyp" ? "M4A or MP4"
-                                  : bytes.starts_with("\xff\xf1") || bytes.starts_with("\xff\xf9") ? "AAC"
-                                  : bytes.starts_with("\x30\x26\xb2\x75") ? "WMA or WMV"
-                                  : bytes.starts_with("\x1a\x45\xdf\xa3") ? "WebM or Matroska"
-                                  : bytes.starts_with("#!AMR")            ? "AMR"
-                                                                          : "";
-    if (kind.empty()) return {};
+    const auto* const kind = std::find_if(std::begin(kKinds), std::end(kKinds), [bytes](const Kind& each) {
+      return bytes.substr(each.at).starts_with(each.bytes);
+    });
+    if (kind == std::end(kKinds)) return {};
     const std::filesystem::path flac = std::filesystem::path(name_).replace_extension(".flac");
-    return looptorch::message("; it is ", kind, ": ffmpeg -i \"", name_.string(), "\" \"", flac.string(),
-                              "\" converts it");
+    return looptorch::message("; it is ", kind->name, ": ffmpeg -i \"", name_.string(), "\" \"",
+                              flac.string(), "\" converts it");
   }
 
   void read(std::int64_t first, float* out, std::int64_t count) {

@@ -5,7 +5,6 @@
 
 #include <looptorch/base/json/json.hpp>
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 

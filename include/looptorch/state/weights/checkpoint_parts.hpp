@@ -18,7 +18,8 @@
 
 namespace looptorch {
 
-/// What a checkpoint of Python has: the tensors that are values of its own, and those of dictionaries in it.
+/// The tensors of a checkpoint, a dictionary that torch.save wrote: its own values, and those of dictionaries
+/// in it.
 struct CheckpointParts {
   TensorMap own;
   std::map<std::string, TensorMap> within;  ///< by keys, as "generator"; only those with tensors

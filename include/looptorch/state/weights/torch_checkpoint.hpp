@@ -302,6 +302,13 @@ auto read_torch_file(const std::filesystem::path& path, bool mapped, const Read&
   }
 }
 
+/// Returns the weights of one model in a checkpoint. Throws what choose_part throws.
+[[nodiscard]] inline TorchCheckpoint weights_of(CheckpointParts parts, const std::string& inside = {}) {
+  auto key = choose_part(parts, inside);
+  auto beside = parts.beside({key});
+  return {std::move(key.empty() ? parts.own : parts.within.at(key)), std::move(key), std::move(beside)};
+}
+
 }  // namespace detail
 
 inline CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, bool mapped) {
@@ -310,11 +317,8 @@ inline CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, 
 
 inline TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path, const std::string& inside,
                                              bool mapped) {
-  return detail::read_torch_file(path, mapped, [&](CheckpointParts parts) -> TorchCheckpoint {
-    auto key = detail::choose_part(parts, inside);
-    auto beside = parts.beside({key});
-    return {std::move(key.empty() ? parts.own : parts.within.at(key)), std::move(key), std::move(beside)};
-  });
+  return detail::read_torch_file(
+      path, mapped, [&](CheckpointParts parts) { return detail::weights_of(std::move(parts), inside); });
 }
 
 }  // namespace looptorch
