@@ -9,7 +9,6 @@
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
-#include <looptorch/optim/offloaded_adamw.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
@@ -215,7 +214,6 @@ std::vector<std::string> table_of_optimizers() {
           line_of<lt::FusedAdam>("`FusedAdam`, `amsgrad`", lt::FusedAdamOptions{.amsgrad = true}),
           line_of<lt::FusedSGD>("`FusedSGD`, momentum", lt::FusedSGDOptions{.momentum = 0.9}),
           line_of<lt::Muon>("`Muon`"),
-          line_of<lt::OffloadedAdamW>("`OffloadedAdamW`"),
           line_of<optim::AdamW>("`torch::optim::AdamW`", optim::AdamWOptions(1e-3)),
           line_of<optim::SGD>("`torch::optim::SGD`, momentum", optim::SGDOptions(1e-3).momentum(0.9))};
 }

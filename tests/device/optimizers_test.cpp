@@ -12,7 +12,6 @@
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
-#include <looptorch/optim/offloaded_adamw.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include "support/device.hpp"
@@ -316,11 +315,4 @@ TEMPLATE_TEST_CASE("a captured step of narrow moments has the eager step's bits"
   const auto plain = scheduled<TestType>(Way::plain);
   CHECK(difference(plain, scheduled<TestType>(Way::kept)) == 0);
   CHECK(difference(plain, scheduled<TestType>(Way::captured)) == 0);
-}
-
-TEST_CASE("a step of moments on the host cannot be captured") {
-  if (!has_device()) return;
-  lt::OffloadedAdamW offloaded(parameters({kThere}));
-  CHECK_THROWS_WITH(offloaded.keep_rates_on_devices(),
-                    "OffloadedAdamW updates on the host, which no graph can capture");
 }

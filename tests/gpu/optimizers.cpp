@@ -8,7 +8,6 @@
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/muon.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
-#include <looptorch/optim/offloaded_adamw.hpp>
 
 #include "support/device_run.hpp"
 
@@ -319,7 +318,6 @@ void time_all(const DeviceRun& run) {
   time_rows<lt::AdamWBf16>(run, "AdamWBf16 exact", at::kBFloat16, {.exact = true}, fused);
   time_rows<lt::AdamW8bit>(run, "AdamW8bit corrected", at::kBFloat16, {.corrected = true}, fused);
   time_rows<lt::Muon>(run, "Muon fp32", at::kFloat, {}, fused);
-  time_rows<lt::OffloadedAdamW>(run, "OffloadedAdamW fp32", at::kFloat, {}, fused);
 }
 
 void compare_all(const DeviceRun& run) {

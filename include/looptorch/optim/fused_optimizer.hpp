@@ -99,11 +99,8 @@ class FusedOptimizer : public AnyOptimizer {
   /// Lets steps read each group's rate from memory on its parameters' devices from now on, so that a step
   /// which a graph has captured follows a schedule. Make a step before the capture, for the moments, and call
   /// `send_rates` before each replay. Rates have fp64's precision there, and fp32's where LibTorch's kernels
-  /// read them (FusedAdam, FusedAdamW, FusedSGD). Throws UsageError for moments on the host.
+  /// read them (FusedAdam, FusedAdamW, FusedSGD).
   void keep_rates_on_devices() {
-    for (const Field& field : Rule::kFields)
-      if (field.on_host)
-        throw UsageError(message(Rule::kName, " updates on the host, which no graph can capture"));
     if (!rates_) rates_.emplace();
     send_rates();
   }
@@ -150,8 +147,7 @@ class FusedOptimizer : public AnyOptimizer {
   [[nodiscard]] static std::int64_t state_bytes(const Group& group, const at::Tensor& parameter) {
     std::int64_t bytes = 0;
     for (const Field& field : Rule::kFields)
-      if (!field.counter && moment_device(field, parameter) == parameter.device() &&
-          field.kept(options_of(group), parameter))
+      if (!field.counter && field.kept(options_of(group), parameter))
         bytes += detail::moment_bytes(field, options_of(group), parameter);
     return bytes;
   }

@@ -38,14 +38,7 @@ struct MomentField {
   at::ScalarType (*type)(const Options&, const at::Tensor&) = nullptr;  ///< Unless it has the parameter's.
   /// An element's position in memory matters: the parameter must stay contiguous.
   bool in_order = false;
-  bool on_host = false;  ///< Lies in host memory, which is pinned if the parameter is on an accelerator.
 };
-
-/// Returns the device of a parameter's moments.
-template <class Field>
-[[nodiscard]] at::Device moment_device(const Field& field, const at::Tensor& parameter) {
-  return field.on_host ? at::Device(at::kCPU) : parameter.device();
-}
 
 [[nodiscard]] inline bool has(const std::vector<at::Tensor>& list, std::size_t index) {
   return index < list.size() && list[index].defined();
@@ -80,9 +73,7 @@ template <class Field, class Options>
 [[nodiscard]] at::Tensor empty_moment(const Field& field, const Options& options,
                                       const at::Tensor& parameter) {
   const auto form =
-      at::TensorOptions(moment_device(field, parameter)).dtype(moment_type(field, options, parameter));
-  if (field.on_host)
-    return at::empty_strided(parameter.sizes(), parameter.strides(), form.pinned_memory(!parameter.is_cpu()));
+      at::TensorOptions(parameter.device()).dtype(moment_type(field, options, parameter));
   return field.sizes ? at::empty(field.sizes(parameter), form) : at::empty_like(parameter, form);
 }
 
@@ -125,7 +116,7 @@ void check_shape(const Field& field, const std::vector<at::Tensor>& moments, std
 template <class Field, class Options>
 [[nodiscard]] bool alike_in_memory(const Field& field, const Options& options, const at::Tensor& moment,
                                    const at::Tensor& parameter) {
-  return moment.device() == moment_device(field, parameter) &&
+  return moment.device() == parameter.device() &&
          moment.scalar_type() == moment_type(field, options, parameter) &&
          (field.sizes || moment.strides() == parameter.strides());
 }
@@ -138,7 +129,7 @@ void begin_field(const Field& field, const Options& options, std::vector<at::Ten
                  const std::vector<at::Tensor>& parameters, const std::vector<std::size_t>& those) {
   if (field.counter) {
     list.resize(parameters.size());
-    return begin_counts(list, those, moment_device(field, parameters[those.front()]));
+    return begin_counts(list, those, parameters[those.front()].device());
   }
   for (const std::size_t i : those) {
     if (!field.kept(options, parameters[i])) continue;
@@ -227,7 +218,7 @@ template <class Field, class Options>
 [[nodiscard]] at::Tensor loaded_field(const Field& field, const Options& options, const at::Tensor& parameter,
                                       const StateDict& state) {
   const at::Tensor result =
-      field.counter ? zero_count(moment_device(field, parameter)) : empty_moment(field, options, parameter);
+      field.counter ? zero_count(parameter.device()) : empty_moment(field, options, parameter);
   return result.copy_(state.get<at::Tensor>(field.key));
 }
 
