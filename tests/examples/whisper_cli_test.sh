@@ -20,7 +20,7 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   strict language normalizer snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
-  empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora lora-alpha lora-dropout \
+  empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora int8-base lora-alpha lora-dropout \
   lora-patterns profile report-sound histograms
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \

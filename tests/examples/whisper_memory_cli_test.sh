@@ -67,6 +67,15 @@ finetune other --freeze-encoder --cache-encoder --cache cache --optimizer adamwb
 near "$(losses cached)" "$(losses other)" 5
 [ "$(losses cached)" != "$(losses other)" ] || fail "a bf16 encoder has the states of an fp32 one"
 
+# Weights below adapters in 8 bits: learnt from as from wide ones, and resumed.
+finetune wide --lora 4 --lora-patterns "*proj,*fc1"
+finetune narrow --lora 4 --lora-patterns "*proj,*fc1" --int8-base
+near "$(losses wide)" "$(losses narrow)" 2
+[ "$(losses wide)" != "$(losses narrow)" ] || fail "--int8-base changes nothing"
+[ ! -e narrow/model.safetensors ] || fail "--int8-base saves the whole model"
+finetune narrow_half --lora 4 --lora-patterns "*proj,*fc1" --int8-base --bf16-weights
+near "$(losses wide)" "$(losses narrow_half)" 5
+
 # Adapters: saved alone, merged by all programs, trained on.
 finetune adapted --lora 4 --lora-alpha 8 --lora-dropout 0.1 --lora-patterns "*proj,*fc1"
 [ ! -e adapted/model.safetensors ] || fail "--lora saves the whole model"

@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 
 #include "options.hpp"
+#include "savings.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -44,132 +45,6 @@ namespace whisper {
   }
 }
 
-/// A way to save memory, with those before it or instead of them.
-struct Saving {
-  const char* words;
-  void (*apply)(FinetuneOptions&);
-};
-
-namespace detail {
-
-inline void recompute_all(FinetuneOptions& options) { options.recompute = "all"; }
-/// True if weights may be held in bf16: the device computes in it, and fp16 was not asked for.
-[[nodiscard]] inline bool takes_bf16_weights(const FinetuneOptions& options) {
-  return options.memory.holds_bf16() ||
-         (options.has_bf16 && options.training.precision != looptorch::app::Precision::fp16);
-}
-/// bf16, or fp16 where that was asked for or the device has nothing else.
-inline void use_16bit_products(FinetuneOptions& options) {
-  using looptorch::app::Precision;
-  recompute_all(options);
-  if (options.memory.holds_bf16() || options.training.precision == Precision::fp16) return;
-  options.training.precision = options.has_bf16 ? Precision::bf16 : Precision::fp16;
-}
-inline void use_8bit_moments(FinetuneOptions& options) {
-  recompute_all(options);
-  options.memory.optimizer = "adamw8bit";
-}
-inline void use_bf16_weights(FinetuneOptions& options, const char* optimizer, bool in_backward = false) {
-  recompute_all(options);
-  if (!takes_bf16_weights(options)) return;
-  options.memory.optimizer = optimizer, options.memory.bf16_weights = true;
-  if (in_backward) options.memory.update_in_backward = "sums";
-  options.training.precision = looptorch::app::Precision::fp32;
-}
-inline void use_adapters(FinetuneOptions& options) {
-  constexpr std::int64_t kRank = 8;
-  recompute_all(options);
-  options.memory.update_in_backward = "none";
-  if (options.memory.lora == 0) options.memory.lora = kRank;
-}
-
-}  // namespace detail
-
-/// Returns what --fit tries, in order of cost: time first, then precision, then what is learnt.
-[[nodiscard]] inline const std::vector<Saving>& savings() {
-  static const std::vector<Saving> all{
-      {"nothing beside the flags that are given", [](FinetuneOptions&) {}},
-      {"the encoder's layers recomputed",
-       [](FinetuneOptions& options) {
-         if (options.recompute == "none" && !options.memory.freeze_encoder) options.recompute = "encoder";
-       }},
-      {"all layers recomputed", detail::recompute_all},
-      {"all layers recomputed, products in bf16", detail::use_16bit_products},
-      {"all layers recomputed, moments in 8 bits", detail::use_8bit_moments},
-      {"all layers recomputed, products in bf16, moments in 8 bits",
-       [](FinetuneOptions& options) {
-         detail::use_8bit_moments(options);
-         detail::use_16bit_products(options);
-       }},
-      {"all layers recomputed, weights and moments in bf16",
-       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamwbf16"); }},
-      {"all layers recomputed, weights in bf16, moments in 8 bits",
-       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamw8bit"); }},
-      {"all layers recomputed, weights in bf16, moments in 8 bits, each gradient applied in backward",
-       [](FinetuneOptions& options) {
-         detail::use_bf16_weights(options, "adamw8bit", /*in_backward=*/true);
-       }},
-      {"all layers recomputed, weights in bf16, Adafactor",
-       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adafactor"); }},
-      {"all layers recomputed, weights in bf16, Adafactor, each gradient applied in backward",
-       [](FinetuneOptions& options) {
-         detail::use_bf16_weights(options, "adafactor", /*in_backward=*/true);
-       }},
-      {"adapters alone, all layers recomputed", detail::use_adapters},
-      {"adapters alone, all layers recomputed, weights in bf16",
-       [](FinetuneOptions& options) {
-         detail::use_adapters(options);
-         if (!detail::takes_bf16_weights(options)) return;
-         options.memory.bf16_weights = true;
-         options.training.precision = looptorch::app::Precision::fp32;
-       }},
-  };
-  return all;
-}
-
-namespace detail {
-
-[[nodiscard]] inline std::string flag_of(looptorch::app::Precision precision) {
-  using looptorch::app::Precision;
-  switch (precision) {
-    case Precision::fp32:
-      return "--fp32";
-    case Precision::bf16:
-      return "--bf16";
-    case Precision::fp16:
-      return "--fp16";
-    case Precision::mixed:
-      break;
-  }
-  return "--mixed-precision";
-}
-
-}  // namespace detail
-
-/// Returns the flags by which `chosen` differs from `given`. Flags of precision exclude each other, so that
-/// one is "instead of" another.
-[[nodiscard]] inline std::string flags_between(const FinetuneOptions& given, const FinetuneOptions& chosen) {
-  using looptorch::app::Precision;
-  std::string flags;
-  const auto add = [&](bool differs, const auto&... parts) {
-    if (differs) flags += looptorch::message(flags.empty() ? "" : " ", parts...);
-  };
-  add(given.recompute != chosen.recompute, "--gradient-checkpointing ", chosen.recompute);
-  add(given.memory.optimizer != chosen.memory.optimizer, "--optimizer ", chosen.memory.optimizer);
-  add(given.memory.bf16_weights != chosen.memory.bf16_weights, "--bf16-weights");
-  add(given.memory.update_in_backward != chosen.memory.update_in_backward, "--update-in-backward ",
-      chosen.memory.update_in_backward);
-  add(given.memory.lora != chosen.memory.lora, "--lora ", chosen.memory.lora);
-  add(given.training.batch_size != chosen.training.batch_size, "--batch-size ", chosen.training.batch_size);
-  add(given.training.gradient_accumulation != chosen.training.gradient_accumulation,
-      "--gradient-accumulation ", chosen.training.gradient_accumulation);
-  const auto of_given = given.training.precision, of_chosen = chosen.training.precision;
-  add(of_given != of_chosen, detail::flag_of(of_chosen),
-      of_given == Precision::fp32 && !given.training.fp32_given ? ""
-                                                                : " instead of " + detail::flag_of(of_given));
-  return flags;
-}
-
 /// The outcome of one choice.
 struct FitTrial {
   std::int64_t needed = 0;
@@ -200,28 +75,6 @@ struct FitChoice {
   std::int64_t needed = 0;
 };
 
-/// Returns `given` with a way to save memory and with batches of `batch` clips, a divisor of those given:
-/// the clips of a step stay.
-[[nodiscard]] inline FinetuneOptions with_saving(FinetuneOptions given, const Saving& saving,
-                                                 std::int64_t batch) {
-  saving.apply(given);
-  auto& training = given.training;
-  training.gradient_accumulation *= training.batch_size / batch;
-  training.batch_size = batch;
-  return given;
-}
-
-/// Returns "all layers recomputed, 2 x 4 clips". Products are called by the type that they have.
-[[nodiscard]] inline std::string words_of(const Saving& saving, const FinetuneOptions& chosen) {
-  constexpr std::string_view kProducts = "products in bf16";
-  std::string words = saving.words;
-  if (const auto at = words.find(kProducts);
-      at != words.npos && chosen.training.precision == looptorch::app::Precision::fp16)
-    words.replace(at, kProducts.size(), "products in fp16");
-  return looptorch::message(words, ", ", chosen.training.batch_size, " x ",
-                            chosen.training.gradient_accumulation, " clips");
-}
-
 namespace detail {
 
 /// True if the flags do not contradict each other.
@@ -237,7 +90,7 @@ namespace detail {
 [[nodiscard]] inline bool can_go_on(const FinetuneOptions& given, const FinetuneOptions& chosen) {
   const auto &was = given.memory, &is = chosen.memory;
   return was.optimizer == is.optimizer && was.bf16_weights == is.bf16_weights && was.lora == is.lora &&
-         was.update_in_backward == is.update_in_backward &&
+         was.int8_base == is.int8_base && was.update_in_backward == is.update_in_backward &&
          (given.training.precision == chosen.training.precision || given.training.resume_changed);
 }
 

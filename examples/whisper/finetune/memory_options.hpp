@@ -3,6 +3,7 @@
 // weights are held, and what the optimizer keeps.
 #pragma once
 
+#include <looptorch/adapters/int8_base.hpp>
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/base/error.hpp>
@@ -32,6 +33,7 @@ struct MemoryOptions {
   std::int64_t lora = 0;  ///< Rank of the adapters; 0: none, the weights themselves are trained.
   double lora_alpha = 16, lora_dropout = 0;
   std::string lora_patterns = "*q_proj,*v_proj";
+  bool int8_base = false;  ///< The weights that the adapters stand on are kept in 8 bits.
   std::string fit;  ///< The memory to choose the others for; empty: they are as given.
 
   /// Throws CommandLineError for flags that contradict each other. `has_precision` says that a forward pass
@@ -61,6 +63,9 @@ struct MemoryOptions {
       if (lora == 0 && is_given && fit.empty())
         throw CommandLineError(looptorch::message(flag, " is of adapters: give their rank, as --lora 8"));
     if (lora > 0) (void)patterns();
+    if (int8_base && lora == 0)
+      throw CommandLineError(
+          "--int8-base keeps weights in 8 bits, which cannot be trained: give adapters, as --lora 8");
   }
 
   /// True if gradients are applied in backward, before all of them exist.
@@ -98,6 +103,7 @@ struct MemoryOptions {
     if (lora > 0)
       (void)looptorch::add_lora(
           *model, {.rank = lora, .alpha = lora_alpha, .dropout = lora_dropout, .patterns = patterns()});
+    if (int8_base) (void)looptorch::hold_base_in_int8(*model);
   }
 
   /// Returns the optimizer of what is trained in the model.
@@ -154,6 +160,8 @@ inline void add_flags(looptorch::app::CommandLine& line, MemoryOptions& options)
               {.above = 0});
   line.option("lora-dropout", "X", options.lora_dropout,
               "share of an adapter's inputs that training sets to 0", {.min = 0, .max = 0.99});
+  line.toggle("int8-base", options.int8_base,
+              "keeps the weights below --lora in 8 bits, a quarter of fp32's memory; what is saved are the adapters alone");
   line.option(
       "lora-patterns", "NAMES", options.lora_patterns,
       "layers that get adapters, by their full names, separated by commas; * stands for any characters");

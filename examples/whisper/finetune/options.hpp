@@ -142,7 +142,8 @@ struct FinetuneOptions {
                                            {"--validate-every", setting(validate_every)}};
     if (memory.lora > 0)
       all["--lora"] = looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ",
-                                         memory.lora_dropout, ", ", memory.lora_patterns);
+                                         memory.lora_dropout, ", ", memory.lora_patterns,
+                                         memory.int8_base ? ", base in 8 bits" : "");
     return all;
   }
 

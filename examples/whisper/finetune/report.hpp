@@ -37,12 +37,13 @@ inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpu
   return before;
 }
 
-/// Writes the model to the output folder, or its adapters, which are merged into its weights then.
+/// Writes the model to the output folder, or its adapters, which are merged into its weights then, unless
+/// those are kept in 8 bits: widened they might not fit.
 inline void save_trained(Whisper& model, const FinetuneOptions& options) {
   if (options.memory.lora == 0)
     return save_pretrained(model, options.model, options.output, dtype_of(options.save_dtype));
   save_adapters(model, options.model, options.output);
-  looptorch::fold_lora(*model);
+  if (!options.memory.int8_base) looptorch::fold_lora(*model);
 }
 
 /// Adds the training clips that the loader could not read, prints them, and writes the list of all to

@@ -2,6 +2,7 @@
 // The module behind `Lora<Layer>`: the layer itself, with room for an adapter, y = W x + b + scale B A x.
 #pragma once
 
+#include <looptorch/adapters/int8_weight.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
 
@@ -47,6 +48,13 @@ inline void check_lora(const LoraOptions& options) {
   if (options.patterns.empty()) throw UsageError("Lora needs at least one pattern of layers' names");
 }
 
+/// The scale of each row of a weight in 8 bits, as a module, which can be taken out again.
+struct Int8ScaleImpl : torch::nn::Module {
+  explicit Int8ScaleImpl(at::Tensor scale_N) : scale(register_buffer("scale", std::move(scale_N))) {}
+  at::Tensor scale;  ///< [outputs], fp32
+};
+TORCH_MODULE_IMPL(Int8Scale, Int8ScaleImpl);
+
 /// A layer's adapter, or room for one. Adapters are fp32, or fp64 for such a layer.
 class LoraSlot {
  public:
@@ -79,31 +87,56 @@ class LoraSlot {
     options_ = options;
   }
 
+  /// True if the layer multiplies by 8-bit rows. A merged layer multiplies by the whole weight.
+  [[nodiscard]] bool is_int8() const { return int8_ && !is_merged(); }
+
+  /// Keeps the weight in 8 bits from now on. It must be frozen.
+  void hold_in_int8() {
+    const c10::NoGradGuard no_grad;
+    at::Tensor& weight = layer().weight;
+    type_ = weight.scalar_type();
+    Int8Weight held = to_int8(weight);
+    int8_ = layer().register_module("int8", Int8Scale(std::move(held.scale_N)));
+    weight.set_data(held.rows_NK);
+  }
+
   void merge() {
     if (is_merged()) return;
     const c10::NoGradGuard no_grad;
     at::Tensor& weight = layer().weight;
-    at::Tensor kept = weight.clone();
-    weight.copy_(weight.to(a().scalar_type()) + at::matmul(b(), a()) * scale());
-    kept_ = std::move(kept);
+    if (is_int8()) {
+      at::Tensor kept = weight.detach();
+      weight.set_data(with_adapter(widened(held(), a().scalar_type())).to(type_));
+      kept_ = std::move(kept);
+    } else {
+      at::Tensor kept = weight.clone();
+      weight.copy_(with_adapter(weight.to(a().scalar_type())));
+      kept_ = std::move(kept);
+    }
   }
 
   void unmerge() {
     if (!is_merged()) return;
     const c10::NoGradGuard no_grad;
-    layer().weight.copy_(kept_);
+    int8_ ? layer().weight.set_data(kept_) : void(layer().weight.copy_(kept_));
     kept_ = at::Tensor();
   }
 
+  /// A layer in 8 bits gets a weight of the type that it had.
   void fold() {
     merge();
     kept_ = at::Tensor();
+    if (int8_) layer().unregister_module("int8");
+    int8_ = nullptr;
     layer().unregister_module("lora_A");
     layer().unregister_module("lora_B");
     a_ = b_ = nullptr;
   }
 
  protected:
+  /// Returns the product of a weight in 8 bits.
+  at::Tensor int8_product(const at::Tensor& input) { return int8_linear(input, held(), layer().bias); }
+
   /// Returns `output` plus what the adapter makes of `input`.
   at::Tensor adapt(const at::Tensor& input, const at::Tensor& output) {
     if (!has_adapter()) return output;
@@ -119,6 +152,10 @@ class LoraSlot {
   }
 
  private:
+  [[nodiscard]] Int8Weight held() { return {layer().weight, int8_->scale}; }
+  [[nodiscard]] at::Tensor with_adapter(const at::Tensor& weight) {
+    return weight + at::matmul(b(), a()) * scale();
+  }
   [[nodiscard]] double scale() const {
     const auto rank = static_cast<double>(options_.rank);
     return options_.alpha / (options_.rank_stabilized ? std::sqrt(rank) : rank);
@@ -126,7 +163,9 @@ class LoraSlot {
 
   LoraOptions options_;
   torch::nn::Linear a_{nullptr}, b_{nullptr};
-  at::Tensor kept_;  // the weight before it was merged
+  at::Tensor kept_;                   // the weight before it was merged
+  Int8Scale int8_{nullptr};           // of a weight in 8 bits
+  at::ScalarType type_ = at::kFloat;  // which that weight had before
 };
 
 /// The implementation: one `forward`, which AnyModule needs.
@@ -137,7 +176,9 @@ class LoraImpl : public Layer::ContainedType, public LoraSlot {
   using Impl::Impl;
 
   /// Maps [..., inputs] to [..., outputs].
-  at::Tensor forward(const at::Tensor& input) { return adapt(input, Impl::forward(input)); }
+  at::Tensor forward(const at::Tensor& input) {
+    return adapt(input, is_int8() ? int8_product(input) : Impl::forward(input));
+  }
 
   [[nodiscard]] torch::nn::LinearImpl& layer() override { return *this; }
 

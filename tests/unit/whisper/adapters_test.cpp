@@ -218,6 +218,35 @@ TEST_CASE("each --optimizer is made for what is trained, and bf16 weights for th
   CHECK(trained == 12);
 }
 
+TEST_CASE("with --int8-base all linear layers take a byte a weight, and the model says nearly the same") {
+  const auto loaded = [](const std::vector<std::string>& words) {
+    const auto options = parsed(words);
+    options.check();
+    torch::manual_seed(1);  // of the adapters
+    auto model = whisper::load_pretrained(kBase, options.memory.dtype());
+    options.memory.apply(model);
+    model->eval();
+    return model;
+  };
+  auto wide = loaded({"--lora", "2"}), narrow = loaded({"--lora", "2", "--int8-base"});
+  std::int64_t in_8_bits = 0;
+  for (const auto& item : wide->named_parameters()) {
+    const auto type = narrow->named_parameters()[item.key()].scalar_type();
+    const bool is_linear = item.value().dim() == 2 && !item.key().ends_with("embed_tokens.weight") &&
+                           !item.key().ends_with("embed_positions.weight") &&
+                           item.key().find("lora_") == std::string::npos;
+    CHECK(type == (is_linear ? at::kChar : at::kFloat));
+    in_8_bits += type == at::kChar;
+  }
+  CHECK(in_8_bits > 0);
+  const torch::NoGradGuard no_gradients;
+  const auto& config = wide->config();
+  const auto mel = torch::randn({2, config.num_mel_bins, 2 * config.max_source_positions});
+  const auto a = wide->encoder()->forward(mel), b = narrow->encoder()->forward(mel);
+  CHECK((a - b).norm().item<double>() < 0.02 * a.norm().item<double>());
+  CHECK(!a.equal(b));
+}
+
 TEST_CASE("flags that save memory are refused where they contradict each other") {
   const auto refused = [](const std::vector<std::string>& words, const std::string& why) {
     CHECK_THROWS_WITH(parsed(words).check(), Contains(why));
@@ -233,6 +262,7 @@ TEST_CASE("flags that save memory are refused where they contradict each other")
   refused({"--lora-dropout", "0.1"}, "--lora-dropout is of adapters: give their rank, as --lora 8");
   refused({"--lora-alpha", "3"}, "--lora-alpha is of adapters");
   refused({"--lora-patterns", "*fc1"}, "--lora-patterns is of adapters");
+  refused({"--int8-base"}, "--int8-base keeps weights in 8 bits, which cannot be trained");
   refused({"--lora", "2", "--lora-patterns", " ,"}, "--lora-patterns names no layers");
   refused({"--lora", "2", "--lora-patterns", "*fc1, model.encoder.*", "--freeze-encoder"},
           "--lora-patterns model.encoder.* is of the encoder, which --freeze-encoder leaves as it is");

@@ -30,7 +30,8 @@ constexpr std::int64_t kCap = 4'000'000'000;
 /// is not recomputed.
 std::int64_t gigabytes(const FinetuneOptions& options) {
   const auto& memory = options.memory;
-  if (memory.lora > 0) return 2 - (memory.bf16_weights ? 2 : 0) + options.training.batch_size / 2;
+  if (memory.lora > 0)
+    return 2 - (memory.bf16_weights ? 2 : 0) - (memory.int8_base ? 1 : 0) + options.training.batch_size / 2;
   const std::int64_t weights = memory.holds_bf16() ? 2 : 4;
   const std::int64_t moments = memory.optimizer == "adamw"       ? 8
                                : memory.optimizer == "adamw8bit" ? 2
@@ -78,6 +79,8 @@ TEST_CASE("--fit takes the first choice that fits, in order of cost") {
         "--gradient-checkpointing all --optimizer adafactor --bf16-weights --update-in-backward sums");
   CHECK(chosen(1, eight) ==
         "--gradient-checkpointing all --bf16-weights --lora 8 --batch-size 2 --gradient-accumulation 4");
+  CHECK(chosen(-1, eight) ==
+        "--gradient-checkpointing all --bf16-weights --lora 8 --int8-base --batch-size 1 --gradient-accumulation 8");
 }
 
 TEST_CASE("--fit keeps the clips of a step, and what is given beside it") {
@@ -114,11 +117,11 @@ TEST_CASE("--fit tries nothing twice, smaller batches only where they help, and 
 
 TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and what to do") {
   Choosing choosing;
-  CHECK_THROWS_AS(choosing.choose(parsed({}), -1), looptorch::app::DoesNotFit);
+  CHECK_THROWS_AS(choosing.choose(parsed({}), -2), looptorch::app::DoesNotFit);
   CHECK_THROWS_WITH(
-      choosing.choose(parsed({}), -1),
+      choosing.choose(parsed({}), -2),
       "--fit 4 GB: nothing fits, and the least that was measured, --gradient-checkpointing all --bf16-weights --lora 8 "
-      "--batch-size 1 --gradient-accumulation 8, needs 0 bytes: give more, shorter clips "
+      "--int8-base --batch-size 1 --gradient-accumulation 8, needs -1 GB: give more, shorter clips "
       "(--max-audio-seconds), or a smaller model");
 }
 
@@ -137,7 +140,7 @@ TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
                                           "--gradient-checkpointing all --fp16",
                                           "--gradient-checkpointing all --optimizer adamw8bit",
                                           "--gradient-checkpointing all --optimizer adamw8bit --fp16",
-                                          "--gradient-checkpointing all --lora 8"});
+                                          "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
   CHECK_THAT(log, Contains("all layers recomputed, products in fp16, moments in 8 bits, 1 x 1 clips") &&
                       !Contains("bf16"));
   for (const bool has_bf16 : {true, false}) {
@@ -145,7 +148,7 @@ TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
     CHECK(with_fp16 == std::vector<std::string>{"", "--gradient-checkpointing encoder",
                                                 "--gradient-checkpointing all",
                                                 "--gradient-checkpointing all --optimizer adamw8bit",
-                                                "--gradient-checkpointing all --lora 8"});
+                                                "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
     CHECK_THAT(words, !Contains("bf16"));
   }
 }

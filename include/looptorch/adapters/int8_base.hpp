@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The base model of adapters in 8 bits: a frozen linear layer takes 1 byte a weight in place of 4 or 2, and
+// widens its weight where it multiplies. Adapters, biases, norms, convolutions and embeddings stay as they
+// are. Costs a pass over each weight a product. Use it where a model's frozen weights alone fill the memory.
+//
+//   lt::add_lora(*net, {.rank = 8});
+//   lt::hold_base_in_int8(*net);
+//   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-3});
+#pragma once
+
+#include <looptorch/adapters/lora.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace looptorch {
+
+/// Keeps the weight of each frozen Lora layer in 8 bits by row, with or without an adapter of its own: the
+/// largest absolute value of a row is exact, and no element is off by more than 1/254 of it. Outputs differ
+/// by that, and adapters are trained on those outputs. The parameter keeps its name and becomes int8, beside
+/// a buffer `int8.scale`, so that snapshots have both. Layers whose weight is trained, and those that hold
+/// 8 bits already, are left. Returns the number of layers that it changed.
+///
+/// `fold_lora` and `merge_lora` widen a weight again, to the type that it had, and `unmerge_lora` narrows it
+/// to the same bits. Load weights before this call: those in 8 bits take none. Throws UsageError, before
+/// anything is changed, for a model without adapters or with merged ones, and for a weight that holds NaN or
+/// infinity.
+inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
+  for (const auto& [name, layer] : detail::require_adapters(model, "hold_base_in_int8"))
+    if (layer->is_merged())
+      throw UsageError(message("hold_base_in_int8: the adapter of ", name,
+                               " is merged into its weight: call unmerge_lora first"));
+  std::vector<detail::LoraSlot*> frozen;
+  for (const auto& [name, layer] : detail::lora_layers(model)) {
+    const at::Tensor& weight = layer->layer().weight;
+    if (layer->is_int8() || weight.requires_grad()) continue;
+    if (!weight.isfinite().all().item<bool>())
+      throw UsageError(message("hold_base_in_int8: the weight of ", name, " holds NaN or infinity"));
+    frozen.push_back(layer);
+  }
+  for (detail::LoraSlot* const layer : frozen) layer->hold_in_int8();
+  return frozen.size();
+}
+
+}  // namespace looptorch

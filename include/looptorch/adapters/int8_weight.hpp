@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// A frozen linear layer whose weight is kept in 8 bits by row and widened where it is multiplied, forward and
+// backward. Row n is scale[n] times integers from -127 to 127: the largest absolute value of a row is exact,
+// and no element is off by more than half a step, 1/254 of it.
+//
+// Shapes: K inputs, N outputs.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+
+namespace looptorch::detail {
+
+struct Int8Weight {
+  at::Tensor rows_NK;  ///< int8
+  at::Tensor scale_N;  ///< fp32
+};
+
+/// Returns the nearest 8-bit rows of a finite weight.
+[[nodiscard]] inline Int8Weight to_int8(const at::Tensor& weight_NK) {
+  constexpr double kLargest = 127;
+  const at::NoGradGuard no_gradients;
+  const at::Tensor wide_NK = weight_NK.to(at::kFloat);
+  const at::Tensor scale_N = wide_NK.abs().amax(1) / kLargest;
+  const at::Tensor divisor_N1 = scale_N.masked_fill(scale_N.eq(0), 1).unsqueeze(1);
+  return {wide_NK.div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar), scale_N};
+}
+
+/// Returns the weight that the rows stand for, in `type`: products in fp32, rounded once.
+[[nodiscard]] inline at::Tensor widened(const Int8Weight& weight, at::ScalarType type) {
+  return at::mul(weight.rows_NK, weight.scale_N.unsqueeze(1)).to(type);
+}
+
+/// y = W x + b. Keeps the 8-bit rows for backward, and nothing of the input, since the weight gets no
+/// gradient.
+struct Int8Product : torch::autograd::Function<Int8Product> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& rows_NK, const at::Tensor& scale_N,
+                            const std::optional<at::Tensor>& bias_N) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    context->save_for_backward({rows_NK, scale_N});
+    const auto bias = bias_N ? std::optional(bias_N->to(x.scalar_type())) : std::nullopt;
+    return at::linear(x, widened({rows_NK, scale_N}, x.scalar_type()), bias);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const at::Tensor& gradient = gradients[0];
+    return {at::matmul(gradient, widened({saved[0], saved[1]}, gradient.scalar_type())), {}, {}, {}};
+  }
+};
+
+/// Maps `x`, `[..., K]`, to `[..., N]` in its type, under autocast in autocast's. The bias may be undefined.
+/// It is frozen, as the weight is.
+[[nodiscard]] inline at::Tensor int8_linear(const at::Tensor& x, const Int8Weight& weight,
+                                            const at::Tensor& bias_N) {
+  const auto device = x.device().type();
+  const bool casts = at::autocast::is_autocast_enabled(device) && x.scalar_type() != at::kDouble;
+  const auto type = casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+  return Int8Product::apply(x.to(type), weight.rows_NK, weight.scale_N,
+                            bias_N.defined() ? std::optional(bias_N) : std::nullopt);
+}
+
+}  // namespace looptorch::detail
