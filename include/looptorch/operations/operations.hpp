@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// How many floating-point operations something takes, by the arithmetic that does them: a card is several
+// times as fast in 16 bits as in 32.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+namespace looptorch {
+
+/// The arithmetic of matrix products, convolutions and attention.
+enum class Arithmetic {
+  fp64,
+  fp32,
+  tf32,  ///< inputs of 32 bits in CUDA's tensor cores, where LibTorch allows it
+  fp16,
+  bf16,
+  other,  ///< any other type, such as 8 bits
+};
+inline constexpr std::size_t kArithmetics = 6;
+
+/// A number of operations of each arithmetic. A multiplication and its addition are two.
+struct Operations {
+  std::array<std::int64_t, kArithmetics> of{};
+
+  [[nodiscard]] std::int64_t& operator[](Arithmetic arithmetic) {
+    return of[static_cast<std::size_t>(arithmetic)];
+  }
+  [[nodiscard]] std::int64_t operator[](Arithmetic arithmetic) const {
+    return of[static_cast<std::size_t>(arithmetic)];
+  }
+  [[nodiscard]] std::int64_t total() const { return std::accumulate(of.begin(), of.end(), std::int64_t{0}); }
+
+  Operations& operator+=(const Operations& other) {
+    for (std::size_t i = 0; i < of.size(); ++i) of[i] += other.of[i];
+    return *this;
+  }
+  friend bool operator==(const Operations&, const Operations&) = default;
+};
+
+}  // namespace looptorch
