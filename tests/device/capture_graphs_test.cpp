@@ -4,8 +4,10 @@
 // eager run's bits is in combinations_test.cpp.
 #include "support/precompiled.hpp"
 
+#include <looptorch/operations/operation_counter.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/on.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -137,6 +139,30 @@ TEST_CASE("dropout draws the numbers of the eager run, and another fit goes on f
   if (!has_device()) return;
   CHECK_THAT(said_of({.dropout = 0.4, .epochs = 4}, batches({6, 6, 5, 6}), ByWords{}),
              StartsWith("12 of 16"));
+}
+
+TEST_CASE("operations of a window are those of the eager one, as a graph is captured and as it is replayed") {
+  if (!has_device()) return;
+  Net net(0);
+  net->to(test_device());
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 0.05});
+  std::string said;
+  std::vector<std::int64_t> counts;
+  auto counter = std::make_unique<lt::OperationCounter>();
+  lt::Trainer trainer(net, adamw, ByWords{},
+                      lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }},
+                      lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                               counts.push_back(counter->count().total());
+                               counter.reset();
+                               counter = std::make_unique<lt::OperationCounter>();
+                             }});
+  const auto data = batches({5, 5, 5, 5, 7, 5});
+  trainer.fit(data);
+  CHECK_THAT(said, StartsWith("3 of 6 micro-batches ran as graphs, of which there are 1"));
+  REQUIRE(counts.size() == data.size());
+  // Forward, and backward for the weights of both layers and the input of the second.
+  for (std::size_t i = 0; i < data.size(); ++i)
+    CHECK(counts[i] == data[i].x.size(0) * (2 * 2 * 4 * 16 + 3 * 2 * 16 * 3));
 }
 
 TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {

@@ -24,6 +24,7 @@
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/objective/loss.hpp>
+#include <looptorch/operations/operation_counter.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -186,7 +187,9 @@ class GraphedMicroBatch {
     try {
       prepare(entry);
       const GradientVersions before(view().parameters);
+      const OperationCounter counter(/*alone=*/true);
       record(entry, *graph);
+      entry.operations = counter.count();
       if (!reached_targets(before, entry)) entry.refused = "backward reached other parameters than before";
     } catch (const std::exception& error) {
       entry.refused = message("it cannot be captured: ", first_line(error.what()));
@@ -271,6 +274,7 @@ class GraphedMicroBatch {
           set_root(entry, slope);
           entry.generator.before_replay();
           entry.graph->replay();
+          OperationCounter::add(entry.operations);
           entry.generator.after_replay();
         },
         I);

@@ -6,6 +6,7 @@
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/objective/loss.hpp>
+#include <looptorch/operations/operations.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -43,6 +44,7 @@ struct MicroBatchGraph {
   double factor = 0;              ///< what `root` holds where losses are not scaled
   Loss loss;                      ///< what the graph writes; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
+  Operations operations;  ///< of the graph
 };
 
 /// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules

@@ -73,8 +73,8 @@ inline std::int64_t convolution_backward_operations(OperatorInputs inputs) {
   const bool transposed = inputs[7].toBool();
   const auto wanted = inputs[10].toBoolList();
   const std::int64_t gradients = std::int64_t{wanted.get(0)} + std::int64_t{wanted.get(1)};
-  return gradients * at_places(inputs[1].toTensor(), shape(inputs, transposed ? 1 : 0).slice(2),
-                               inputs[2].toTensor());
+  return gradients *
+         at_places(inputs[1].toTensor(), shape(inputs, transposed ? 1 : 0).slice(2), inputs[2].toTensor());
 }
 
 /// Queries `[B, H, T, d]` as input Q, keys `[.., S, d]` and values `[.., S, e]` behind them: each pair of a

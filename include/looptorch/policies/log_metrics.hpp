@@ -5,21 +5,27 @@
 // it by name.
 #pragma once
 
+#include <looptorch/base/device/cuda_driver.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run_phase.hpp>
+#include <looptorch/operations/device_peaks.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
+#include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/parts/parameter_distributions.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,6 +44,8 @@ struct LogMetrics {
   std::string title = {};      ///< Of the page.
   bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.
   report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
+  bool operations = true;      ///< Count operations, for `operations_per_second` and `mfu`.
+  std::optional<DevicePeak> peak = {};  ///< Of a device that `peak_of_device` does not know, for `mfu`.
 
   static constexpr bool only_reports = true;
   static constexpr bool vetoes_alike = true;
@@ -68,14 +76,15 @@ struct LogMetrics {
         files.add_events(report::hyperparameter_events(report::unix_seconds(), of_run, {"loss"}));
       });
     const double time = log->seconds_at_begin();
-    state.begin(fit.run, std::move(log), std::move(shown), time, flush_seconds);
+    state.begin(fit.run, std::move(log), std::move(shown), time, flush_seconds,
+                {operations, peak ? peak : peak_of(fit.run.device())});
   }
 
   /// Returns to the phase before when it goes.
   class PhaseScope {
    public:
     PhaseScope(State& state, RunPhase next) : state_(state), next_(next) {}
-    ~PhaseScope() { state_.clock().enter(next_); }
+    ~PhaseScope() { state_.enter(next_); }
     PhaseScope(const PhaseScope&) = delete;
     PhaseScope& operator=(const PhaseScope&) = delete;
 
@@ -85,9 +94,7 @@ struct LogMetrics {
   };
 
   PhaseScope phase_scope(const PhaseContext& next, State& state) const {
-    const RunPhase before = state.clock().enter(next.phase);
-    if (next.phase == RunPhase::forward && state.is_open()) state.begin_forward();
-    return {state, before};
+    return {state, state.enter(next.phase)};
   }
   void before_update(UpdateContext& update, State& state) const { state.add_rates(update); }
   void on_window_end(WindowContext& window, State& state) const {
@@ -114,6 +121,11 @@ struct LogMetrics {
 
  private:
   static constexpr double kPageSeconds = 10;
+
+  [[nodiscard]] static std::optional<DevicePeak> peak_of(c10::Device device) {
+    if (!device.is_cuda()) return std::nullopt;
+    return peak_of_device(detail::CudaDriver::get().name(device.has_index() ? device.index() : 0));
+  }
 
   [[nodiscard]] report::Facts all_facts(const Run& run) const {
     report::Facts all = facts;

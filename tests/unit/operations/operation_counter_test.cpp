@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -95,8 +96,8 @@ std::map<std::string, Step> calls() {
 using namespace operation_counter;
 
 TEST_CASE("OperationCounter: each kind of call has FlopCounterMode's operations") {
-  const auto recorded = lt::Json::parse(
-      lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/operations/counts.json"));
+  const auto recorded =
+      lt::Json::parse(lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/operations/counts.json"));
   for (const auto& [name, step] : calls()) {
     INFO(name);
     const lt::Json& expected = recorded.at(name);
@@ -169,6 +170,22 @@ TEST_CASE("OperationCounter: calls within calls and out of its life do not count
   CHECK(outer.count().total() == 240);
   lt::OperationCounter::add(lt::Operations{{0, 7}});
   CHECK(outer.count()[lt::Arithmetic::fp32] == 247);
+}
+
+TEST_CASE("OperationCounter: one that counts alone, and lives that overlap") {
+  auto first = std::make_unique<lt::OperationCounter>();
+  {
+    const lt::OperationCounter alone(/*alone=*/true);
+    const lt::OperationCounter within;
+    CHECK(!within.is_active());
+    first.reset();  // as a phase that ends in a capture
+    at::mm(leaf({3, 4}), leaf({4, 5}));
+    CHECK(within.count().total() == 0);
+    CHECK(alone.count().total() == 120);
+  }
+  const lt::OperationCounter last;
+  at::mm(leaf({3, 4}), leaf({4, 5}));
+  CHECK(last.count().total() == 120);
 }
 
 TEST_CASE("OperationCounter: a call that throws, empty tensors and other operators are no trouble") {

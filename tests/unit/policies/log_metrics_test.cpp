@@ -3,7 +3,7 @@
 //
 // Tests objective: metric_sink
 // Tests policies: log_metrics
-// Tests policies/parts: metric_feed, metric_rows, parameter_distributions, step_clock
+// Tests policies/parts: known_sounds, metric_feed, metric_rows, parameter_distributions, step_clock
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -395,6 +395,36 @@ TEST_CASE("LogMetrics: waiting for data takes nothing from the forward pass, nor
   auto slow = seconds_of_fit(0, 5);
   CHECK(slow["time/forward"] >= 6 * 0.004);
   CHECK(slow["time/data"] >= 12 * 0.005);
+}
+
+TEST_CASE("LogMetrics: operations beside samples, and their share of the peak where that is known") {
+  const TemporaryFolder known, unknown, off;
+  const auto train = [](lt::LogMetrics log) {
+    torch::nn::Linear net(4, 3);
+    lt::FusedAdamW adam(net->parameters(), {.lr = 0.01});
+    const auto objective = [](torch::nn::Linear& linear, const at::Tensor& x_B4) {
+      return linear(x_B4).pow(2).mean();
+    };
+    lt::Trainer trainer(net, adam, objective, lt::Validate{std::vector<at::Tensor>(2, at::ones({9, 4}))},
+                        std::move(log));
+    trainer.fit(std::vector<at::Tensor>(6, at::ones({2, 4})));
+  };
+  train({.folder = known.path(), .peak = lt::DevicePeak{.fp32 = 1e-3}});
+  train({.folder = unknown.path()});
+  train({.folder = off.path(), .operations = false, .peak = lt::DevicePeak{.fp32 = 1}});
+  const auto found = curves(known.path());
+  // Forward, and backward for the weight: 2 x 4 x 3 each.
+  for (const auto& [step, rate] : found.at("operations_per_second")) {
+    CHECK(rate == Approx(48 * found.at("samples_per_second").at(step)));
+    CHECK(found.at("mfu").at(step) == Approx(rate / 1e9));
+  }
+  CHECK(found.at("operations_per_second").begin()->first == 2);
+  CHECK(found.at("mfu").size() == 5);
+  CHECK_THAT(lt::read_file(known / "metrics.csv"), Catch::Contains(",mfu"));
+  CHECK_THAT(lt::read_file(known / "report.html"), Catch::Contains("\"name\":\"mfu\""));
+  CHECK(curves(unknown.path()).contains("operations_per_second"));
+  CHECK(!curves(unknown.path()).contains("mfu"));
+  CHECK(!curves(off.path()).contains("operations_per_second"));
 }
 
 TEST_CASE("LogMetrics: a NaN loss is written as one") {

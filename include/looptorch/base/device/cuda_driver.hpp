@@ -6,6 +6,7 @@
 #include <looptorch/base/device/opened_library.hpp>
 #include <looptorch/base/error.hpp>
 
+#include <array>
 #include <string>
 
 namespace looptorch::detail {
@@ -47,6 +48,15 @@ class CudaDriver {
     require("cuDeviceGetAttribute", &major, kMajor, device);
     require("cuDeviceGetAttribute", &minor, kMinor, device);
     return major * 10 + minor;
+  }
+
+  /// Returns a device's name, such as "NVIDIA A10"; empty without a driver or for a device that it lacks.
+  [[nodiscard]] std::string name(int ordinal) const {
+    std::array<char, 256> name{};
+    int device = 0;
+    const bool known = call("cuInit", 0u) && call("cuDeviceGet", &device, ordinal) &&
+                       call("cuDeviceGetName", name.data(), static_cast<int>(name.size()) - 1, device);
+    return known ? std::string(name.data()) : std::string();
   }
 
   /// Makes LibTorch's context of a device this thread's, if it has none: a thread that has not called CUDA.

@@ -9,7 +9,9 @@
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/process_memory.hpp>
 #include <looptorch/objective/metric_sink.hpp>
+#include <looptorch/policies/parts/known_sounds.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>
+#include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_log.hpp>
@@ -22,9 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,9 +45,9 @@ class MetricFeed final : public MetricSink {
   }
   /// Begins behind the run's step. `time` is the run's time in training so far.
   void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
-             double time, double flush_seconds) {
+             double time, double flush_seconds, OperationMeter meter) {
     run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
-    time_before_ = time;
+    time_before_ = time, meter_ = std::move(meter);
     rows_ = MetricRows{};
     sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
@@ -59,7 +61,6 @@ class MetricFeed final : public MetricSink {
 
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return log_ != nullptr; }
-  [[nodiscard]] StepClock& clock() { return clock_; }
   [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {
@@ -80,11 +81,13 @@ class MetricFeed final : public MetricSink {
     });
   }
 
-  /// Notes what follows: a forward pass of a window, which begins one after the last has ended.
-  void begin_forward() {
-    if (in_window_) return;
-    in_window_ = true;
-    if (row_is_due_) end_row();
+  /// Ends the phase under way, begins `phase`, and returns the former. A forward pass begins a window, if the
+  /// last one has ended.
+  RunPhase enter(RunPhase phase) {
+    const RunPhase before = clock_.enter(phase);
+    if (phase == RunPhase::forward && is_open() && !in_window_) begin_window();
+    meter_.enter(phase);
+    return before;
   }
 
   /// Notes the rates with which an update is about to be made.
@@ -103,6 +106,7 @@ class MetricFeed final : public MetricSink {
   /// Adds the numbers of a window that has ended. The row may still grow by what an epoch's end publishes.
   void end_window(bool due) {
     in_window_ = false;
+    meter_.end_window(run_->progress().samples);
     place_row(0);
     const auto& views = run_->updates();
     for (std::size_t i = 0; i < views.size(); ++i) {
@@ -143,6 +147,7 @@ class MetricFeed final : public MetricSink {
   }
   /// Blocks until the files have everything.
   void end(FitStatus status) {
+    meter_.drop_window();
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
@@ -175,23 +180,6 @@ class MetricFeed final : public MetricSink {
     StepClock::Clock::time_point time;
     std::int64_t step = 0, samples = 0;
     double wait = 0;
-  };
-
-  /// The sound that TensorBoard has. What is offered again after each validation need not be written again.
-  class KnownSounds {
-   public:
-    bool is_known(const std::string& tag, const Example& example) {
-      const auto* sound = std::get_if<SoundExample>(&example);
-      if (!sound) return false;
-      const std::string_view bytes(reinterpret_cast<const char*>(sound->samples.data()),
-                                   sound->samples.size() * sizeof(float));
-      const std::size_t hash = std::hash<std::string_view>()(bytes);
-      const auto [known, is_new] = hashes_.try_emplace(tag, hash);
-      return !is_new && std::exchange(known->second, hash) == hash;
-    }
-
-   private:
-    std::map<std::string, std::size_t> hashes_;
   };
 
   /// Returns how the tag of the i-th example of several ends.
@@ -235,11 +223,26 @@ class MetricFeed final : public MetricSink {
     const double seconds = std::chrono::duration<double>(now.time - before.time).count();
     const auto steps = static_cast<double>(std::max<std::int64_t>(now.step - before.step, 1));
     take(kWholeRun, "step_seconds", seconds / steps);
-    if (seconds > 0)
-      take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
+    if (seconds > 0) {
+      const double samples_per_second = static_cast<double>(now.samples - before.samples) / seconds;
+      take(kWholeRun, "samples_per_second", samples_per_second);
+      add_operations(meter_.rates(samples_per_second));
+    }
     if (run_->feed().stats && seconds > 0)
       take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
     take(kWholeRun, "skipped", static_cast<double>(run_->progress().skipped));
+  }
+
+  void add_operations(const std::optional<OperationMeter::Rates>& rates) {
+    if (!rates) return;
+    take(kWholeRun, "operations_per_second", rates->operations_per_second);
+    if (rates->utilization) take(kWholeRun, "mfu", *rates->utilization);
+  }
+
+  void begin_window() {
+    in_window_ = true;
+    if (row_is_due_) end_row();
+    meter_.begin_window(clock_.now(), run_->progress().samples);
   }
 
   /// The row that grows is of the step `ahead` of the windows that have ended.
@@ -284,6 +287,7 @@ class MetricFeed final : public MetricSink {
   std::shared_ptr<KnownSounds> sounds_;      // used on the log's thread
   MetricRows rows_;
   StepClock clock_;
+  OperationMeter meter_;
   StepClock::Clock::time_point begin_, handed_over_;
   double flush_seconds_ = 1, time_before_ = 0;
   std::vector<Tracked> means_;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Which windows are counted, what of them, and the rates that follow.
+//
+// Tests policies/parts: operation_meter
+#include "support/precompiled.hpp"
+
+#include <looptorch/policies/parts/operation_meter.hpp>
+
+#include <chrono>
+#include <optional>
+
+namespace lt = looptorch;
+using lt::RunPhase;
+using lt::detail::OperationMeter;
+using std::chrono::seconds;
+
+namespace operation_meter {
+
+constexpr lt::DevicePeak kPeak{.fp32 = 1e-6, .tf32 = 1e-6};  // 10^6 a second
+
+void multiply(std::int64_t rows) { at::mm(at::ones({rows, 4}), at::ones({4, 5})); }  // 40 operations a row
+
+/// A window at a time whose forward and backward multiply as many rows each as it has samples.
+struct Windows {
+  OperationMeter meter;
+  std::int64_t samples_so_far = 0;
+  OperationMeter::Clock::time_point begin = {};
+
+  void make(int at_second, std::int64_t samples) {
+    meter.begin_window(begin + seconds(at_second), samples_so_far);
+    meter.enter(RunPhase::forward);
+    multiply(samples);
+    meter.enter(RunPhase::evaluation);
+    multiply(1000);
+    meter.enter(RunPhase::backward);
+    multiply(samples);
+    meter.enter(RunPhase::update);
+    multiply(1000);
+    meter.end_window(samples_so_far += samples);
+  }
+};
+
+}  // namespace operation_meter
+
+using namespace operation_meter;
+
+TEST_CASE("OperationMeter: forward and backward of the second window, by its samples") {
+  Windows windows{OperationMeter(true, kPeak)};
+  windows.make(0, 7);
+  CHECK(!windows.meter.rates(10));
+  windows.make(0, 4);
+  const auto rates = windows.meter.rates(10);
+  REQUIRE(rates);
+  CHECK(rates->operations_per_second == Approx(80 * 10));
+  CHECK(*rates->utilization == Approx(80 * 10 / 1e6));
+}
+
+TEST_CASE("OperationMeter: at most one window in five seconds") {
+  Windows windows{OperationMeter(true, kPeak)};
+  windows.make(0, 1);
+  windows.make(1, 1);
+  const auto counts_at = [&](int at_second) {
+    windows.meter.begin_window(windows.begin + seconds(at_second), 0);
+    windows.meter.enter(RunPhase::forward);
+    multiply(1);
+    windows.meter.end_window(1000);
+    return windows.meter.rates(1)->operations_per_second < 1;
+  };
+  CHECK(!counts_at(2));
+  CHECK(!counts_at(5));
+  CHECK(counts_at(6));
+}
+
+TEST_CASE(
+    "OperationMeter: no peak, no share; off, no numbers; a window that an exception ends is forgotten") {
+  Windows unknown{OperationMeter(true, std::nullopt)};
+  unknown.make(0, 1), unknown.make(1, 1);
+  CHECK(unknown.meter.rates(1)->operations_per_second == Approx(80));
+  CHECK(!unknown.meter.rates(1)->utilization);
+
+  Windows off{OperationMeter(false, kPeak)};
+  off.make(0, 1), off.make(1, 1);
+  CHECK(!off.meter.rates(1));
+
+  Windows ended{OperationMeter(true, kPeak)};
+  ended.make(0, 1);
+  ended.meter.begin_window(ended.begin + seconds(1), 1);
+  ended.meter.enter(RunPhase::forward);
+  multiply(5);
+  ended.meter.drop_window();
+  ended.meter.end_window(9);
+  CHECK(!ended.meter.rates(1));
+  ended.make(20, 2);
+  CHECK(ended.meter.rates(1)->operations_per_second == Approx(80));
+}
+
+TEST_CASE("OperationMeter: windows of other lengths weigh as their samples do, the last sixteen") {
+  Windows windows{OperationMeter(true, kPeak)};
+  windows.make(0, 1);
+  for (int i = 0; i < 20; ++i) {
+    windows.meter.begin_window(windows.begin + seconds(10 * i + 1), 0);
+    windows.meter.enter(RunPhase::forward);
+    multiply(i < 4 ? 1000 : i % 2 ? 1 : 3);
+    windows.meter.end_window(i % 2 ? 1 : 4);
+  }
+  CHECK(windows.meter.rates(1)->operations_per_second == Approx(40 * (1 + 3) / 5.0));
+}
