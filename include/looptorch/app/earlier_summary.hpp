@@ -36,7 +36,8 @@ class EarlierSummary {
   /// and the earlier summary is of as many steps.
   void keep_costs(Summary& summary, const FitResult& fit) const {
     if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return;
-    for (const char* name : {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes"})
+    for (const char* name :
+         {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes", "operations_per_second", "mfu"})
       if (figures_->contains(name)) summary.set(name, figures_->at(name));
   }
 

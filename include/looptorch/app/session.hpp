@@ -28,6 +28,8 @@
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/trainer_access.hpp>
+#include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/state/snapshot/newest_snapshot.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
@@ -39,6 +41,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -114,6 +117,8 @@ class Session {
     using Stack = std::remove_cvref_t<decltype(looptorch::detail::TrainerAccess::engine(trainer).stack())>;
     if constexpr (Stack::template lists<WatchMemory>())
       set_memory(summary_, trainer.template policy<WatchMemory>());
+    if constexpr (Stack::template lists<LogMetrics>())
+      operations_ = trainer.template policy<LogMetrics>().operations();
     note(result_);
     throw_if_interrupted(result_);
     return result_;
@@ -128,6 +133,7 @@ class Session {
     const EarlierSummary earlier(output_ / "summary.json");
     std::forward<Save>(save)(summary_);
     summary_.set("seconds", seconds()).set("peak_bytes", peak_bytes(device_));
+    set_operations();
     earlier.keep_costs(summary_, result_);
     if (training_.quick) summary_.set("rehearsal", true);
     summary_.write(output_ / "summary.json");
@@ -150,6 +156,13 @@ class Session {
   }
 
  private:
+  /// Adds what LogMetrics has counted, if it has.
+  void set_operations() {
+    if (!operations_) return;
+    summary_.set("operations_per_second", operations_->operations_per_second);
+    if (operations_->utilization) summary_.set("mfu", *operations_->utilization);
+  }
+
   void write_config() const {
     if (leads() && training_.replay.empty() && !training_.config.empty())
       write_file_atomically(output_ / "run.conf", training_.config);
@@ -163,6 +176,7 @@ class Session {
   NewestSnapshot snapshot_;
   Summary summary_;
   FitResult result_;
+  std::optional<looptorch::detail::OperationMeter::Rates> operations_;
 };
 
 }  // namespace looptorch::app

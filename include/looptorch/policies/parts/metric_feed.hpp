@@ -62,6 +62,9 @@ class MetricFeed final : public MetricSink {
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return log_ != nullptr; }
   [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
+  /// Returns the operations a second of the last fit, as far as rows were written; nothing before its second
+  /// window was counted.
+  [[nodiscard]] std::optional<OperationMeter::Rates> operations() const { return meter_.of_run(); }
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {
     if (is_open()) rows_.add(id(update, name), value);
@@ -223,11 +226,9 @@ class MetricFeed final : public MetricSink {
     const double seconds = std::chrono::duration<double>(now.time - before.time).count();
     const auto steps = static_cast<double>(std::max<std::int64_t>(now.step - before.step, 1));
     take(kWholeRun, "step_seconds", seconds / steps);
-    if (seconds > 0) {
-      const double samples_per_second = static_cast<double>(now.samples - before.samples) / seconds;
-      take(kWholeRun, "samples_per_second", samples_per_second);
-      add_operations(meter_.rates(samples_per_second));
-    }
+    if (seconds > 0)
+      take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
+    add_operations(meter_.rates(now.samples - before.samples, seconds));
     if (run_->feed().stats && seconds > 0)
       take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
     take(kWholeRun, "skipped", static_cast<double>(run_->progress().skipped));

@@ -61,17 +61,25 @@ class OperationMeter {
   /// Forgets the window under way, which an exception has ended.
   void drop_window() { counter_.reset(), counts_window_ = false; }
 
-  /// Returns the rates at a number of samples a second, by the mean of the last windows that were counted;
-  /// nothing before the first one.
-  [[nodiscard]] std::optional<Rates> rates(double samples_per_second) const {
-    if (counted_.empty()) return std::nullopt;
+  /// Returns the rates of a stretch of the run, by the mean of the last windows that were counted; nothing
+  /// before the first one. Adds the stretch to those of the whole run.
+  [[nodiscard]] std::optional<Rates> rates(std::int64_t samples, double seconds) {
+    if (counted_.empty() || seconds <= 0) return std::nullopt;
     Operations sum;
-    std::int64_t samples = 0;
-    for (const Counted& window : counted_) sum += window.operations, samples += window.samples;
-    const double times = samples_per_second / static_cast<double>(samples);
+    std::int64_t counted = 0;
+    for (const Counted& window : counted_) sum += window.operations, counted += window.samples;
+    const double times = static_cast<double>(samples) / static_cast<double>(counted);
     const auto at_peak = peak_ ? seconds_at_peak(sum, *peak_) : std::nullopt;
-    return Rates{static_cast<double>(sum.total()) * times,
-                 at_peak ? std::optional(*at_peak * times) : std::nullopt};
+    Stretch stretch{static_cast<double>(sum.total()) * times, seconds, std::nullopt};
+    if (at_peak) stretch.at_peak = *at_peak * times;
+    whole_.operations += stretch.operations, whole_.seconds += seconds;
+    if (at_peak) whole_.at_peak = whole_.at_peak.value_or(0) + *stretch.at_peak;
+    return stretch.rates();
+  }
+
+  /// Returns the rates of all stretches; nothing if there are none.
+  [[nodiscard]] std::optional<Rates> of_run() const {
+    return whole_.seconds > 0 ? std::optional(whole_.rates()) : std::nullopt;
   }
 
  private:
@@ -81,6 +89,14 @@ class OperationMeter {
   struct Counted {
     Operations operations;
     std::int64_t samples;
+  };
+  struct Stretch {
+    double operations = 0, seconds = 0;
+    std::optional<double> at_peak = {};  // seconds that the device needs at its peak
+
+    [[nodiscard]] Rates rates() const {
+      return {operations / seconds, at_peak ? std::optional(*at_peak / seconds) : std::nullopt};
+    }
   };
 
   void take() {
@@ -96,6 +112,7 @@ class OperationMeter {
   std::int64_t samples_before_ = 0;
   std::unique_ptr<OperationCounter> counter_;
   std::deque<Counted> counted_;
+  Stretch whole_;
 };
 
 }  // namespace looptorch::detail

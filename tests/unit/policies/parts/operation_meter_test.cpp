@@ -47,12 +47,17 @@ using namespace operation_meter;
 TEST_CASE("OperationMeter: forward and backward of the second window, by its samples") {
   Windows windows{OperationMeter(true, kPeak)};
   windows.make(0, 7);
-  CHECK(!windows.meter.rates(10));
+  CHECK(!windows.meter.rates(10, 1));
   windows.make(0, 4);
-  const auto rates = windows.meter.rates(10);
+  const auto rates = windows.meter.rates(20, 2);
   REQUIRE(rates);
   CHECK(rates->operations_per_second == Approx(80 * 10));
   CHECK(*rates->utilization == Approx(80 * 10 / 1e6));
+  CHECK(windows.meter.rates(5, 1)->operations_per_second == Approx(80 * 5));
+  const auto of_run = windows.meter.of_run();  // 25 samples in 3 seconds
+  REQUIRE(of_run);
+  CHECK(of_run->operations_per_second == Approx(80 * 25 / 3.0));
+  CHECK(*of_run->utilization == Approx(80 * 25 / 3e6));
 }
 
 TEST_CASE("OperationMeter: at most one window in five seconds") {
@@ -64,7 +69,7 @@ TEST_CASE("OperationMeter: at most one window in five seconds") {
     windows.meter.enter(RunPhase::forward);
     multiply(1);
     windows.meter.end_window(1000);
-    return windows.meter.rates(1)->operations_per_second < 1;
+    return windows.meter.rates(1, 1)->operations_per_second < 1;
   };
   CHECK(!counts_at(2));
   CHECK(!counts_at(5));
@@ -75,12 +80,13 @@ TEST_CASE(
     "OperationMeter: no peak, no share; off, no numbers; a window that an exception ends is forgotten") {
   Windows unknown{OperationMeter(true, std::nullopt)};
   unknown.make(0, 1), unknown.make(1, 1);
-  CHECK(unknown.meter.rates(1)->operations_per_second == Approx(80));
-  CHECK(!unknown.meter.rates(1)->utilization);
+  CHECK(unknown.meter.rates(1, 1)->operations_per_second == Approx(80));
+  CHECK(!unknown.meter.rates(1, 1)->utilization);
 
   Windows off{OperationMeter(false, kPeak)};
   off.make(0, 1), off.make(1, 1);
-  CHECK(!off.meter.rates(1));
+  CHECK(!off.meter.rates(1, 1));
+  CHECK(!off.meter.of_run());
 
   Windows ended{OperationMeter(true, kPeak)};
   ended.make(0, 1);
@@ -89,9 +95,9 @@ TEST_CASE(
   multiply(5);
   ended.meter.drop_window();
   ended.meter.end_window(9);
-  CHECK(!ended.meter.rates(1));
+  CHECK(!ended.meter.rates(1, 1));
   ended.make(20, 2);
-  CHECK(ended.meter.rates(1)->operations_per_second == Approx(80));
+  CHECK(ended.meter.rates(1, 1)->operations_per_second == Approx(80));
 }
 
 TEST_CASE("OperationMeter: windows of other lengths weigh as their samples do, the last sixteen") {
@@ -103,5 +109,5 @@ TEST_CASE("OperationMeter: windows of other lengths weigh as their samples do, t
     multiply(i < 4 ? 1000 : i % 2 ? 1 : 3);
     windows.meter.end_window(i % 2 ? 1 : 4);
   }
-  CHECK(windows.meter.rates(1)->operations_per_second == Approx(40 * (1 + 3) / 5.0));
+  CHECK(windows.meter.rates(1, 1)->operations_per_second == Approx(40 * (1 + 3) / 5.0));
 }
