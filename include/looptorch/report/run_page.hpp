@@ -108,6 +108,26 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
   return phases;
 }
 
+inline std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
+
+/// Returns a sentence if the device was idle for a fifth of the time or more, beside what else kept it from
+/// work: `apart`, the share of waiting for data, of evaluations and of snapshots. Else an empty text.
+inline std::string host_warning(const std::vector<MetricRow>& rows, const MetricNames& names, double apart) {
+  constexpr std::size_t kFew = 3;
+  for (MetricId id = 0; id < names.size(); ++id) {
+    if (names[id] != "device_busy") continue;
+    const auto points = curve_points(rows, id);
+    double busy = 0;
+    for (const auto& [step, share] : points) busy += share / static_cast<double>(points.size());
+    const double waiting = 1 - busy - apart;
+    if (points.size() >= kFew && waiting >= 0.2)
+      return "The device had work in " + percent(busy) + " of the time, and for " + percent(waiting) +
+             " it waited for the host: a step captured as a graph (CaptureGraphs, --capture), or larger "
+             "batches.";
+  }
+  return {};
+}
+
 }  // namespace detail
 
 /// Returns what the script of a page draws. Throws an Error for a text that is no such page.
@@ -133,12 +153,17 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
       warnings.push_back(number_of(points.back().second) + " of " + std::to_string(points.back().first) +
                          " steps were skipped.");
   }
-  double whole = 0, waiting = 0;
-  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names))
+  double whole = 0, waiting = 0, apart = 0;
+  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names)) {
     whole += seconds, waiting += phase == "data" ? seconds : 0;
+    apart += phase == "data" || phase == "evaluation" || phase == "snapshot" ? seconds : 0;
+  }
   if (whole > 1 && waiting > 0.2 * whole)
-    warnings.push_back(std::to_string(std::lround(100 * waiting / whole)) +
-                       " % of the time went into waiting for data: more workers, or a CachedDataset.");
+    warnings.push_back(detail::percent(waiting / whole) +
+                       " of the time went into waiting for data: more workers, or a CachedDataset.");
+  if (const std::string text = detail::host_warning(rows, names, whole > 0 ? apart / whole : 0);
+      !text.empty())
+    warnings.push_back(text);
   return warnings;
 }
 

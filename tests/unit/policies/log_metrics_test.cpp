@@ -6,6 +6,7 @@
 // Tests policies/parts: known_sounds, metric_feed, metric_rows, parameter_distributions, step_clock
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/device_use.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
@@ -425,6 +426,22 @@ TEST_CASE("LogMetrics: operations beside samples, and their share of the peak wh
   CHECK(curves(unknown.path()).contains("operations_per_second"));
   CHECK(!curves(unknown.path()).contains("mfu"));
   CHECK(!curves(off.path()).contains("operations_per_second"));
+}
+
+TEST_CASE("LogMetrics: the share of time in which a device had work, where a driver tells it") {
+  auto& maker = lt::detail::device_use_maker(at::kCPU);
+  maker = [](c10::Device) { return lt::detail::DeviceUseReader([] { return std::optional(0.25); }); };
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(
+      run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path(), .flush_seconds = 0},
+      lt::On{lt::kObserve,
+             [](lt::WindowContext&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }});
+  trainer.fit(toy::batches(5));
+  maker = nullptr;
+  const auto found = curves(folder.path()).at("device_busy");
+  REQUIRE(found.size() == 1);  // the driver is asked once a second
+  CHECK((found.begin()->first > 1 && found.begin()->second == 0.25));
 }
 
 TEST_CASE("LogMetrics: a NaN loss is written as one") {

@@ -88,6 +88,28 @@ TEST_CASE("run_page: warnings in words, and nothing that ends the script") {
   CHECK_FALSE(report::machine_facts().empty());
 }
 
+TEST_CASE("run_page: says that a device waits for the host, and what helps") {
+  const auto warnings = [](double evaluation, std::vector<double> busy) {
+    report::MetricNames names;
+    const auto device = names.id("device_busy"), forward = names.id("time/forward"),
+               evaluated = names.id("time/evaluation");
+    std::vector<report::MetricRow> rows;
+    for (const double share : busy)
+      rows.push_back({static_cast<std::int64_t>(rows.size()) + 1,
+                      0,
+                      1.0,
+                      {{device, share}, {forward, 1 - evaluation}, {evaluated, evaluation}}});
+    return report::warnings_of(rows, names);
+  };
+  CHECK(warnings(0.25, {0.25, 0.35, 0.45, 0.35}) ==
+        std::vector<std::string>{
+            "The device had work in 35 % of the time, and for 40 % it waited for the host: a step captured "
+            "as a graph (CaptureGraphs, --capture), or larger batches."});
+  CHECK(warnings(0.25, {0.6, 0.6, 0.6}).empty());
+  CHECK(warnings(0.7, {0.25, 0.25, 0.25}).empty());
+  CHECK(warnings(0, {0.25, 0.25}).empty());
+}
+
 TEST_CASE("for tests/report/page.sh: a page", "[.write_page]") {
   const char* folder = std::getenv("LOOPTORCH_PAGE");
   if (!folder) return;  // all cases of this file are run

@@ -3,6 +3,7 @@
 // thread that writes at most once a second.
 #pragma once
 
+#include <looptorch/base/device/device_use.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/update.hpp>
@@ -48,6 +49,7 @@ class MetricFeed final : public MetricSink {
              double time, double flush_seconds, OperationMeter meter) {
     run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
     time_before_ = time, meter_ = std::move(meter);
+    use_ = std::make_shared<DeviceUse>(run.device());
     rows_ = MetricRows{};
     sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
@@ -255,7 +257,7 @@ class MetricFeed final : public MetricSink {
     const double since = std::chrono::duration<double>(row_time_ - handed_over_).count();
     const bool late = now || since >= flush_seconds_;
     row_is_due_ = false;
-    if (late) add_phases(), add_memory();
+    if (late) add_phases(), add_memory(), add_use();
     rows_.end_row(row_step_, row_epoch_,
                   time_before_ + std::chrono::duration<double>(row_time_ - begin_).count());
     if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();
@@ -274,6 +276,12 @@ class MetricFeed final : public MetricSink {
     take(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
     take(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
   }
+  /// Adds which share of the time the device had work, and lets the thread that writes ask anew.
+  void add_use() {
+    if (!use_->may_tell()) return;
+    if (const auto share = use_->take()) take(kWholeRun, "device_busy", *share);
+    log_->add([use = use_](report::MetricFiles&) { use->ask(); });
+  }
   void hand_over() {
     handed_over_ = StepClock::Clock::now();
     if (rows_.size() > 0) log_->add(rows_.take());
@@ -289,6 +297,7 @@ class MetricFeed final : public MetricSink {
   MetricRows rows_;
   StepClock clock_;
   OperationMeter meter_;
+  std::shared_ptr<DeviceUse> use_;  // asked on the log's thread
   StepClock::Clock::time_point begin_, handed_over_;
   double flush_seconds_ = 1, time_before_ = 0;
   std::vector<Tracked> means_;
