@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/accumulate.h>
 
 #include <cstddef>
 #include <cstdint>

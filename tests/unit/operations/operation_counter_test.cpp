@@ -167,13 +167,14 @@ TEST_CASE("OperationCounter: calls within calls and out of its life do not count
     }).join();
     CHECK(inner.count().total() == 120);
   }
-  CHECK(outer.count().total() == 240);
+  CHECK(outer.count().total() == 360);
   lt::OperationCounter::add(lt::Operations{{0, 7}});
-  CHECK(outer.count()[lt::Arithmetic::fp32] == 247);
+  CHECK(outer.count()[lt::Arithmetic::fp32] == 367);
 }
 
 TEST_CASE("OperationCounter: one that counts alone, and lives that overlap") {
   auto first = std::make_unique<lt::OperationCounter>();
+  const lt::OperationCounter around;
   {
     const lt::OperationCounter alone(/*alone=*/true);
     const lt::OperationCounter within;
@@ -183,6 +184,7 @@ TEST_CASE("OperationCounter: one that counts alone, and lives that overlap") {
     CHECK(within.count().total() == 0);
     CHECK(alone.count().total() == 120);
   }
+  CHECK(around.count().total() == 0);
   const lt::OperationCounter last;
   at::mm(leaf({3, 4}), leaf({4, 5}));
   CHECK(last.count().total() == 120);
