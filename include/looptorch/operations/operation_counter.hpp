@@ -144,8 +144,8 @@ class OperationCounter {
   }
   static bool may_use_tf32(const at::Tensor& tensor, detail::OperationFormula formula) {
     if (!tensor.is_cuda() || at::NoTF32Guard::should_disable_tf32()) return false;
-    const bool is_convolution = formula == &detail::convolution_operations ||
-                                formula == &detail::convolution_backward_operations;
+    const bool is_convolution =
+        formula == &detail::convolution_operations || formula == &detail::convolution_backward_operations;
     return is_convolution ? live().switches.convolutions() : live().switches.products();
   }
 
