@@ -69,6 +69,7 @@ if [ -e "$pack/whisper-tiny.en-ct2" ]; then
   job 90 "quickstart" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/quickstart" --fallback --whole-windows "${few[@]}"
   figure "quickstart: word error rate before" "" "$work/quickstart/summary.json" wer_before
   figure "quickstart: word error rate after" "" "$work/quickstart/summary.json" wer_after
+  figure "quickstart: share of the card's peak" "" "$work/quickstart/summary.json" mfu
   function_job 120 "killed run" killed_run "$work/bits" "${tiny[@]}" --best last --no-report --epochs 4 --snapshot-every 4 \
     --seed 3 "${precise[@]}" "${few[@]}"
 
@@ -94,12 +95,14 @@ job 60 "GAN" "$bin/gan_train" --data "$work/emotion" --output "$work/gan" --devi
   --workers 8 --memory "${gan[@]}"
 figure "GAN, 40 steps" s "$work/gan/summary.json" seconds
 figure "GAN: tensors" bytes "$work/gan/summary.json" peak_bytes
+figure "GAN: share of the card's peak" "" "$work/gan/summary.json" mfu
 
 job 90 "KonkaniVani" "$bin/konkanivani_train" --data "$pack/konkani" --output "$work/konkani" --device "$device" --workers 8 --seed 1 \
   --d-model 96 --encoder-layers 2 --decoder-layers 1 --batch-frames 1600 --epochs 8 --learning-rate 3e-3 --warmup-steps 50 \
   --mixed-precision "${konkani[@]}"
 figure "KonkaniVani, 8 epochs" s "$work/konkani/summary.json" seconds
 figure "KonkaniVani: steps" "" "$work/konkani/summary.json" steps
+figure "KonkaniVani: share of the card's peak" "" "$work/konkani/summary.json" mfu
 job 60 "KonkaniVani, joint decoding" "$bin/konkanivani_evaluate" --model "$work/konkani" --manifest "$pack/konkani/test.jsonl" \
   --device "$device" --decoding joint --summary "$work/konkani.json"
 figure "KonkaniVani: character error rate" "" "$work/konkani.json" cer
