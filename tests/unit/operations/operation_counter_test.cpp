@@ -10,6 +10,7 @@
 #include <looptorch/policies/autocast.hpp>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace lt = looptorch;
 
@@ -29,6 +31,10 @@ lt::Operations counted(const Step& step, bool backward) {
   const at::Tensor loss = step();
   if (backward) loss.backward();
   return counter.count();
+}
+
+std::int64_t operations_of(const char* name, const std::vector<c10::IValue>& inputs) {
+  return lt::detail::operation_formula(name)(lt::detail::OperatorInputs(inputs.data(), inputs.size()));
 }
 
 at::Tensor leaf(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
@@ -120,6 +126,58 @@ TEST_CASE("OperationCounter: a recurrent layer counts the same fused") {
   const auto fused = of(at::kFloat, true).total(), plain = of(at::kDouble, true).total();
   CHECK(fused == 3 * of(at::kFloat, false).total());
   CHECK((plain <= fused && plain > 0.9 * static_cast<double>(fused)));
+}
+
+TEST_CASE("formulas: operators that only CUDA has take the inputs that are read, at their places") {
+  using Places = std::vector<std::pair<std::size_t, const char*>>;
+  const Places attention{{0, "query"}, {1, "key"}, {2, "value"}};
+  const Places attention_backward{{1, "query"}, {2, "key"}, {3, "value"}};
+  const Places convolution{{0, "input"},   {1, "weight"},   {3, "stride"},
+                           {4, "padding"}, {5, "dilation"}, {6, "transposed"}};
+  const std::map<std::string, Places> read{
+      {"aten::_scaled_dot_product_flash_attention", attention},
+      {"aten::_scaled_dot_product_efficient_attention", attention},
+      {"aten::_scaled_dot_product_cudnn_attention", attention},
+      {"aten::_scaled_dot_product_fused_attention_overrideable", attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+      {"aten::_scaled_dot_product_flash_attention_backward", attention_backward},
+      {"aten::_scaled_dot_product_efficient_attention_backward", attention_backward},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", attention_backward},
+      {"aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+      {"aten::convolution", convolution},
+      {"aten::_convolution", convolution},
+      {"aten::convolution_overrideable", convolution},
+      {"aten::convolution_backward",
+       {{0, "grad_output"}, {1, "input"}, {2, "weight"}, {7, "transposed"}, {10, "output_mask"}}},
+      {"aten::_cudnn_rnn", {{0, "input"}, {1, "weight"}}},
+      {"aten::_cudnn_rnn_backward", {{0, "input"}, {1, "weight"}}},
+      {"aten::mkldnn_rnn_layer", {{0, "input"}, {1, "weight0"}, {2, "weight1"}}},
+      {"aten::mkldnn_rnn_layer_backward", {{0, "input"}, {1, "weight1"}, {2, "weight2"}}}};
+  for (const auto& [name, places] : read) {
+    INFO(name);
+    CHECK(lt::detail::operation_formula(name));
+    const auto operation = c10::Dispatcher::singleton().findSchema({name, ""});
+    REQUIRE(operation);
+    for (const auto& [place, input] : places)
+      CHECK(operation->schema().arguments().at(place).name() == input);
+  }
+}
+
+TEST_CASE(
+    "formulas: cuDNN's recurrent layers, as those of the CPU, and attention with values of another width") {
+  const std::vector<c10::IValue> layers{
+      at::ones({7, 3, 6}), std::vector<at::Tensor>{at::ones({20, 6}), at::ones({20, 5}), at::ones({20})}};
+  CHECK(operations_of("aten::_cudnn_rnn", layers) == 2 * 7 * 3 * 20 * (6 + 5));
+  CHECK(operations_of("aten::_cudnn_rnn_backward", layers) == 4 * 7 * 3 * 20 * (6 + 5));
+  const std::vector<c10::IValue> heads{at::ones({2, 3, 5, 9}), at::ones({2, 3, 5, 8}), at::ones({2, 3, 7, 8}),
+                                       at::ones({2, 3, 7, 9})};
+  CHECK(operations_of("aten::_scaled_dot_product_flash_attention_backward", heads) ==
+        2 * 2 * 3 * 5 * 7 * (3 * 8 + 2 * 9));
+  const std::vector<c10::IValue> few{at::ones({2, 3}), c10::IValue()};
+  for (const char* name :
+       {"aten::mm", "aten::addmm", "aten::convolution_backward", "aten::_scaled_dot_product_flash_attention"})
+    CHECK(operations_of(name, few) == 0);  // no tensor where one is read
 }
 
 TEST_CASE("OperationCounter: operations count by the arithmetic that does them") {
