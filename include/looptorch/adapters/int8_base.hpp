@@ -24,8 +24,8 @@ namespace looptorch {
 /// a buffer `int8.scale`, so that snapshots have both. Layers whose weight is trained, and those that hold
 /// 8 bits already, are left. Returns the number of layers that it changed.
 ///
-/// `fold_lora` and `merge_lora` widen a weight again, to the type that it had, and `unmerge_lora` narrows it
-/// to the same bits. Load weights before this call: those in 8 bits take none. Throws UsageError, before
+/// `fold_lora` widens all weights again, to the type that they had, `merge_lora` those with adapters, and
+/// `unmerge_lora` narrows these to the same bits. Load weights before this call: those in 8 bits take none. Throws UsageError, before
 /// anything is changed, for a model without adapters or with merged ones, and for a weight that holds NaN or
 /// infinity.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
@@ -37,7 +37,7 @@ inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
   for (const auto& [name, layer] : detail::lora_layers(model)) {
     const at::Tensor& weight = layer->layer().weight;
     if (layer->is_int8() || weight.requires_grad()) continue;
-    if (!weight.isfinite().all().item<bool>())
+    if (!detail::largest_of_rows(weight).isfinite().all().item<bool>())
       throw UsageError(message("hold_base_in_int8: the weight of ", name, " holds NaN or infinity"));
     frozen.push_back(layer);
   }

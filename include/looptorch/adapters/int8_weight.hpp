@@ -9,12 +9,14 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
 #include <optional>
 
 namespace looptorch::detail {
@@ -24,14 +26,20 @@ struct Int8Weight {
   at::Tensor scale_N;  ///< fp32
 };
 
+/// Returns the largest absolute value of each row, in fp32; not finite for a row that holds NaN or infinity.
+[[nodiscard]] inline at::Tensor largest_of_rows(const at::Tensor& weight_NK) {
+  const at::NoGradGuard no_gradients;
+  constexpr double kOfLargest = std::numeric_limits<double>::infinity();
+  return at::linalg_vector_norm(weight_NK, kOfLargest, at::IntArrayRef{1}, /*keepdim=*/false, at::kFloat);
+}
+
 /// Returns the nearest 8-bit rows of a finite weight.
 [[nodiscard]] inline Int8Weight to_int8(const at::Tensor& weight_NK) {
   constexpr double kLargest = 127;
   const at::NoGradGuard no_gradients;
-  const at::Tensor wide_NK = weight_NK.to(at::kFloat);
-  const at::Tensor scale_N = wide_NK.abs().amax(1) / kLargest;
+  const at::Tensor scale_N = largest_of_rows(weight_NK) / kLargest;
   const at::Tensor divisor_N1 = scale_N.masked_fill(scale_N.eq(0), 1).unsqueeze(1);
-  return {wide_NK.div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar), scale_N};
+  return {weight_NK.to(at::kFloat).div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar), scale_N};
 }
 
 /// Returns the weight that the rows stand for, in `type`: products in fp32, rounded once.

@@ -131,6 +131,8 @@ inline void unmerge_lora(torch::nn::Module& model) {
 /// of them are frozen stays. Throws UsageError if the model has no adapters.
 inline void fold_lora(torch::nn::Module& model) {
   for (const auto& layer : detail::require_adapters(model, "fold_lora")) layer.layer->fold();
+  for (const auto& layer : detail::lora_layers(model))
+    if (layer.layer->is_int8()) layer.layer->widen();
 }
 
 }  // namespace looptorch

@@ -122,12 +122,18 @@ class LoraSlot {
     kept_ = at::Tensor();
   }
 
+  /// Gives a layer in 8 bits, which has no adapter, a weight of the type that it had.
+  void widen() {
+    const c10::NoGradGuard no_grad;
+    layer().weight.set_data(widened(held(), type_));
+    drop_scale();
+  }
+
   /// A layer in 8 bits gets a weight of the type that it had.
   void fold() {
     merge();
     kept_ = at::Tensor();
-    if (int8_) layer().unregister_module("int8");
-    int8_ = nullptr;
+    if (int8_) drop_scale();
     layer().unregister_module("lora_A");
     layer().unregister_module("lora_B");
     a_ = b_ = nullptr;
@@ -152,6 +158,10 @@ class LoraSlot {
   }
 
  private:
+  void drop_scale() {
+    layer().unregister_module("int8");
+    int8_ = nullptr;
+  }
   [[nodiscard]] Int8Weight held() { return {layer().weight, int8_->scale}; }
   [[nodiscard]] at::Tensor with_adapter(const at::Tensor& weight) {
     return weight + at::matmul(b(), a()) * scale();

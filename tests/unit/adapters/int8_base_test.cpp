@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests a base model in 8 bits: int8_base, int8_weight
+// Tests adapters: int8_base, int8_weight
 #include "support/precompiled.hpp"
 
 #include <looptorch/adapters/int8_base.hpp>
