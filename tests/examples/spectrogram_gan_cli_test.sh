@@ -194,6 +194,29 @@ holds preset/config.json '"n_mels": 96'
 holds preset/summary.json '"steps": 1'
 holds progress.txt "2 clips are shorter than 30 s, padded with silence: song "
 
+# A folder of spectrograms that NumPy saved, with a table: float32 by its own bytes.
+python3 - <<'PYTHON' || fail "no arrays"
+import os, random, struct
+os.makedirs("arrays")
+draw = random.Random(1)
+with open("arrays/labels.csv", "w") as table:
+    table.write("song_id,valence_mean,arousal_mean,split\n")
+    for song in range(1, 9):
+        table.write(f"{song},{1 + song % 9},{9 - song % 9},{'train' if song < 5 else 'validation' if song < 7 else 'test'}\n")
+        shape = (64, 700 if song == 1 else 1292)
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        values = [draw.gauss(-30, 12) for _ in range(shape[0] * shape[1])]
+        with open(f"arrays/{song}.npy", "wb") as file:
+            file.write(b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + header.encode() + struct.pack(f"<{len(values)}f", *values))
+PYTHON
+saved=(gan_train --data arrays --small --channels 8 --batch-size 2 --workers 1 --epochs 1 --validate-every 0)
+"$programs/${saved[0]}" "${saved[@]:1}" --output of_arrays >train.txt 2>progress.txt || fail "arrays of NumPy: $(cat progress.txt)"
+holds train.txt "8 songs are arrays of NumPy, taken as log-mel spectrograms of 20 to 8000 Hz, a frame each 512 samples at 22050 Hz"
+holds progress.txt "1 clip is shorter than 30 s, padded with silence: song 1 (16.25 s)"
+holds of_arrays/summary.json '"left_out": 0'
+refused ".npy: holds an array of shape [64, " "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
+refused "which has 64 mel bins; 96 are asked for (--n-mels)" "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
+
 # A loss that is not finite names the player.
 diverge=("${train[@]}" --output diverged --winning 1 --epochs 1)
 diverges() { # diverges PLAYER STEP FLAG...: the window counts, so progress may have been told

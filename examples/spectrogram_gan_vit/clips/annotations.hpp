@@ -47,7 +47,8 @@ struct Song {
 };
 
 /// Returns the songs of a table, or of all `.csv` in a folder, by name: DEAM has two. A song's audio is the
-/// file in `audio_folder` with its id as name: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`.
+/// file in `audio_folder` with its id as name: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`, or a spectrogram
+/// that was saved by NumPy, `2.npy`.
 ///
 /// Required are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks
 /// around their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) are
@@ -238,12 +239,12 @@ class AnnotationReader {
       std::error_code error;
       if (std::filesystem::is_regular_file(file, error)) return file;
     }
-    throw MissingAudio(looptorch::message("there is no audio file ", id,
-                                          ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
+    throw MissingAudio(looptorch::message(
+        "there is no audio file ", id, ".mp3, .wav, .flac, .ogg, .opus or .npy in ", audio_folder_.string()));
   }
 
-  static constexpr std::array kExtensions{".mp3", ".wav", ".flac", ".ogg", ".opus",
-                                          ".MP3", ".WAV", ".FLAC", ".OGG", ".OPUS"};
+  static constexpr std::array kExtensions{".mp3", ".wav",  ".flac", ".ogg",  ".opus", ".MP3",
+                                          ".WAV", ".FLAC", ".OGG",  ".OPUS", ".npy"};
 
   std::filesystem::path audio_folder_;
   LeftOut* left_out_;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Finds a dataset's audio and tables, as emotion_corpus writes them or as DEAM's archives unpack.
+// Finds a dataset's audio, or spectrograms, and tables, as emotion_corpus writes them or as DEAM's archives
+// unpack.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 
 #include "annotations.hpp"
 #include "left_out.hpp"
+#include "saved_spectrogram.hpp"
 
 #include <array>
 #include <filesystem>
@@ -14,13 +16,27 @@
 
 namespace spectrogram_gan {
 
+namespace detail {
+
+/// True if a `.npy` lies in the folder itself.
+[[nodiscard]] inline bool holds_arrays(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (is_saved_spectrogram(entry->path())) return true;
+  return false;
+}
+
+}  // namespace detail
+
 /// Returns the songs of a dataset's folder. Its audio is in the first existing folder of `audio`,
-/// `MEMD_audio` and `DEAM_audio/MEMD_audio`; its tables are in `song_level` of DEAM's annotations, if these
-/// were unpacked, else in the folder itself. Wrong lines are noted in `left_out` if it is given. Throws
-/// AnnotationError if there is no such folder of audio, and what load_annotations throws.
+/// `MEMD_audio`, `DEAM_audio/MEMD_audio` and `spectrograms`, else in the folder itself if that holds a
+/// `.npy`; its tables are in `song_level` of DEAM's annotations, if these were unpacked, else in the folder
+/// itself. Wrong lines are noted in `left_out` if it is given. Throws AnnotationError if there is no such
+/// folder of audio, and what load_annotations throws.
 [[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder,
                                                   LeftOut* left_out = nullptr) {
-  static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio"};
+  static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio", "spectrograms"};
   static constexpr std::array kTables{
       "annotations/annotations averaged per song/song_level",
       "DEAM_Annotations/annotations/annotations averaged per song/song_level"};
@@ -30,9 +46,13 @@ namespace spectrogram_gan {
       if (std::filesystem::is_directory(folder / name, error)) return folder / name;
     return std::filesystem::path();
   };
-  const auto audio = first_of(kAudio), tables = first_of(kTables);
+  const auto tables = first_of(kTables);
+  auto audio = first_of(kAudio);
+  if (audio.empty() && detail::holds_arrays(folder)) audio = folder;
   if (audio.empty())
-    throw AnnotationError(folder.string() + ": holds no folder audio, MEMD_audio or DEAM_audio/MEMD_audio");
+    throw AnnotationError(
+        folder.string() +
+        ": holds no folder audio, MEMD_audio, DEAM_audio/MEMD_audio or spectrograms, and no array SONG_ID.npy");
   return load_annotations(tables.empty() ? folder : tables, audio, left_out);
 }
 

@@ -10,11 +10,15 @@
 #include "data.hpp"
 #include "dataset_folder.hpp"
 #include "left_out.hpp"
+#include "saved_spectrogram.hpp"
 #include "splits.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,15 +32,26 @@ struct Notes {
   LeftOut left_out;
 };
 
+/// Returns a sentence on how saved spectrograms are taken; empty if no song is one.
+[[nodiscard]] inline std::string describe_saved(const std::vector<Song>& songs) {
+  const auto count = std::ranges::count_if(songs, is_saved_spectrogram, &Song::audio);
+  if (count == 0) return {};
+  return looptorch::message(count, count == 1 ? " song is an array" : " songs are arrays",
+                            " of NumPy, taken as log-mel spectrograms of 20 to 8000 Hz, a frame each ",
+                            SpectrogramOptions::kHop, " samples at ", SpectrogramOptions::kRate, " Hz");
+}
+
 /// Returns the songs of a folder in three parts. Wrong lines are listed in `notes`, or the first one throws,
-/// as `options` say.
+/// as `options` say. Prints how saved spectrograms are taken.
 [[nodiscard]] inline SongSplits load_splits(const std::filesystem::path& folder,
                                             const looptorch::app::TrainingOptions& options, Notes& notes) {
   const auto few = [&options](std::vector<Song> songs) {
     options.keep_few(songs);
     return songs;
   };
-  const auto splits = split_songs(load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr));
+  auto songs = load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr);
+  if (const auto saved = describe_saved(songs); !saved.empty()) std::cout << saved << std::endl;
+  const auto splits = split_songs(std::move(songs));
   return {few(splits.train), HeldOutSongs(few(splits.validation.songs())),
           HeldOutSongs(few(splits.test.songs()))};
 }

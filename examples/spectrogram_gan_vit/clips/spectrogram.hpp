@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts audio files to this example's training pictures: mel spectrograms in decibels, with mean 0 and
-// deviation 1 each. About 15 ms for a clip of 30 s as FLAC.
+// Converts audio files to this example's training pictures (picture.hpp), and reads those that Python saved.
+// About 15 ms for a clip of 30 s as FLAC.
 //
 // Shapes: M mel bins, F frames of 512 samples, T samples.
 #pragma once
@@ -9,66 +9,15 @@
 #include <looptorch/audio/mel_spectrogram.hpp>
 #include <looptorch/base/error.hpp>
 
+#include "picture.hpp"
+#include "saved_spectrogram.hpp"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <filesystem>
-#include <utility>
 
 namespace spectrogram_gan {
-
-/// Thrown for a clip from which no spectrogram can be made. Names the file.
-using looptorch::audio::ClipError;
-
-struct SpectrogramOptions {
-  std::int64_t mel_bins = 128;  ///< from 20 to 8000 Hz
-  double seconds = 30;          ///< of a clip; longer files are cut, shorter ones are padded
-
-  static constexpr std::int64_t kRate = 22050, kHop = 512;
-
-  [[nodiscard]] std::int64_t samples() const { return std::llround(seconds * static_cast<double>(kRate)); }
-  [[nodiscard]] std::int64_t frames() const { return 1 + samples() / kHop; }  ///< F; 1292 for 30 s
-};
-
-/// Returns the library's options of these spectrograms, in decibels without a reference, with which
-/// looptorch::audio::MelInverse converts one to sound.
-[[nodiscard]] inline looptorch::audio::MelSpectrogramOptions mel_options(const SpectrogramOptions& options) {
-  return {.sample_rate = SpectrogramOptions::kRate,
-          .window = 2048,
-          .hop = SpectrogramOptions::kHop,
-          .mel_bins = options.mel_bins,
-          .min_hz = 20,
-          .max_hz = 8000,
-          .unit = looptorch::audio::MelUnit::decibels,
-          .relative_to_max = false};
-}
-
-/// The scale that a z-scored spectrogram has lost: `z * deviation + mean` are its decibels.
-struct DecibelScale {
-  double mean = -20, deviation = 20;
-
-  [[nodiscard]] at::Tensor to_decibels(const at::Tensor& z_scores) const {
-    return z_scores * deviation + mean;
-  }
-};
-
-/// One clip's picture.
-struct Picture {
-  at::Tensor spectrogram_1MF;
-  DecibelScale scale;
-  double seconds = 0;  ///< of sound, before padding; at most the options'
-};
-
-/// Returns a spectrogram with mean 0 and deviation 1, and the scale that it loses by that. A deviation below
-/// 1e-6 counts as 1e-6.
-[[nodiscard]] inline std::pair<at::Tensor, DecibelScale> z_scored(const at::Tensor& decibels_MF) {
-  constexpr double kNoDeviation = 1e-6;
-  const auto [deviation, mean] = at::std_mean(decibels_MF, at::IntArrayRef{0, 1}, /*unbiased=*/false);
-  return {(decibels_MF - mean) / deviation.clamp_min(kNoDeviation),
-          {mean.item<double>(), deviation.item<double>()}};
-}
 
 /// Reads clips. Safe to call from several threads.
 class ClipReader {
@@ -83,8 +32,10 @@ class ClipReader {
         mel_(mel_options(options)) {}
 
   /// Reads the first `seconds` of a file, padded with silence if it is shorter. Throws ClipError for silence,
-  /// and what looptorch::audio::decode throws.
-  [[nodiscard]] Picture operator()(const std::filesystem::path& file) const { return (*this)(reader_(file)); }
+  /// and what looptorch::audio::decode throws; for a `.npy` what read_saved_spectrogram throws.
+  [[nodiscard]] Picture operator()(const std::filesystem::path& file) const {
+    return is_saved_spectrogram(file) ? read_saved_spectrogram(file, options_) : (*this)(reader_(file));
+  }
 
   /// Converts samples at 22.05 kHz, float32 `[T]`.
   [[nodiscard]] Picture operator()(const at::Tensor& samples_T) const {

@@ -131,7 +131,9 @@ TEST_CASE("DEAM is found as its archives unpack, with both its tables, and a cor
   CHECK(unpack(corpus, "audio", ".").size() == 2);
   const TemporaryFolder empty;
   CHECK_THROWS_WITH(spectrogram_gan::load_songs(empty.path()),
-                    empty.path().string() + ": holds no folder audio, MEMD_audio or DEAM_audio/MEMD_audio");
+                    empty.path().string() +
+                        ": holds no folder audio, MEMD_audio, DEAM_audio/MEMD_audio or spectrograms, and no "
+                        "array SONG_ID.npy");
 }
 
 TEST_CASE("The error for a wrong table names the line") {
@@ -152,7 +154,7 @@ TEST_CASE("The error for a wrong table names the line") {
   CHECK(deam.fault(header + ok + "2,5,5\n1,6,6\n") ==
         ":4: song_id 1 was given before, in " + deam.table().string() + ":2");
   CHECK(deam.fault(header + ok + "\n17,5,5\n") ==
-        ":4: there is no audio file 17.mp3, .wav, .flac, .ogg or .opus in " + deam.audio().string());
+        ":4: there is no audio file 17.mp3, .wav, .flac, .ogg, .opus or .npy in " + deam.audio().string());
   CHECK(deam.fault("song_id,valence_mean\n1,5\n") == ":1: the header has no column \"arousal_mean\"");
   CHECK(deam.fault("song_id,valence_mean,valence_mean,arousal_mean\n") ==
         ":1: the header has two columns \"valence_mean\"");
