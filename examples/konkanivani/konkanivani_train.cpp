@@ -12,6 +12,7 @@
 #include "first_weights.hpp"
 #include "left_out.hpp"
 #include "resume.hpp"
+#include "script_flags.hpp"
 #include "train_options.hpp"
 #include "training_data.hpp"
 #include "validation.hpp"
@@ -79,7 +80,21 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   });
 }
 
-void run(const Options& options) {
+/// Prints which settings train, and why: `script_flag` is what asked for those of the Python script.
+void print_preset(const Options& options, const std::string& script_flag) {
+  const auto& training = options.training;
+  const bool is_original = options.preset == "original";
+  std::cerr << "preset " << options.preset;
+  if (!script_flag.empty())
+    std::cerr << ", since " << script_flag << " is a flag of train_konkanivani_asr.py";
+  std::cerr << ": learning rate " << training.learning_rate << ", " << training.epochs
+            << " epochs, frames of " << options.subsampling * 10 << " ms; "
+            << (is_original ? "--preset measured has what was measured on a CPU"
+                            : "--preset original has that of the project that this follows")
+            << std::endl;
+}
+
+void run(const Options& options, const std::string& script_flag) {
   options.check();
   const auto& training = options.training;
   app::Session session(training, options.output);
@@ -99,15 +114,9 @@ void run(const Options& options) {
   kv::Recognizer recognizer{std::move(model), std::move(vocabulary)};
   recognizer.model->to(session.device());
 
+  if (app::leads()) print_preset(options, script_flag);
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
-  if (app::leads())
-    std::cerr << "preset " << options.preset << ": learning rate " << training.learning_rate << ", "
-              << training.epochs << " epochs, frames of " << options.subsampling * 10 << " ms; "
-              << (options.preset == "original"
-                      ? "--preset measured has what was measured on a CPU"
-                      : "--preset original has that of the project that this follows")
-              << std::endl;
   const auto test = [&] {
     return kv::transcribe_all(recognizer, data.test, options.batch(), {.workers = training.workers},
                               options.decoding(), left_out);
@@ -139,5 +148,8 @@ int main(int argc, char** argv) {
       "validation.jsonl and test.jsonl (audio_filepath, text, duration, speaker a line),\nor a "
       "corpus of Common Voice or OpenSLR as it was published; see the README.");
   kv::add_flags(line, options);
-  return app::run_main(argc, argv, line, [&] { run(options); });
+  auto words = kv::script_words(argc, argv);
+  const auto pointers = words.pointers();
+  return app::run_main(static_cast<int>(words.words.size()), pointers.data(), line,
+                       [&] { run(options, words.script_flag); });
 }

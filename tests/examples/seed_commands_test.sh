@@ -42,6 +42,24 @@ resume=(--resume checkpoints/checkpoint_epoch_15.pt)
 refused "--data is missing" konkanivani_train "${flags[@]}" --device cuda "${resume[@]}"
 mkdir checkpoints && cp "$first_weights/checkpoint_epoch_15.pt" checkpoints
 refused "programs with --weights FILE take it so" konkanivani_train --data data --output model "${flags[@]}" --device cpu "${resume[@]}"
+# As that sentence says, and without a checkpoint, it trains by the settings of its own project.
+mkdir data && cp clips.wav data
+for split in train validation test; do cp clips.jsonl "data/$split.jsonl"; done
+trains() { # trains OUTPUT FLAG...: leaves what it said in errors.txt
+  "$programs/konkanivani_train" --data data --output "$1" --device cpu --max_steps 1 --no-report "${@:2}" >said.txt 2>errors.txt ||
+    fail "konkanivani_train ${*:2}: $(cat errors.txt)"
+}
+trains original "${flags[@]}"
+holds errors.txt "preset original, since --batch_size is a flag of train_konkanivani_asr.py: learning rate 0.0005, 50 epochs, frames of 10 ms; --preset measured has"
+for line in preset=original batch-size=1 gradient-accumulation=8 d-model=192 encoder-layers=8 decoder-layers=4; do holds original/run.conf "$line"; done
+for field in '"d_model": 192' '"subsampling": 1' '"dropout": 0.1'; do holds original/config.json "$field"; done
+small=(--d-model 16 --encoder-layers 1 --decoder-layers 1)
+trains chosen "${small[@]}" --batch_size 2 --preset measured
+holds errors.txt "preset measured: learning rate 0.002"
+trains plain "${small[@]}" --batch-size 2
+holds errors.txt "preset measured: learning rate 0.002"
+trains repeated --config plain/run.conf --batch_size 1
+holds errors.txt "preset measured: learning rate 0.002"
 
 [ "$failures" = 0 ] || exit 1
 echo "all well"

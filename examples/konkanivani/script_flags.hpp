@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// The flags of the script that this example follows, train_konkanivani_asr.py, as they are spelled there: a
+// command that was typed for it trains by its settings, and not by those that were measured here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace konkanivani {
+
+/// Underscores are this script's; the pages and --help of this example write hyphens.
+inline constexpr std::array<std::string_view, 6> kScriptFlags{
+    "--batch_size",    "--gradient_accumulation_steps", "--mixed_precision", "--d_model", "--encoder_layers",
+    "--decoder_layers"};
+
+/// The words of a command line, and the flag among them by which they are the script's; empty if none is.
+struct ScriptWords {
+  std::vector<std::string> words;
+  std::string script_flag = {};
+
+  /// Returns the words as main gets them, for as long as this object lives.
+  [[nodiscard]] std::vector<char*> pointers() {
+    std::vector<char*> all;
+    for (auto& word : words) all.push_back(word.data());
+    all.push_back(nullptr);
+    return all;
+  }
+};
+
+/// True for a flag, written out or shortened as the command line allows it, but no shorter than `least`.
+[[nodiscard]] inline bool is_short_for(std::string_view flag, std::string_view name, std::string_view least) {
+  return name.starts_with(flag) && flag.starts_with(least);
+}
+
+/// Puts `--preset=original` in front of words with one of kScriptFlags. Words with `--preset` stay as they
+/// are, and so do those with `--config`: that file says the preset of its run, or that it had none.
+[[nodiscard]] inline ScriptWords script_words(int argc, const char* const* argv) {
+  ScriptWords read{.words = {argv, argv + argc}};
+  const auto flag_of = [](std::string_view word) { return word.substr(0, word.find('=')); };
+  for (const auto& word : read.words) {
+    const auto flag = flag_of(word);
+    if (flag == "--") break;
+    if (is_short_for(flag, "--config", "--co") || is_short_for(flag, "--preset", "--pres"))
+      return {.words = read.words};
+    if (read.script_flag.empty() && std::ranges::find(kScriptFlags, flag) != kScriptFlags.end())
+      read.script_flag = flag;
+  }
+  if (!read.script_flag.empty()) read.words.insert(read.words.begin() + 1, "--preset=original");
+  return read;
+}
+
+}  // namespace konkanivani
