@@ -87,6 +87,12 @@ struct FinetuneOptions {
     return training.precision == Precision::fp16 || training.precision == Precision::mixed;
   }
 
+  /// Returns what a card's defaults leave alone: weights in bf16 and --fit say the precision themselves, and
+  /// updates in backward cannot scale losses.
+  [[nodiscard]] looptorch::app::NotByDefault not_by_default() const {
+    return {.precision = memory.holds_bf16() || !memory.fit.empty(), .fp16 = memory.in_backward()};
+  }
+
   /// Returns the flags that lower a peak, for what WatchMemory says of it. --fit tries them in order.
   [[nodiscard]] static looptorch::app::MemoryFlags memory_flags() {
     return {.recomputation = "--gradient-checkpointing all",
@@ -301,17 +307,18 @@ inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& option
   add_training_flags(
       line, options.training,
       {.without = {TrainingFlag::gradient_checkpointing},
-       .help = {
-           {TrainingFlag::epochs, "passes over the training clips"},
-           {TrainingFlag::batch_size, "clips in one forward pass"},
-           {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
-           {TrainingFlag::workers, "threads that read audio"},
-           {TrainingFlag::seed, "order and choice of the training clips, and what is drawn for each"},
-           {TrainingFlag::cache,
-            "keeps log-mel frames there for later epochs and runs: 32 kB a second of the clips' common length"},
-           {TrainingFlag::on_bad_audio,
-            "clips that are damaged, silent, too long, or whose text has no target: listed and left out, "
-            "or the first one stops"}}});
+       .help =
+           {{TrainingFlag::epochs, "passes over the training clips"},
+            {TrainingFlag::batch_size, "clips in one forward pass"},
+            {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
+            {TrainingFlag::workers, "threads that read audio"},
+            {TrainingFlag::seed, "order and choice of the training clips, and what is drawn for each"},
+            {TrainingFlag::cache,
+             "keeps log-mel frames there for later epochs and runs: 32 kB a second of the clips' common length"},
+            {TrainingFlag::on_bad_audio,
+             "clips that are damaged, silent, too long, or whose text has no target: listed and left out, "
+             "or the first one stops"}},
+       .not_by_default = [&options] { return options.not_by_default(); }});
   line.option("prepare-workers", "N", options.corpus.prepare_workers,
               "threads that fill the --cache before training; 0: the first epoch fills it",
               {.min = 0, .max = 1024});

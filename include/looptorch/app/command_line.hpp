@@ -35,6 +35,9 @@ namespace looptorch::app {
 /// double, an optional of a number, and for a flag that may be given several times a vector of strings.
 class CommandLine {
  public:
+  /// Names of flags, without hyphens in front, and values as text.
+  using FlagValues = std::vector<std::pair<std::string, std::string>>;
+
   CommandLine(std::string program, std::string summary)
       : program_(std::move(program)), summary_(std::move(summary)) {}
 
@@ -108,12 +111,18 @@ class CommandLine {
   /// UsageError for a table that lists a name twice.
   [[nodiscard]] bool parse(int argc, char* const* argv);
 
+  /// Calls `call` when all that was given has been set, and sets the flags that it returns, each a name and a
+  /// value, as if they had been given, too.
+  void complete_by(std::function<FlagValues(const CommandLine&)> call) {
+    complete_by_.push_back(std::move(call));
+  }
+
   /// Calls `call` at the end of `parse`, when all variables have their values.
   void on_parsed(std::function<void(const CommandLine&)> call) { on_parsed_.push_back(std::move(call)); }
 
   /// Returns the names of all flags and what their variables hold now, as text: a toggle is "yes" or "no", a
   /// group of flags is called by its name. Flags without a value, as an empty path, are left out.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> settings() const;
+  [[nodiscard]] FlagValues settings() const;
 
   /// True if the program has a flag of this name, without hyphens in front.
   [[nodiscard]] bool has(std::string_view name) const {
@@ -150,6 +159,7 @@ class CommandLine {
   CommandLine& add(Flag flag, std::string name);
   [[nodiscard]] std::vector<detail::FlagForm> forms() const;
   void set(const detail::GivenFlag& given) const;
+  void complete();
   void take_positional(std::vector<std::string> words);
   [[nodiscard]] std::string usage() const;
 
@@ -158,6 +168,7 @@ class CommandLine {
   std::optional<std::size_t> config_;  ///< the number of `--config`
   std::string positional_name_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
+  std::vector<std::function<FlagValues(const CommandLine&)>> complete_by_;
   std::vector<std::function<void(const CommandLine&)>> on_parsed_;
   std::set<std::size_t> given_;
 };
@@ -265,8 +276,8 @@ inline std::string CommandLine::help() const {
   return "usage: " + usage() + "\n\n" + summary_ + "\n\n" + detail::two_columns(rows);
 }
 
-inline std::vector<std::pair<std::string, std::string>> CommandLine::settings() const {
-  std::vector<std::pair<std::string, std::string>> all;
+inline CommandLine::FlagValues CommandLine::settings() const {
+  FlagValues all;
   for (const auto& flag : flags_) {
     const std::string &name = flag.form.names.front(), &group = flag.form.group;
     const std::string value = flag.value();
@@ -311,8 +322,16 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
     if (given == words.flags.end()) throw CommandLineError(flags_[i].name() + " is missing");
     if (given->value.empty()) throw CommandLineError(flags_[i].name() + " is empty");
   }
+  complete();
   for (const auto& call : on_parsed_) call(*this);
   return true;
+}
+
+inline void CommandLine::complete() {
+  for (const auto& call : complete_by_)
+    for (const auto& [name, value] : call(*this))
+      for (std::size_t number = 0; number < flags_.size(); ++number)
+        if (flags_[number].form.names.front() == name) set({number, value}), given_.insert(number);
 }
 
 inline std::string CommandLine::config_text() const {

@@ -174,13 +174,15 @@ inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machi
                  detail::install_release(capability, machine.driver), kEnding);
 }
 
+/// True for cards that compute bf16 themselves: Ampere and later.
+inline bool computes_bf16(Capability capability) { return capability >= Capability{8, 0}; }
+
 /// Returns which card computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
 /// empty for a card that does, or if there is no such card. LibTorch emulates bf16 there, more slowly than
 /// fp32.
 inline std::string why_no_bf16(const CudaMachine& machine, std::size_t index) {
-  constexpr Capability kAmpere{8, 0};
-  if (index >= machine.cards.size() || machine.cards[index].capability >= kAmpere) return {};
-  return message(detail::capability_text(machine, index), "and bf16 needs ", detail::text_of(kAmpere));
+  if (index >= machine.cards.size() || computes_bf16(machine.cards[index].capability)) return {};
+  return message(detail::capability_text(machine, index), "and bf16 needs 8.0");
 }
 
 }  // namespace looptorch::app

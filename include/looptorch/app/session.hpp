@@ -67,6 +67,7 @@ class Session {
         device_(training.choose_device()),
         folder_(output_, read),
         snapshot_(training.snapshot_to_resume(snapshots())) {
+    if (leads() && !training.on_by_default.empty()) std::cerr << training.on_by_default << std::endl;
     training.print_resume(snapshot_);
     if (training.quick && leads())
       std::cerr << "--quick: a rehearsal, with " << training.few_batches() << " batches of each part"

@@ -10,6 +10,7 @@
 #include <looptorch/app/training_options.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,12 +49,39 @@ enum class TrainingFlag {
   config,  ///< --config
 };
 
+/// Which of a device's defaults a program's own flags exclude.
+struct NotByDefault {
+  bool precision = false;  ///< the program computes in a type of its own
+  bool fp16 = false;       ///< losses cannot be scaled
+};
+
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
 struct TrainingFlags {
   std::vector<TrainingFlag> only = {};  ///< empty: all
   std::vector<TrainingFlag> without = {};
   std::vector<std::pair<TrainingFlag, std::string>> help = {};
+  bool fixed_shapes = false;  ///< all batches have one shape, so that cuDNN may search for algorithms
+  /// Called when the flags have been read; empty: the program's own flags exclude nothing.
+  std::function<NotByDefault()> not_by_default = {};
 };
+
+/// Returns the flags that are on by default on a device (device_defaults), which the command line has and was
+/// not given.
+[[nodiscard]] inline std::vector<DeviceDefault> open_defaults(const CommandLine& line,
+                                                              const TrainingOptions& options,
+                                                              const DeviceFacts& device, bool fixed_shapes,
+                                                              NotByDefault excluded = {}) {
+  const auto is_open = [&line](const std::string& name) { return line.has(name) && !line.is_given(name); };
+  const bool is_plain = options.precision == Precision::fp32 && is_open("fp32");
+  return device_defaults(
+      device, {.precision = is_plain && !excluded.precision,
+               .tf32 = is_open("tf32") && !options.tf32,
+               .cudnn_benchmark = is_open("cudnn-benchmark") && !options.cudnn_benchmark && !options.capture,
+               .workers = is_open("workers"),
+               .fp16 = !excluded.fp16,
+               .fixed_shapes = fixed_shapes,
+               .usual_workers = options.workers});
+}
 
 namespace detail {
 
@@ -75,6 +103,7 @@ class TrainingFlagWriter {
     add_report();
     add_profile();
     add_config();
+    add_defaults();
   }
 
  private:
@@ -128,7 +157,8 @@ class TrainingFlagWriter {
       const auto add = [this](const char* name, Precision value, const char* text) {
         line_.flag(name, options_.precision, value, help(precision, text)).one_of("precision");
       };
-      add("fp32", Precision::fp32, "single precision");
+      add("fp32", Precision::fp32,
+          "single precision, also on a CUDA card, which else has bf16, or fp16 before Ampere");
       add("bf16", Precision::bf16, "mixed precision in bfloat16: GPUs from Ampere on, CPUs with AMX");
       add("fp16", Precision::fp16, "mixed precision in fp16 with loss scaling; not on a CPU");
       add("mixed-precision", Precision::mixed, "fp16 on a GPU, bf16 on a CPU");
@@ -242,6 +272,20 @@ class TrainingFlagWriter {
     if (!has(config)) return;
     line_.config_files();
     line_.on_parsed([&options = options_](const CommandLine& line) { options.config = line.config_text(); });
+  }
+
+  /// Programs that train have --epochs; those that measure keep fp32.
+  void add_defaults() {
+    if (!has(epochs) || !has(device)) return;
+    line_.complete_by([&options = options_, is_fixed = flags_.fixed_shapes,
+                       exclude = flags_.not_by_default](const CommandLine& line) {
+      const DeviceFacts facts = options.device_facts();
+      const auto flags = open_defaults(line, options, facts, is_fixed, exclude ? exclude() : NotByDefault());
+      options.on_by_default = describe_defaults(facts, flags);
+      CommandLine::FlagValues given;
+      for (const auto& flag : flags) given.emplace_back(flag.flag, flag.value);
+      return given;
+    });
   }
 
   void add_profile() {

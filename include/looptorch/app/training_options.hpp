@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/device_defaults.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_main.hpp>
@@ -25,6 +26,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,9 @@ struct TrainingOptions {
   bool autopsy = false;      ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
   std::string replay = {};   ///< a window that it kept, or a folder of them; app::fit does it again
   std::string profile = {};  ///< steps to trace, as in "10-15" or "12", for profile_policy; empty: none
+  /// A sentence on the flags that parsing set because of the device, which a Session prints
+  /// (device_defaults).
+  std::string on_by_default = {};
 
   /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Of
   /// several ranks on a machine, each takes an accelerator of its own, unless `device` has a number. Throws
@@ -101,6 +106,16 @@ struct TrainingOptions {
                 << (cudnn_benchmark ? "--cudnn-benchmark" : "") << (both ? " have" : " has")
                 << " no effect on " << chosen << ", only on CUDA devices" << std::endl;
     return chosen;
+  }
+
+  /// Returns what is known about the device that `device` names; nothing if it cannot be used, which
+  /// choose_device says.
+  [[nodiscard]] DeviceFacts device_facts() const {
+    try {
+      return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment().size);
+    } catch (const Error&) {
+      return {};
+    }
   }
 
   /// True if the forward pass is computed in 16 bits where that is safe.

@@ -90,6 +90,20 @@ TEST_CASE("Session: the run is that of the same policies listed by hand, to the 
   CHECK_FALSE(torch::equal(trained_by_session(options, folder / "other"), net->weight.detach()));
 }
 
+TEST_CASE("Session: the first line says what is on by default") {
+  const TemporaryFolder folder;
+  auto options = settings();
+  {
+    CapturedStderr said;
+    const lt::app::Session session(options, folder / "plain");
+    CHECK(said.text().empty());
+  }
+  options.on_by_default = "on by default on cuda:0 (GPU): --bf16 (off: --fp32)", options.resume = "auto";
+  CapturedStderr said;
+  const lt::app::Session session(options, folder / "run");
+  CHECK_THAT(said.text(), Catch::StartsWith("on by default on cuda:0 (GPU): --bf16 (off: --fp32)\n"));
+}
+
 TEST_CASE("Session: finish saves the weights, says where, and sums the run up") {
   const TemporaryFolder folder;
   const auto output = folder / "run";

@@ -284,3 +284,18 @@ TEST_CASE("--fit: a run that is resumed goes on with the choice that it began wi
   whisper::forget_fit(folder.path());
   CHECK_FALSE(whisper::kept_fit(snapshot, given, kCap, log));
 }
+
+TEST_CASE("a card's default precision leaves alone what says its own, and fp16 what cannot scale losses") {
+  whisper::FinetuneOptions options;
+  CHECK_FALSE(options.not_by_default().precision);
+  CHECK_FALSE(options.not_by_default().fp16);
+  options.memory.update_in_backward = "sums";
+  CHECK(options.not_by_default().fp16);
+  CHECK_FALSE(options.not_by_default().precision);
+  options = {};
+  options.memory.optimizer = "adamwbf16";
+  CHECK(options.not_by_default().precision);
+  options = {};
+  options.memory.fit = "4GB";
+  CHECK(options.not_by_default().precision);
+}

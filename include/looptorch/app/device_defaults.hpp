@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Which flags of a training program are on by default on a CUDA card, because every guide turns them on
+// there: mixed precision in the type that the card computes fast, TF32, cuDNN's choice of algorithms, workers
+// by the number of cores. A CPU keeps fp32, and accelerators of other kinds keep what LibTorch does. Pure
+// functions of what is known about the card.
+#pragma once
+
+#include <looptorch/app/cuda_device.hpp>
+#include <looptorch/app/cuda_query.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <c10/core/Device.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace looptorch::app {
+
+/// What the defaults depend on. Without a capability there are none.
+struct DeviceFacts {
+  std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
+  std::optional<Capability> capability = {};  ///< of a CUDA card
+  std::int64_t cores = 1;                     ///< of the host, for this process
+};
+
+/// Which settings are open: the program has their flags and none was given.
+struct OpenSettings {
+  bool precision = false, tf32 = false, cudnn_benchmark = false, workers = false;
+  bool fp16 = true;                ///< the program's other flags allow fp16, which scales losses
+  bool fixed_shapes = false;       ///< all batches have one shape, so that cuDNN searches once
+  std::int64_t usual_workers = 2;  ///< without a default
+};
+
+/// A flag that is set as if it had been given; `value` is empty for one that takes none.
+struct DeviceDefault {
+  std::string flag, value, opposite;
+};
+
+/// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 comes with bf16
+/// alone, since a precision that was given is meant as it stands. Workers are one less than the cores, at
+/// most 6 and never fewer than usual.
+[[nodiscard]] inline std::vector<DeviceDefault> device_defaults(const DeviceFacts& device,
+                                                                const OpenSettings& open) {
+  constexpr std::int64_t kMostWorkers = 6;
+  std::vector<DeviceDefault> flags;
+  if (!device.capability) return flags;
+  const bool has_bf16 = computes_bf16(*device.capability);
+  if (open.precision && (has_bf16 || open.fp16)) flags.push_back({has_bf16 ? "bf16" : "fp16", "", "fp32"});
+  if (open.precision && has_bf16 && open.tf32) flags.push_back({"tf32", "", "no-tf32"});
+  if (open.cudnn_benchmark && open.fixed_shapes)
+    flags.push_back({"cudnn-benchmark", "", "no-cudnn-benchmark"});
+  const auto workers = std::min(kMostWorkers, device.cores - 1);
+  if (open.workers && workers > open.usual_workers) flags.push_back({"workers", std::to_string(workers), ""});
+  return flags;
+}
+
+/// Returns "on by default on cuda:0 (Tesla T4): --fp16 (off: --fp32), --workers 6"; empty for no flags.
+[[nodiscard]] inline std::string describe_defaults(const DeviceFacts& device,
+                                                   const std::vector<DeviceDefault>& flags) {
+  std::string text;
+  for (const auto& [flag, value, opposite] : flags) {
+    text += text.empty() ? "on by default on " + device.name + ": --" : ", --";
+    text += flag + (value.empty() ? "" : " " + value);
+    if (!opposite.empty()) text += " (off: --" + opposite + ")";
+  }
+  return text;
+}
+
+/// Returns what is known about a device, for one of `processes` on a host of `cores`.
+[[nodiscard]] inline DeviceFacts facts_of(at::Device device, std::int64_t cores, std::int64_t processes,
+                                          const CudaQuery& query = query_cuda) {
+  DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, processes))};
+  if (!device.is_cuda()) return facts;
+  const auto machine = query().machine;
+  const auto index = static_cast<std::size_t>(std::max<int>(device.index(), 0));
+  if (!machine || index >= machine->cards.size()) return facts;
+  facts.name = detail::card_text(*machine, index);
+  facts.capability = machine->cards[index].capability;
+  return facts;
+}
+
+}  // namespace looptorch::app
