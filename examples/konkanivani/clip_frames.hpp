@@ -98,11 +98,11 @@ class ClipFrames {
     return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)]), kSeed));
   }
 
-  /// Returns the entry's identity for a cache. Throws FileError.
+  /// Returns the entry's identity for a cache: the contents of its file, times and speed. Throws FileError.
   [[nodiscard]] std::string identity(std::int64_t entry) const {
     const auto& utterance = utterances_[clip(entry)];
     const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
-    return looptorch::message(looptorch::file_identity(utterance.audio_filepath), '|',
+    return looptorch::message(looptorch::remembered_content_identity(utterance.audio_filepath), '|',
                               microseconds(utterance.start.value_or(0)), '|',
                               utterance.end ? microseconds(*utterance.end) : -1, '|',
                               std::llround(100 * speeds_[speed(entry)]));

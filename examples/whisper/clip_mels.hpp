@@ -34,11 +34,11 @@ class ClipMels {
   /// Throws what Listener throws.
   [[nodiscard]] at::Tensor get(std::int64_t index) const { return listener_(clip(index)); }
 
-  /// Returns the clip's identity for a cache: its file and times. Throws FileError.
+  /// Returns the clip's identity for a cache: the contents of its file, and times. Throws FileError.
   [[nodiscard]] std::string identity(std::int64_t index) const {
     const auto& utterance = clip(index);
     const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
-    return looptorch::message(looptorch::file_identity(utterance.audio_filepath), '|',
+    return looptorch::message(looptorch::remembered_content_identity(utterance.audio_filepath), '|',
                               microseconds(utterance.start.value_or(0)), '|',
                               utterance.end ? microseconds(*utterance.end) : -1);
   }

@@ -142,10 +142,10 @@ class SpectrogramDataset {
   /// Where a song lies: errors name it.
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return at(index).audio; }
 
-  /// For a cache: the file as it is, and the labels.
+  /// For a cache: the contents of the file, and the labels.
   [[nodiscard]] std::string identity(std::int64_t index) const {
     const auto& song = at(index);
-    return looptorch::message(looptorch::file_identity(song.audio), '|', song.id, '|',
+    return looptorch::message(looptorch::remembered_content_identity(song.audio), '|', song.id, '|',
                               std::bit_cast<std::uint64_t>(song.valence), '|',
                               std::bit_cast<std::uint64_t>(song.arousal));
   }

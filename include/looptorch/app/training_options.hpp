@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -113,7 +114,7 @@ struct TrainingOptions {
   [[nodiscard]] DeviceFacts device_facts() const {
     try {
       return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment().size);
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       return {};
     }
   }

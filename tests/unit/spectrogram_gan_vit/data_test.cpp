@@ -196,6 +196,10 @@ TEST_CASE("A cache gives the same clips, and new ones for a file, label or setti
   };
   CHECK(computed() == 1);
   CHECK(computed() == 0);
+  const auto moved = made.folder / "moved.wav";  // as a cache that was uploaded with its songs
+  std::filesystem::copy_file(made.songs[0].audio, moved);
+  made.songs[0].audio = moved;
+  CHECK(computed() == 0);
   made.songs[0].valence = std::nextafter(made.songs[0].valence, 1.0);
   CHECK(computed() == 1);
   CHECK(computed({.mel_bins = 8, .seconds = 1}) == 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Identifies a file for a cache of samples made from it: by name, size and time, which costs reading its
-// folder entry, or by contents, which costs reading the file.
+// folder entry, or by contents, which costs reading the file once and lets a cache be used on another
+// machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,15 +15,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <shared_mutex>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
+namespace detail {
+
+/// Returns what the file system says of a file. Throws FileError.
+[[nodiscard]] inline struct stat status_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw_file_error(path, "cannot look at", errno);
+  return status;
+}
+
+}  // namespace detail
 
 /// Returns the file's absolute path, size and time of last change, to the nanosecond. Throws FileError.
 inline std::string file_identity(const std::filesystem::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) detail::throw_file_error(path, "cannot look at", errno);
+  const struct stat status = detail::status_of(path);
   const std::string name = std::filesystem::absolute(path).lexically_normal().string();
   return message(name, '|', status.st_size, '|', status.st_mtim.tv_sec, '.', status.st_mtim.tv_nsec);
 }
@@ -40,6 +54,47 @@ inline std::string content_identity(const std::filesystem::path& path) {
     high.add(piece.data(), piece.size());
   }
   return message(file.size(), '|', low.value(), '|', high.value());
+}
+
+/// Content identities of files, for as long as the file system shows no change of them. Safe to use from
+/// several threads.
+class ContentIdentities {
+ public:
+  /// Returns `content_identity(path)`. Reads the file the first time, and again if its size, its times of
+  /// change or its place on the disk are others; else costs a look at its folder entry. Throws FileError.
+  [[nodiscard]] std::string operator()(const std::filesystem::path& path) {
+    const State now = state_of(path);
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto known = known_.find(path.native()); known != known_.end() && known->second.first == now)
+        return known->second.second;
+    }
+    std::string identity = content_identity(path);  // of what was written since, too: the next call sees that
+    const std::lock_guard lock(mutex_);
+    known_.insert_or_assign(path.native(), std::pair(now, identity));
+    return identity;
+  }
+
+ private:
+  using State = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::int64_t, std::int64_t,
+                           std::int64_t, std::int64_t>;
+
+  [[nodiscard]] static State state_of(const std::filesystem::path& path) {
+    const struct stat status = detail::status_of(path);
+    return {status.st_dev,          status.st_ino,         status.st_size,        status.st_mtim.tv_sec,
+            status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+  }
+
+  std::shared_mutex mutex_;
+  std::map<std::string, std::pair<State, std::string>> known_;
+};
+
+/// Returns the file's content identity, by the process's own ContentIdentities: each file is read once a
+/// process, however many samples are made of it. What samples of files are cached by, unless the files are so
+/// many and so slow to read that file_identity is better. Throws FileError.
+[[nodiscard]] inline std::string remembered_content_identity(const std::filesystem::path& path) {
+  static ContentIdentities identities;
+  return identities(path);
 }
 
 }  // namespace looptorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Tests base/files: file_lock
-// Tests data/cache: cache_build, cache_folder, cached_identity, cached_options, pack_entry, pack_table
+// Tests data/cache: cache_build, cache_folder, cached_options, pack_entry, pack_table
 // Tests data/cache: sample_codec, sample_pack, sample_store
 #include "support/precompiled.hpp"
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -199,6 +200,9 @@ TEST_CASE("A cache gives the same frames, which are computed once, and masks are
   CHECK(computed == 0);
   std::filesystem::last_write_time(talk.file,
                                    std::filesystem::last_write_time(talk.file) + std::chrono::hours(1));
+  talk.speech(448, cache.path()).prepare(1, [&](const auto& progress) { computed = progress.added; });
+  CHECK(computed == 0);  // the same sound of another time
+  std::fstream(talk.file, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put(1);
   talk.speech(448, cache.path()).prepare(1, [&](const auto& progress) { computed = progress.added; });
   CHECK(computed == 3);
 }
