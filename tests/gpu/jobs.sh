@@ -66,7 +66,7 @@ data=(--train "$corpus/train.jsonl" --validation "$corpus/validation.jsonl" --wo
 if [ -e "$pack/whisper-tiny.en-ct2" ]; then
   job 30 "Whisper import" "$bin/whisper_import" --ctranslate2 "$pack/whisper-tiny.en-ct2" --output "$work/tiny.en"
   tiny=("$bin/whisper_finetune" --model "$work/tiny.en" "${data[@]}")
-  job 90 "quickstart" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/quickstart" --fallback --whole-windows "${few[@]}"
+  job 90 "quickstart" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/quickstart" --fp32 --fallback --whole-windows "${few[@]}"
   figure "quickstart: word error rate before" "" "$work/quickstart/summary.json" wer_before
   figure "quickstart: word error rate after" "" "$work/quickstart/summary.json" wer_after
   figure "quickstart: share of the card's peak" "" "$work/quickstart/summary.json" mfu
@@ -87,6 +87,8 @@ if [ -e "$pack/whisper-tiny.en-ct2" ]; then
   if [ "$device" != cpu ]; then
     job 60 "quickstart, fp16" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/fp16" --fp16 --no-report
     figure "quickstart, fp16: word error rate after" "" "$work/fp16/summary.json" wer_after
+    job 60 "quickstart, as a card has it by default" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/by_default" --no-report
+    figure "quickstart, by default: word error rate after" "" "$work/by_default/summary.json" wer_after
   fi
 fi
 
