@@ -7,6 +7,7 @@
 
 #include "support/parse_words.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

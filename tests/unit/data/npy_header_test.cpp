@@ -4,6 +4,7 @@
 
 #include <looptorch/data/npy_header.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

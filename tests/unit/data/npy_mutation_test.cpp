@@ -9,6 +9,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>

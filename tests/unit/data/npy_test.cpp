@@ -6,6 +6,8 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

@@ -12,6 +12,7 @@
 #include <spectrogram_gan_vit/clips/dataset_folder.hpp>
 #include <spectrogram_gan_vit/clips/song_clips.hpp>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>

@@ -8,6 +8,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
