@@ -102,7 +102,8 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
 
 /// Loads the model as a run of `options` holds it. A device never has weights wider than the run's.
 whisper::Recognizer load(const Options& options, at::Device device) {
-  auto recognizer = whisper::load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
+  auto recognizer =
+      whisper::load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
   options.apply(recognizer);
   options.memory.apply(recognizer.model);
   recognizer.model->to(device);

@@ -34,7 +34,7 @@ struct MemoryOptions {
   double lora_alpha = 16, lora_dropout = 0;
   std::string lora_patterns = "*q_proj,*v_proj";
   bool int8_base = false;  ///< The weights that the adapters stand on are kept in 8 bits.
-  std::string fit;  ///< The memory to choose the others for; empty: they are as given.
+  std::string fit;         ///< The memory to choose the others for; empty: they are as given.
 
   /// Throws CommandLineError for flags that contradict each other. `has_precision` says that a forward pass
   /// computes in another type than the weights'.
@@ -160,8 +160,9 @@ inline void add_flags(looptorch::app::CommandLine& line, MemoryOptions& options)
               {.above = 0});
   line.option("lora-dropout", "X", options.lora_dropout,
               "share of an adapter's inputs that training sets to 0", {.min = 0, .max = 0.99});
-  line.toggle("int8-base", options.int8_base,
-              "keeps the weights below --lora in 8 bits, a quarter of fp32's memory; what is saved are the adapters alone");
+  line.toggle(
+      "int8-base", options.int8_base,
+      "keeps the weights below --lora in 8 bits, a quarter of fp32's memory; what is saved are the adapters alone");
   line.option(
       "lora-patterns", "NAMES", options.lora_patterns,
       "layers that get adapters, by their full names, separated by commas; * stands for any characters");

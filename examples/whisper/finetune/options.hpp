@@ -147,9 +147,9 @@ struct FinetuneOptions {
                                            {"--timestamps-share", setting(timestamps_share)},
                                            {"--validate-every", setting(validate_every)}};
     if (memory.lora > 0)
-      all["--lora"] = looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ",
-                                         memory.lora_dropout, ", ", memory.lora_patterns,
-                                         memory.int8_base ? ", base in 8 bits" : "");
+      all["--lora"] =
+          looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ", memory.lora_dropout,
+                             ", ", memory.lora_patterns, memory.int8_base ? ", base in 8 bits" : "");
     return all;
   }
 

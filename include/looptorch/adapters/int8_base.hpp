@@ -25,9 +25,9 @@ namespace looptorch {
 /// 8 bits already, are left. Returns the number of layers that it changed.
 ///
 /// `fold_lora` widens all weights again, to the type that they had, `merge_lora` those with adapters, and
-/// `unmerge_lora` narrows these to the same bits. Load weights before this call: those in 8 bits take none. Throws UsageError, before
-/// anything is changed, for a model without adapters or with merged ones, and for a weight that holds NaN or
-/// infinity.
+/// `unmerge_lora` narrows these to the same bits. Load weights before this call: those in 8 bits take none.
+/// Throws UsageError, before anything is changed, for a model without adapters or with merged ones, and for a
+/// weight that holds NaN or infinity.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
   for (const auto& [name, layer] : detail::require_adapters(model, "hold_base_in_int8"))
     if (layer->is_merged())

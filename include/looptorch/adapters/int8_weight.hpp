@@ -39,7 +39,8 @@ struct Int8Weight {
   const at::NoGradGuard no_gradients;
   const at::Tensor scale_N = largest_of_rows(weight_NK) / kLargest;
   const at::Tensor divisor_N1 = scale_N.masked_fill(scale_N.eq(0), 1).unsqueeze(1);
-  return {weight_NK.to(at::kFloat).div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar), scale_N};
+  return {weight_NK.to(at::kFloat).div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar),
+          scale_N};
 }
 
 /// Returns the weight that the rows stand for, in `type`: products in fp32, rounded once.

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// What a program's user can do when memory runs out, by the flags that the program has.
+// What a program's user can do when memory runs out, by the flags that the program has and by what LibTorch
+// says of the card.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/cuda_device.hpp>
+#include <looptorch/app/cuda_query.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,12 +48,56 @@ namespace detail {
   return by_frames ? "batch-frames" : "";
 }
 
+/// Returns the card that "GPU 1 has a total capacity of ..." names in LibTorch's error; empty for another
+/// error.
+[[nodiscard]] inline std::optional<std::size_t> card_of(const std::string& error) {
+  std::smatch found;
+  if (!error.starts_with("CUDA") || !std::regex_search(error, found, std::regex("GPU ([0-9]+) has")))
+    return std::nullopt;
+  return static_cast<std::size_t>(std::stoul(found[1]));
+}
+
+/// Returns the bytes before `words` in an error, as "512.00 MiB is allocated by PyTorch" has them; 0 if there
+/// are none.
+[[nodiscard]] inline double bytes_before(const std::string& error, const std::string& words) {
+  std::smatch found;
+  if (!std::regex_search(error, found, std::regex("([0-9.]+) (bytes|KiB|MiB|GiB) " + words))) return 0;
+  double bytes = std::stod(found[1]);
+  for (const char* const unit : {"bytes", "KiB", "MiB", "GiB"}) {
+    if (found[2] == unit) break;
+    bytes *= 1024;
+  }
+  return bytes;
+}
+
+/// True if LibTorch's allocator holds at least a tenth of its memory in blocks that no tensor fits into.
+[[nodiscard]] inline bool is_fragmented(const std::string& error) {
+  constexpr double kShare = 0.1;
+  const double unused = bytes_before(error, "is reserved by PyTorch but unallocated");
+  return unused > 0 && unused >= kShare * (unused + bytes_before(error, "is allocated by PyTorch"));
+}
+
+/// Returns the flag of 16 bits that the program has and the card computes; empty for none.
+[[nodiscard]] inline std::string flag_of_16_bits(const CommandLine& line, const std::string& error,
+                                                 const CudaQuery& query) {
+  const auto card = card_of(error);
+  const auto machine = card ? query().machine : std::nullopt;
+  const bool has_bf16 =
+      !machine || *card >= machine->cards.size() || computes_bf16(machine->cards[*card].capability);
+  const std::string flag = has_bf16 ? "bf16" : "fp16";
+  return line.has(flag) ? "--" + flag : "";
+}
+
 }  // namespace detail
 
 /// Returns sentences that name the flags of `line` by which a run takes less memory, as far as they are not
 /// given yet, those that find out which, and the one that resumes a run; with a link to the page that
-/// explains them. `least_batch` is the smallest --batch-size that the program takes.
-[[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1) {
+/// explains them. `least_batch` is the smallest --batch-size that the program takes. `error` is LibTorch's
+/// sentence: of a CUDA card before Ampere --fp16 is named, and where its allocator's blocks are torn, the
+/// variable that mends that.
+[[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1,
+                                                    const std::string& error = {},
+                                                    const CudaQuery& query = query_cuda) {
   std::map<std::string, std::string> values;
   for (const auto& [name, value] : line.settings()) values[name] = value;
   const auto is_one_of = [&](const std::string& name, std::initializer_list<std::string_view> settings) {
@@ -62,11 +112,15 @@ namespace detail {
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));
   if (line.has("gradient-checkpointing") && is_one_of("gradient-checkpointing", {"no", "none"}))
     ways.push_back("--gradient-checkpointing");
-  if (line.has("bf16") && is_one_of("precision", {"fp32"}))
-    ways.push_back(line.is_given("fp32") ? "--bf16 instead of --fp32" : "--bf16");
+  if (const auto flag = detail::flag_of_16_bits(line, error, query);
+      !flag.empty() && is_one_of("precision", {"fp32"}))
+    ways.push_back(line.is_given("fp32") ? flag + " instead of --fp32" : flag);
   if (line.has("fit") && is_one_of("fit", {""})) ways.push_back("--fit SIZE, which chooses flags that fit");
   std::string text = "Memory ran out";
   if (!ways.empty()) text += ": give " + detail::alternatives(ways);
+  if (detail::is_fragmented(error))
+    text +=
+        "; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment lets what is reserved and unused be used";
   if (line.has("preflight") && !is_one_of("preflight", {"yes"}))
     text += "; --preflight tries before a run what fits";
   if (line.has("resume")) text += "; --resume auto goes on from the last snapshot";

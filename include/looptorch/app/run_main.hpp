@@ -83,7 +83,7 @@ template <class Body>
     const std::string sentence = looptorch::detail::first_line(what);
     std::cerr << line.program() << detail::rank_suffix() << ": " << sentence;
     if (looptorch::detail::is_out_of_memory(std::current_exception()))
-      std::cerr << (sentence.ends_with('.') ? " " : ". ") << out_of_memory_help(line, least_batch());
+      std::cerr << (sentence.ends_with('.') ? " " : ". ") << out_of_memory_help(line, least_batch(), what);
     std::cerr << std::endl;
     return code;
   };

@@ -72,8 +72,7 @@ template <class Field, class Options>
 template <class Field, class Options>
 [[nodiscard]] at::Tensor empty_moment(const Field& field, const Options& options,
                                       const at::Tensor& parameter) {
-  const auto form =
-      at::TensorOptions(parameter.device()).dtype(moment_type(field, options, parameter));
+  const auto form = at::TensorOptions(parameter.device()).dtype(moment_type(field, options, parameter));
   return field.sizes ? at::empty(field.sizes(parameter), form) : at::empty_like(parameter, form);
 }
 

@@ -47,7 +47,8 @@ lt::Loss objective(Net& net, const Batch& batch) {
 }
 
 const std::vector<Batch>& data() {
-  static const std::vector<Batch> data{{wave({4, 5}, 0), wave({4, 3}, 1)}, {wave({4, 5}, 2), wave({4, 3}, 3)}};
+  static const std::vector<Batch> data{{wave({4, 5}, 0), wave({4, 3}, 1)},
+                                       {wave({4, 5}, 2), wave({4, 3}, 3)}};
   return data;
 }
 
@@ -70,10 +71,10 @@ TEST_CASE("its product and its input's gradient are those of the widened weight"
   const Int8Weight held = lt::detail::to_int8(torch::randn({7, 5}));
   const at::Tensor bias = torch::randn({7});
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
-    const at::Tensor x = torch::randn({2, 3, 5}).to(type).requires_grad_(), same = x.detach().clone().requires_grad_();
+    const at::Tensor x = torch::randn({2, 3, 5}).to(type).requires_grad_(),
+                     same = x.detach().clone().requires_grad_();
     const at::Tensor y = lt::detail::int8_linear(x, held, bias);
-    const at::Tensor expected =
-        at::linear(same, lt::detail::widened(held, type), bias.to(type));
+    const at::Tensor expected = at::linear(same, lt::detail::widened(held, type), bias.to(type));
     CHECK(y.scalar_type() == type);
     CHECK(y.equal(expected));
     const at::Tensor slope = torch::randn_like(y);
@@ -99,7 +100,8 @@ TEST_CASE("a model's outputs differ by the rounding, and the weights take a quar
   CHECK(lt::hold_base_in_int8(*net) == 0);
 }
 
-TEST_CASE("merged, a weight is wide again; unmerged, it has its 8 bits; folded, the model is plain", "[int8]") {
+TEST_CASE("merged, a weight is wide again; unmerged, it has its 8 bits; folded, the model is plain",
+          "[int8]") {
   Net net = adapted_net();
   net->eval();
   lt::hold_base_in_int8(*net);
@@ -117,7 +119,8 @@ TEST_CASE("merged, a weight is wide again; unmerged, it has its 8 bits; folded, 
   CHECK(net->named_parameters().keys() == Net()->named_parameters().keys());
 }
 
-TEST_CASE("adapters are trained on it as on the widened weights, and a resumed run has the same bits", "[int8]") {
+TEST_CASE("adapters are trained on it as on the widened weights, and a resumed run has the same bits",
+          "[int8]") {
   lt::testing::TemporaryFolder folder;
   const auto run = [&](Net& net, const char* name, std::int64_t epochs, bool resume = false) {
     std::vector<at::Tensor> trained;

@@ -91,6 +91,35 @@ TEST_CASE("out of memory: flags that are given, or that a program lacks, are not
       "SIZE, which chooses flags that fit. See docs/errors.md#out-of-memory\n");
 }
 
+TEST_CASE("out of memory on a CUDA card: what it computes is named, and what torn blocks need") {
+  const auto help = [](const std::string& error, app::Capability capability) {
+    app::TrainingOptions options;
+    app::CommandLine line("program", "Trains.");
+    app::add_training_flags(line, options, {.only = {app::TrainingFlag::precision}});
+    return app::out_of_memory_help(line, 1, error, [capability] {
+      return app::CudaFacts{.machine = app::CudaMachine{.cards = {{"H100", {9, 0}}, {"card", capability}}}};
+    });
+  };
+  const auto error = [](const std::string& card, const std::string& unused) {
+    return "CUDA out of memory. Tried to allocate 20.00 MiB. GPU " + card +
+           " has a total capacity of 3.94 GiB of which 6.50 MiB is free. Of the allocated memory 3.00 GiB is "
+           "allocated by PyTorch, and " +
+           unused + " is reserved by PyTorch but unallocated.";
+  };
+  const std::string link = ". See docs/errors.md#out-of-memory";
+  for (const app::Capability old : {app::Capability{5, 2}, app::Capability{6, 1}, app::Capability{7, 5}})
+    CHECK(help(error("1", "20.00 MiB"), old) == "Memory ran out: give --fp16" + link);
+  CHECK(help(error("1", "20.00 MiB"), {8, 0}) == "Memory ran out: give --bf16" + link);
+  CHECK(help(error("0", "20.00 MiB"), {6, 1}) == "Memory ran out: give --bf16" + link);
+  CHECK(help(error("7", "20.00 MiB"), {6, 1}) == "Memory ran out: give --bf16" + link);
+  CHECK(help("DefaultCPUAllocator: can't allocate memory", {6, 1}) == "Memory ran out: give --bf16" + link);
+  const std::string mends = "; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment";
+  CHECK_THAT(help(error("0", "400.00 MiB"), {9, 0}), Catch::Contains(mends));
+  CHECK_THAT(help(error("0", "1.10 GiB"), {9, 0}), Catch::Contains(mends));
+  CHECK_THAT(help(error("0", "300.00 MiB"), {9, 0}), !Catch::Contains(mends));
+  CHECK_THAT(help(error("0", "900.00 KiB"), {9, 0}), !Catch::Contains(mends));
+}
+
 TEST_CASE("out of memory: a batch that the program does not take any smaller is not named") {
   const auto given = [](const std::string& clips, std::int64_t least) {
     const looptorch::testing::CapturedStderr captured;

@@ -79,8 +79,9 @@ TEST_CASE("--fit takes the first choice that fits, in order of cost") {
         "--gradient-checkpointing all --optimizer adafactor --bf16-weights --update-in-backward sums");
   CHECK(chosen(1, eight) ==
         "--gradient-checkpointing all --bf16-weights --lora 8 --batch-size 2 --gradient-accumulation 4");
-  CHECK(chosen(-1, eight) ==
-        "--gradient-checkpointing all --bf16-weights --lora 8 --int8-base --batch-size 1 --gradient-accumulation 8");
+  CHECK(
+      chosen(-1, eight) ==
+      "--gradient-checkpointing all --bf16-weights --lora 8 --int8-base --batch-size 1 --gradient-accumulation 8");
 }
 
 TEST_CASE("--fit keeps the clips of a step, and what is given beside it") {
@@ -135,12 +136,12 @@ TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
   };
   const std::vector<std::string> one{"--batch-size", "1"};
   const auto [flags, log] = tried(one, false);
-  CHECK(flags == std::vector<std::string>{"", "--gradient-checkpointing encoder",
-                                          "--gradient-checkpointing all",
-                                          "--gradient-checkpointing all --fp16",
-                                          "--gradient-checkpointing all --optimizer adamw8bit",
-                                          "--gradient-checkpointing all --optimizer adamw8bit --fp16",
-                                          "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
+  CHECK(flags ==
+        std::vector<std::string>{
+            "", "--gradient-checkpointing encoder", "--gradient-checkpointing all",
+            "--gradient-checkpointing all --fp16", "--gradient-checkpointing all --optimizer adamw8bit",
+            "--gradient-checkpointing all --optimizer adamw8bit --fp16",
+            "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
   CHECK_THAT(log, Contains("all layers recomputed, products in fp16, moments in 8 bits, 1 x 1 clips") &&
                       !Contains("bf16"));
   for (const bool has_bf16 : {true, false}) {
@@ -148,7 +149,8 @@ TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
     CHECK(with_fp16 == std::vector<std::string>{"", "--gradient-checkpointing encoder",
                                                 "--gradient-checkpointing all",
                                                 "--gradient-checkpointing all --optimizer adamw8bit",
-                                                "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
+                                                "--gradient-checkpointing all --lora 8",
+                                                "--gradient-checkpointing all --lora 8 --int8-base"});
     CHECK_THAT(words, !Contains("bf16"));
   }
 }
