@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Runs an exported program beside the model that it came from, before a file of it appears.
+#pragma once
+
+#include <looptorch/export/program/export_error.hpp>
+#include <looptorch/export/program/exported_program.hpp>
+#include <looptorch/export/program/run_program.hpp>
+#include <looptorch/export/program/sized_inputs.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// True if all elements are the same, NaN as NaN.
+[[nodiscard]] inline bool has_equal_values(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  if (at::equal(a, b)) return true;
+  return a.is_floating_point() &&
+         at::logical_or(a.eq(b), a.isnan().logical_and(b.isnan())).all().item<bool>();
+}
+
+/// Returns the sizes at which a program is compared: the example's, larger or smaller ones, the smallest.
+[[nodiscard]] inline std::vector<DimValues> sizes_to_check(const ExportedProgram& program) {
+  std::vector<DimValues> all{program.example_dims};
+  if (program.dims.empty()) return all;
+  DimValues other = program.example_dims, smallest;
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    const DynamicDim& dim = program.dims[i];
+    const auto step = 5 + 2 * static_cast<std::int64_t>(i);
+    other[i] = dim.max && other[i] + step > *dim.max ? std::max(dim.min, other[i] - step) : other[i] + step;
+    smallest.push_back(dim.min);
+  }
+  all.push_back(std::move(other));
+  all.push_back(std::move(smallest));
+  return all;
+}
+
+[[nodiscard]] inline std::string text_of(const ExportedProgram& program, const DimValues& dims) {
+  std::string text;
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    text += message(i == 0 ? " at " : ", ", program.dims[i].name, ' ', dims[i]);
+  return text;
+}
+
+/// Throws ExportError unless the program gives the bits of `forward` at several sizes and for other values.
+/// `again` puts the random generators back, so that both draw the same.
+template <class Forward>
+void check_program(const ExportedProgram& program, const Forward& forward,
+                   const std::function<void()>& again) {
+  ProgramRunner run(program);
+  std::vector<at::Tensor> example;
+  for (const auto& input : program.inputs) example.push_back(input.example);
+  for (const DimValues& dims : sizes_to_check(program)) {
+    for (const bool other : {false, true}) {
+      auto inputs = inputs_at(example, program.dims, dims);
+      if (other) inputs = with_other_values(std::move(inputs));
+      again();
+      std::vector<at::Tensor> wanted, found;
+      try {
+        wanted = forward(inputs);
+      } catch (const c10::Error& error) {
+        throw ExportError(message("the forward fails", text_of(program, dims),
+                                  ", which its DynamicDim allows: limit it by min and max. LibTorch says: ",
+                                  error.what_without_backtrace()));
+      }
+      again();
+      try {
+        found = run(inputs);
+      } catch (const c10::Error& error) {
+        throw ExportError(message("the program fails", text_of(program, dims),
+                                  " where the forward does not: ", error.what_without_backtrace()));
+      }
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (!has_equal_values(wanted[i], found.at(i)))
+          throw ExportError(message("output ", i, " of the program differs from the forward's",
+                                    text_of(program, dims), other ? ", for other values" : "",
+                                    ": the forward reads something that no operator shows, such as values of "
+                                    "its inputs by a pointer, or takes another path there"));
+    }
+  }
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// A file that one of LibTorch's zip writers fills, whole or not at all.
+#pragma once
+
+#include <looptorch/base/files/atomic_file.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Takes the bytes of a writer. An exception within LibTorch's writer would leave a destructor and end the
+/// process, so that the first error is kept until `commit`.
+class ArchiveFile {
+ public:
+  /// Throws FileError if the folder cannot be written.
+  explicit ArchiveFile(std::filesystem::path target) : file_(std::move(target)) {}
+
+  /// Returns what LibTorch calls with each piece. This object must outlive it.
+  [[nodiscard]] std::function<std::size_t(const void*, std::size_t)> writer() {
+    return [this](const void* data, std::size_t size) {
+      if (!failure_) write(data, size);
+      return size;
+    };
+  }
+
+  /// Makes the file appear. Throws FileError, also for what failed before.
+  void commit() {
+    if (failure_) std::rethrow_exception(failure_);
+    file_.commit();
+  }
+
+ private:
+  void write(const void* data, std::size_t size) {
+    try {
+      file_.write(data, size);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  AtomicFile file_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Sizes that an exported model leaves open, such as the batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+/// A dimension of an input whose size is `multiple` times that of a DynamicDim.
+struct DimPlace {
+  std::size_t input = 0;
+  std::int64_t dim = 0;
+  std::int64_t multiple = 1;
+};
+
+/// A size that the exported model takes as it comes: `{.name = "batch", .places = {{0, 0}}}` is the first
+/// dimension of the first input. A model that halves its frames by a stride wants `multiple` 2 there, since
+/// `(T + 1) / 2` is no polynomial.
+struct DynamicDim {
+  std::string name;
+  std::vector<DimPlace> places;
+  std::int64_t min = 1;
+  std::optional<std::int64_t> max = {};
+};
+
+/// The value of each DynamicDim.
+using DimValues = std::vector<std::int64_t>;
+
+}  // namespace looptorch

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// The state of model and process in which a forward is exported.
+#pragma once
+
+#include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/loop/evaluation.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <vector>
+
+namespace looptorch::detail {
+
+/// While it lives the module is in eval mode, gradients are off, and so are oneDNN's own operators, which
+/// other machines lack. Then all of it, and the random generators of the process, are as before. The switch
+/// of oneDNN is the whole process's: other threads may compute slower meanwhile.
+class ExportScope {
+ public:
+  ExportScope(torch::nn::Module& module, at::Device device)
+      : eval_(module), device_(device), generators_{state_of(default_generator(at::kCPU))} {
+    if (!device.is_cpu()) generators_.push_back(state_of(default_generator(device)));
+    onednn_ = at::globalContext().userEnabledMkldnn();
+    at::globalContext().setUserEnabledMkldnn(false);
+  }
+  ~ExportScope() {
+    at::globalContext().setUserEnabledMkldnn(onednn_);
+    restore_generators();
+  }
+  ExportScope(const ExportScope&) = delete;
+  ExportScope& operator=(const ExportScope&) = delete;
+
+  /// Sets the generators back to where they were: what is drawn next is drawn again.
+  void restore_generators() const {
+    set_state(default_generator(at::kCPU), generators_[0]);
+    if (generators_.size() > 1) set_state(default_generator(device_), generators_[1]);
+  }
+
+ private:
+  EvalScope<torch::nn::Module> eval_;
+  const at::NoGradGuard no_grad_;
+  at::Device device_;
+  std::vector<at::Tensor> generators_;
+  bool onednn_ = true;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// A module's parameters and buffers as a program names them, and what must not happen to them while it is
+// traced.
+#pragma once
+
+#include <looptorch/export/program/export_error.hpp>
+#include <looptorch/export/program/exported_program.hpp>
+
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns all names, tied ones too: parameters, then buffers. Undefined tensors are left out.
+[[nodiscard]] inline std::vector<ExportedProgram::Weight> weights_of(const torch::nn::Module& module) {
+  std::vector<ExportedProgram::Weight> weights;
+  const auto add = [&](const auto& items, bool is_parameter) {
+    for (const auto& item : items)
+      if (item.value().defined()) weights.push_back({item.key(), item.value(), is_parameter, 0});
+  };
+  add(module.named_parameters(), true);
+  add(module.named_buffers(), false);
+  return weights;
+}
+
+/// Returns the weight whose memory this tensor looks at, null if there is none.
+[[nodiscard]] inline const ExportedProgram::Weight* weight_under(
+    const std::vector<ExportedProgram::Weight>& weights, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return nullptr;
+  for (const auto& weight : weights)
+    if (weight.tensor.has_storage() && weight.tensor.numel() > 0 && weight.tensor.is_alias_of(tensor))
+      return &weight;
+  return nullptr;
+}
+
+/// The versions of a model's tensors and its inputs, each of which grows with a write to it.
+class TensorVersions {
+ public:
+  TensorVersions(const std::vector<ExportedProgram::Weight>& weights, const std::vector<at::Tensor>& inputs,
+                 const std::vector<std::string>& input_names) {
+    for (const auto& weight : weights)
+      add((weight.is_parameter ? "the parameter \"" : "the buffer \"") + weight.name + '"', weight.tensor);
+    for (std::size_t i = 0; i < inputs.size(); ++i) add("the input \"" + input_names[i] + '"', inputs[i]);
+  }
+
+  /// Returns what was written to since, such as `the buffer "steps"`; empty for nothing.
+  [[nodiscard]] std::string written() const {
+    for (const auto& each : all_)
+      if (each.tensor._version() != each.version) return each.what;
+    return {};
+  }
+
+ private:
+  struct Versioned {
+    std::string what;
+    at::Tensor tensor;
+    std::uint32_t version;
+  };
+
+  void add(std::string what, const at::Tensor& tensor) {
+    if (!tensor.is_inference())
+      all_.push_back({std::move(what), tensor, static_cast<std::uint32_t>(tensor._version())});
+  }
+
+  std::vector<Versioned> all_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// One call of a model's forward, recorded as a graph by TorchScript's tracer. The tracer is deprecated: what
+// comes of it is read into an ExportedProgram at once (read_graph.hpp), so that another recorder can take its
+// place.
+#pragma once
+
+#include <looptorch/export/files/script_module.hpp>
+#include <looptorch/export/program/export_error.hpp>
+#include <looptorch/export/program/exported_program.hpp>
+#include <looptorch/export/tracing/module_weights.hpp>
+#include <looptorch/export/tracing/value_watch.hpp>
+
+#include <ATen/autocast_mode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A model's forward from its inputs to its outputs.
+using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+struct RecordedGraph {
+  torch::jit::Module module;  ///< whose attributes the graph reads
+  std::shared_ptr<torch::jit::Graph> graph;
+};
+
+/// Calls the forward and records its operators. Throws ExportError if it writes to a weight or to an input,
+/// or if `watch` would refuse what it reads.
+[[nodiscard]] inline RecordedGraph record_graph(const std::vector<ExportedProgram::Weight>& weights,
+                                                const TensorFunction& forward,
+                                                const std::vector<at::Tensor>& inputs,
+                                                const std::vector<std::string>& input_names,
+                                                bool trust_value_reads) {
+  namespace jit = torch::jit;
+  RecordedGraph recorded{script_module(weights, "Recorded"), nullptr};
+  at::autocast::clear_cache();  // a weight that was cast before would be a constant here
+  const TensorVersions versions(weights, inputs, input_names);
+  const ValueWatch watch;
+  const auto call = [&](const jit::Stack& stack) {
+    std::vector<at::Tensor> tensors;
+    for (const c10::IValue& each : stack) tensors.push_back(each.toTensor());
+    const auto outputs = forward(tensors);
+    return jit::Stack(outputs.begin(), outputs.end());
+  };
+  try {
+    const auto traced = jit::tracer::trace(
+        jit::Stack(inputs.begin(), inputs.end()), call, [](const at::Tensor&) { return std::string(); },
+        /*strict=*/true, /*force_outplace=*/false, &recorded.module, input_names);
+    recorded.graph = traced.first->graph;
+  } catch (const c10::Error& error) {
+    watch.refuse(trust_value_reads);
+    if (std::string_view(error.what()).find("Tensor that requires grad as a constant") !=
+        std::string_view::npos)
+      throw ExportError(
+          "the forward uses a tensor that requires gradients and is neither registered nor made of registered "
+          "ones. Register it as a parameter");
+    throw;
+  }
+  watch.refuse(trust_value_reads);
+  if (const auto what = versions.written(); !what.empty())
+    throw ExportError("the forward writes to " + what + ", which a file cannot do");
+  return recorded;
+}
+
+}  // namespace looptorch::detail

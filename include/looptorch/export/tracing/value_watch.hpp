@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Notices what a tracer would freeze without a word: values of tensors that the host reads, and shapes that
+// depend on them. Costs a look-up for each operator while it lives.
+#pragma once
+
+#include <looptorch/autopsy/recorded_inputs.hpp>
+#include <looptorch/export/program/export_error.hpp>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+/// Watches the operators that this thread calls while it lives.
+class ValueWatch {
+ public:
+  ValueWatch() : outer_(current()) {
+    current() = this;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&look).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~ValueWatch() {
+    at::removeCallback(handle_);
+    current() = outer_;
+  }
+  ValueWatch(const ValueWatch&) = delete;
+  ValueWatch& operator=(const ValueWatch&) = delete;
+
+  /// Throws ExportError for the first operator that reads values, unless these are `trusted`, that makes a
+  /// shape of them, or that takes a generator.
+  void refuse(bool trusted) const {
+    if (!generator_.empty())
+      throw ExportError(generator_, "generator",
+                        "the forward draws from a generator of its own, which no file can hold");
+    if (!shape_.empty())
+      throw ExportError(shape_, "self",
+                        "the shape of the result depends on values, which an exported program cannot follow. "
+                        "Compute with masks (torch::where)");
+    if (!read_.empty() && !trusted)
+      throw ExportError(
+          read_, "self",
+          "the forward reads values of a tensor, and what it does with them would be frozen. "
+          "Compute with tensors (torch::where), or set trust_value_reads if it only checks them");
+  }
+
+ private:
+  static ValueWatch*& current() {
+    static thread_local ValueWatch* watch = nullptr;
+    return watch;
+  }
+
+  static std::unique_ptr<at::ObserverContext> look(const at::RecordFunction& call) {
+    ValueWatch* const watch = current();
+    const auto name = call.operator_name();
+    const auto op = name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
+    if (watch && op) watch->see(call, *op, name->name);
+    return nullptr;
+  }
+
+  void see(const at::RecordFunction& call, const c10::OperatorHandle& op, const std::string& name) {
+    for (const c10::IValue& input : recorded_inputs(call))
+      if (input.isGenerator()) set(generator_, name);
+    // Indexing by a mask calls nonzero, and is seen by that.
+    const bool indexes = std::string_view(name).starts_with("aten::index");
+    if (!indexes && op.hasTag(at::Tag::dynamic_output_shape)) set(shape_, name);
+    if ((!indexes && op.hasTag(at::Tag::data_dependent_output)) || name == "aten::item" ||
+        name == "aten::is_nonzero")
+      set(read_, name);
+  }
+
+  static void set(std::string& found, const std::string& name) {
+    if (found.empty()) found = name;
+  }
+
+  ValueWatch* outer_;
+  at::CallbackHandle handle_ = 0;
+  std::string read_, shape_, generator_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Tests export: export_check
+// Tests export/files: torchscript_file, script_module, archive_file
+#include <looptorch/export/export_model.hpp>
+
+#include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
+#include "unit/export/models.hpp"
+
+#include <torch/script.h>
+#include <torch/torch.h>
+
+namespace lt = looptorch;
+using export_tests::Mlp;
+using export_tests::Net;
+
+namespace {
+
+const std::vector<lt::DynamicDim> kBatch{{.name = "batch", .places = {{0, 0}}}};
+
+}  // namespace
+
+TEST_CASE("TorchScript gives the model's bits at other sizes, by names, in eval mode") {
+  torch::manual_seed(0);
+  const looptorch::testing::TemporaryFolder folder;
+  Mlp net;
+  const auto report = lt::export_model(net, torch::randn({3, 4}), folder / "mlp.ts",
+                                       {.input_names = {"x"}, .dynamic = kBatch});
+  CHECK(net->is_training());
+  CHECK(net->drop->is_training());
+  CHECK(report.weights == 5);
+  CHECK(report.constants == 1);
+  CHECK(report.constant_bytes == 8);
+  CHECK(folder.entries() == 1);
+  auto script = torch::jit::load(folder / "mlp.ts");
+  net->eval();
+  const torch::NoGradGuard no_grad;
+  for (const std::int64_t batch : {1, 3, 17}) {
+    const auto x = torch::randn({batch, 4});
+    CHECK(torch::equal(script.forward({x}).toTensor(), net(x)));
+  }
+  std::vector<std::string> names;
+  for (const auto& each : script.named_parameters()) names.push_back(each.name);
+  CHECK(names == std::vector<std::string>{"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"});
+}
