@@ -6,10 +6,12 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/export/export_check.hpp>
+#include <looptorch/export/files/pt2_file.hpp>
 #include <looptorch/export/files/torchscript_file.hpp>
 #include <looptorch/export/program/dynamic_dims.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
+#include <looptorch/export/program/program_on_device.hpp>
 #include <looptorch/export/tracing/export_scope.hpp>
 #include <looptorch/export/tracing/trace_program.hpp>
 
@@ -84,11 +86,16 @@ template <class Model, class Forward, std::size_t... I>
   return names;
 }
 
+inline void check_suffix(const std::filesystem::path& path) {
+  const auto suffix = path.extension();
+  if (suffix != ".pt2" && suffix != ".ts" && suffix != ".pt")
+    throw ExportError(path.string() + ": the suffix must be .pt2, or .ts or .pt for TorchScript");
+}
+
 inline void write_program(const ExportedProgram& program, const std::filesystem::path& path,
                           const std::string& type) {
-  const auto suffix = path.extension();
-  if (suffix == ".ts" || suffix == ".pt") return write_torchscript(program, path, type);
-  throw ExportError(path.string() + ": the suffix must be .pt2, or .ts or .pt for TorchScript");
+  if (path.extension() == ".pt2") return write_pt2(program, path);
+  write_torchscript(program, path, type);
 }
 
 [[nodiscard]] inline ExportReport report_of(const ExportedProgram& program) {
@@ -100,6 +107,7 @@ inline void write_program(const ExportedProgram& program, const std::filesystem:
 inline ExportReport export_module(torch::nn::Module& module, const TensorFunction& forward,
                                   const std::vector<at::Tensor>& inputs, const std::filesystem::path& path,
                                   const ExportOptions& options) {
+  check_suffix(path);
   const auto names = input_names(options, inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].defined() || inputs[i].layout() != at::kStrided || inputs[i].is_quantized())
@@ -113,18 +121,18 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
   const auto program =
       trace_program(module, forward, example, names, options.dynamic, options.trust_value_reads);
   check_program(program, forward, [&] { scope.restore_generators(); });
-  write_program(program, path, module.name());
+  write_program(program_on_device(program, options.device), path, module.name());
   return report_of(program);
 }
 
 }  // namespace detail
 
-/// Writes what `forward(model, inputs...)` computes in eval mode to `path`, whole or not at all: TorchScript
-/// for `.ts` and `.pt`. `example` is a tensor or a tuple of tensors, `forward` returns a tensor, a tuple or a
-/// vector of them. Before the file appears the program is run at several sizes and for other values, and
-/// gives the forward's bits. Throws ExportError for what a file cannot hold, and FileError; the model, the
-/// modes of its modules, the random generators and LibTorch's switches are then as before, as they are at the
-/// end.
+/// Writes what `forward(model, inputs...)` computes in eval mode to `path`, whole or not at all:
+/// torch.export's archive for `.pt2`, TorchScript for `.ts` and `.pt`. `example` is a tensor or a tuple of
+/// tensors, `forward` returns a tensor, a tuple or a vector of them. Before the file appears the program is
+/// run at several sizes and for other values, and gives the forward's bits. Throws ExportError for what a
+/// file cannot hold, and FileError; the model, the modes of its modules, the random generators and LibTorch's
+/// switches are then as before, as they are at the end.
 template <class Model, class Forward, class Example>
 requires(!std::convertible_to<Forward, std::filesystem::path>) ExportReport
     export_model(Model& model, Forward forward, const Example& example, const std::filesystem::path& path,
