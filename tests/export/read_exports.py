@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""read_exports.py FOLDER: PyTorch reads what python_files_test.cpp wrote there, and computes C++'s outputs to the bit."""
+import glob
+import os
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+
+folder = sys.argv[1]
+torch.backends.mkldnn.enabled = False  # C++ computed without it
+inputs_of = {"mlp": 1, "vit": 1, "encoder": 1, "whisper": 2}
+found = sorted(os.path.basename(path)[: -len(".pt2")] for path in glob.glob(os.path.join(folder, "*.pt2")))
+assert found == sorted(inputs_of), found
+
+
+def cases(name):
+    tensors = torch.jit.load(os.path.join(folder, name + ".cases")).state_dict()
+    tensors = [tensors[key] for key in sorted(tensors, key=int)]
+    size = inputs_of[name] + 1
+    return [(tensors[i : i + size - 1], tensors[i + size - 1]) for i in range(0, len(tensors), size)]
+
+
+for name in found:
+    program = torch.export.load(os.path.join(folder, name + ".pt2"))
+    script = torch.jit.load(os.path.join(folder, name + ".ts"))
+    assert set(program.state_dict) == set(script.state_dict()), name
+    for key, tensor in script.state_dict().items():
+        assert torch.equal(program.state_dict[key], tensor), f"{name}: {key}"
+    module = program.module()
+    decomposed = program.run_decompositions().module()
+    with torch.no_grad():
+        for inputs, wanted in cases(name):
+            shapes = [tuple(x.shape) for x in inputs]
+            assert torch.equal(script(*inputs), wanted), f"{name}: TorchScript at {shapes}"
+            assert torch.equal(module(*inputs), wanted), f"{name}: .pt2 at {shapes}"
+            torch.testing.assert_close(decomposed(*inputs), wanted, rtol=1e-4, atol=1e-4)
+    print(f"{name}: {len(cases(name))} cases to the bit, TorchScript and .pt2")
+
+# What is loaded trains.
+module = torch.export.load(os.path.join(folder, "mlp.pt2")).module()
+optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+x, y = torch.randn(8, 4), torch.randn(8, 2)
+losses = []
+for _ in range(5):
+    loss = (module(x) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+assert losses[-1] < losses[0], losses
+assert all(parameter.grad is not None for parameter in module.parameters())
+print("an exported program trains in Python")

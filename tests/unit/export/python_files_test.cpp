@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// What tests/export/python.sh reads: models as .pt2 and TorchScript, with inputs and the outputs that C++
+// computes for them. Everywhere the models are exported, which compares them with their programs.
+//
+// Tests export: export_model
+#include <looptorch/export/export_model.hpp>
+
+#include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
+#include "unit/export/models.hpp"
+
+#include <torch/torch.h>
+
+#include <spectrogram_gan_vit/vit/model.hpp>
+#include <whisper/model.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace lt = looptorch;
+using Tensors = std::vector<at::Tensor>;
+
+namespace {
+
+whisper::Whisper small_whisper() {
+  return whisper::Whisper(whisper::WhisperConfig{.vocab_size = 101,
+                                                 .d_model = 32,
+                                                 .encoder_layers = 2,
+                                                 .decoder_layers = 2,
+                                                 .encoder_attention_heads = 4,
+                                                 .decoder_attention_heads = 4,
+                                                 .encoder_ffn_dim = 64,
+                                                 .decoder_ffn_dim = 64,
+                                                 .num_mel_bins = 8,
+                                                 .max_source_positions = 50,
+                                                 .max_target_positions = 20});
+}
+
+spectrogram_vit::ViTBackbone small_vit() {
+  return spectrogram_vit::ViTBackbone(spectrogram_vit::ViTConfig{.hidden_size = 32,
+                                                                 .layers = 2,
+                                                                 .heads = 4,
+                                                                 .intermediate_size = 64,
+                                                                 .hidden_dropout = 0.1,
+                                                                 .attention_dropout = 0.1,
+                                                                 .channels = 1,
+                                                                 .image = {16, 24},
+                                                                 .patch = {8, 8}});
+}
+
+/// Exports a model twice, and writes `NAME.cases`: for each case the inputs, then the output.
+class Exports {
+ public:
+  explicit Exports(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  template <class Model, class Forward, class Example>
+  void add(const std::string& name, Model& model, Forward forward, const Example& example,
+           const lt::ExportOptions& options, const std::vector<Example>& cases) {
+    for (const char* suffix : {".pt2", ".ts"})
+      lt::export_model(model, forward, example, folder_ / (name + suffix), options);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    Tensors all;
+    for (const auto& each : cases) {
+      const auto in = lt::detail::tensors_of(each);
+      all.insert(all.end(), in.begin(), in.end());
+      if constexpr (std::is_same_v<Example, at::Tensor>)
+        all.push_back(forward(model, each));
+      else
+        all.push_back(std::apply([&](const auto&... x) { return forward(model, x...); }, each));
+    }
+    torch::save(all, (folder_ / (name + ".cases")).string());
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+void write_exports(const std::filesystem::path& folder) {
+  torch::manual_seed(0);
+  const bool onednn = at::globalContext().userEnabledMkldnn();
+  at::globalContext().setUserEnabledMkldnn(false);  // its operators are not those of the file
+  Exports exports(folder);
+  const lt::DynamicDim batch{.name = "batch", .places = {{0, 0}}};
+
+  export_tests::Mlp mlp;
+  exports.add("mlp", mlp, [](auto& m, const at::Tensor& x) { return m(x); }, torch::randn({3, 4}),
+              {.input_names = {"x"}, .dynamic = {batch}},
+              {torch::randn({3, 4}), torch::randn({1, 4}), torch::randn({17, 4})});
+
+  auto vit = small_vit();
+  exports.add("vit", vit, [](auto& m, const at::Tensor& x) { return m->forward(x); },
+              torch::randn({3, 1, 16, 24}), {.input_names = {"images"}, .dynamic = {batch}},
+              {torch::randn({3, 1, 16, 24}), torch::randn({1, 1, 16, 24}), torch::randn({9, 1, 16, 24})});
+
+  auto whisper = small_whisper();
+  const auto tokens = [](std::int64_t clips, std::int64_t length) {
+    return torch::randint(101, {clips, length});
+  };
+  const lt::DynamicDim frames{.name = "frames", .places = {{0, 2, 2}}, .max = 50};
+  exports.add("whisper", whisper,
+              [](auto& m, const at::Tensor& mel, const at::Tensor& ids) { return m->forward(mel, ids); },
+              std::tuple{torch::randn({3, 8, 40}), tokens(3, 5)},
+              {.input_names = {"mel", "tokens"},
+               .dynamic = {{.name = "batch", .places = {{0, 0}, {1, 0}}},
+                           frames,
+                           {.name = "length", .places = {{1, 1}}, .max = 20}}},
+              {std::tuple{torch::randn({3, 8, 40}), tokens(3, 5)},
+               std::tuple{torch::randn({1, 8, 60}), tokens(1, 12)},
+               std::tuple{torch::randn({4, 8, 24}), tokens(4, 1)}});
+  exports.add("encoder", whisper, [](auto& m, const at::Tensor& mel) { return m->encoder()(mel); },
+              torch::randn({3, 8, 40}), {.input_names = {"mel"}, .dynamic = {batch, frames}},
+              {torch::randn({3, 8, 40}), torch::randn({1, 8, 100}), torch::randn({5, 8, 22})});
+  at::globalContext().setUserEnabledMkldnn(onednn);
+}
+
+}  // namespace
+
+TEST_CASE("an MLP, a ViT and Whisper are exported with dynamic batch, frames and tokens") {
+  const looptorch::testing::TemporaryFolder folder;
+  write_exports(folder.path());
+  CHECK(folder.entries() == 12);
+}
+
+TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_exports]") {
+  const char* folder = std::getenv("LOOPTORCH_EXPORTS");
+  REQUIRE(folder);
+  write_exports(folder);
+}
