@@ -30,7 +30,7 @@ class SizeMerger {
     for (const auto& program : all_)
       if (program.nodes.size() != merged_.nodes.size() || program.outputs != merged_.outputs ||
           program.values.size() != merged_.values.size())
-        throw ExportError(other_operations(merged_.nodes.size()));
+        throw other_operations(merged_.nodes.size());
     for (std::size_t c = 0; c < merged_.constants.size(); ++c)
       for (const auto& program : all_)
         if (!is_same(program.constants[c].tensor, merged_.constants[c].tensor)) refuse_constant(c);
@@ -48,7 +48,7 @@ class SizeMerger {
   void merge_node(std::size_t i) {
     ProgramNode& node = merged_.nodes[i];
     for (const auto& program : all_) {
-      if (i >= program.nodes.size()) throw ExportError(other_operations(i));
+      if (i >= program.nodes.size()) throw other_operations(i);
       const ProgramNode& other = program.nodes[i];
       bool same = other.op == node.op && other.arguments.size() == node.arguments.size();
       for (std::size_t r = 0; same && r < node.results.size(); ++r)
@@ -70,16 +70,22 @@ class SizeMerger {
       ". A loop or a branch that depends on a size takes one path for all sizes in a file: leave the size "
       "constant";
 
-  [[nodiscard]] std::string other_operations(std::size_t i) const {
+  /// The programs have the same nodes up to `i`, and some end there.
+  [[nodiscard]] ExportError other_operations(std::size_t i) const {
     std::size_t fewest = merged_.nodes.size(), most = fewest;
+    std::string name;
     for (const auto& program : all_) {
       fewest = std::min(fewest, program.nodes.size());
       most = std::max(most, program.nodes.size());
+      if (i < program.nodes.size()) name = program.nodes[i].name();
     }
-    return message("the forward makes ", fewest, " to ", most,
-                   " operations at other sizes, different ones from "
-                   "number ",
-                   i, " on", kPath);
+    if (fewest == most)
+      return ExportError(std::string("the outputs are other tensors at other sizes") + kPath);
+    return {name, "",
+            message("the forward makes ", fewest, " to ", most,
+                    " operations at the sizes tried, and "
+                    "calls this one at some of them only",
+                    kPath)};
   }
 
   ProgramArgument merge_argument(const Alternatives& all, const ProgramNode& node, const std::string& name) {
@@ -102,10 +108,11 @@ class SizeMerger {
       if (value != constants.front())
         throw ExportError(
             node.name(), name,
-            message("is ", constants.front(), " and ", value, " at other sizes",
-                    value.isDouble() ? ": a number that is no integer cannot follow a size. Compute "
-                                       "it with tensors, or leave the size constant"
-                                     : ", and only integers can follow a size"));
+            message("is ", constants.front(), " and ", value, " for the sizes and values tried: ",
+                    value.isDouble()
+                        ? "a number that is no integer cannot follow them. Compute it with tensors, or leave "
+                          "the size constant"
+                        : "only integers can follow a size"));
     return first;
   }
 
