@@ -16,7 +16,9 @@
 #include <looptorch/export/tracing/trace_program.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include <cctype>
@@ -46,7 +48,7 @@ struct ExportReport {
   std::size_t operators = 0;  ///< calls in the program
   std::size_t constants = 0;  ///< tensors that are neither registered nor inputs
   std::size_t constant_bytes = 0;
-  std::vector<std::string> notes = {};  ///< what a reader of the file should know, such as random operators
+  std::vector<std::string> notes = {};  ///< large constants and random operators; told as warnings, too
 };
 
 namespace detail {
@@ -98,9 +100,22 @@ inline void write_program(const ExportedProgram& program, const std::filesystem:
   write_torchscript(program, path, type);
 }
 
+/// Constants beyond this are told: weights that should be registered.
+inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
+
 [[nodiscard]] inline ExportReport report_of(const ExportedProgram& program) {
   ExportReport report{program.weights.size(), program.nodes.size(), program.constants.size()};
-  for (const auto& constant : program.constants) report.constant_bytes += constant.tensor.nbytes();
+  for (const auto& constant : program.constants) {
+    report.constant_bytes += constant.tensor.nbytes();
+    if (constant.tensor.nbytes() > kLargeConstant)
+      report.notes.push_back(message("a tensor ", constant.tensor.sizes(), " of ", constant.tensor.nbytes(),
+                                     " bytes is a constant of the file: register it, if it is a weight"));
+  }
+  std::set<std::string> random;
+  for (const auto& node : program.nodes)
+    if (node.op.hasTag(at::Tag::nondeterministic_seeded) && random.insert(node.name()).second)
+      report.notes.push_back(node.name() +
+                             " may draw random numbers, others in each program that reads the file");
   return report;
 }
 
@@ -122,7 +137,9 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
       trace_program(module, forward, example, names, options.dynamic, options.trust_value_reads);
   check_program(program, forward, [&] { scope.restore_generators(); });
   write_program(program_on_device(program, options.device), path, module.name());
-  return report_of(program);
+  auto report = report_of(program);
+  for (const std::string& note : report.notes) TORCH_WARN("looptorch: ", path.string(), ": ", note);
+  return report;
 }
 
 }  // namespace detail
