@@ -103,6 +103,18 @@ inline void write_program(const ExportedProgram& program, const std::filesystem:
 /// Constants beyond this are told: weights that should be registered.
 inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
 
+/// True if a call draws random numbers: not for dropout in eval mode, of recurrent layers and attention too.
+[[nodiscard]] inline bool draws(const ProgramNode& node) {
+  const auto& declared = node.op.schema().arguments();
+  for (std::size_t i = 0; i < declared.size(); ++i) {
+    const c10::IValue* const constant = node.arguments[i].constant();
+    if (!constant) continue;
+    if (declared[i].name() == "train" && constant->isBool() && !constant->toBool()) return false;
+    if (declared[i].name() == "dropout_p" && constant->isDouble() && constant->toDouble() == 0) return false;
+  }
+  return node.op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
 [[nodiscard]] inline ExportReport report_of(const ExportedProgram& program) {
   ExportReport report{program.weights.size(), program.nodes.size(), program.constants.size()};
   for (const auto& constant : program.constants) {
@@ -113,9 +125,9 @@ inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
   }
   std::set<std::string> random;
   for (const auto& node : program.nodes)
-    if (node.op.hasTag(at::Tag::nondeterministic_seeded) && random.insert(node.name()).second)
+    if (draws(node) && random.insert(node.name()).second)
       report.notes.push_back(node.name() +
-                             " may draw random numbers, others in each program that reads the file");
+                             " draws random numbers, others in each program that reads the file");
   return report;
 }
 

@@ -51,7 +51,8 @@ spectrogram_vit::ViTBackbone small_vit() {
                                                                  .patch = {8, 8}});
 }
 
-/// Exports a model twice, and writes `NAME.cases`: for each case the inputs, then the output.
+/// Exports a model twice, and writes `NAME.cases`: how many inputs and outputs a case has, then the inputs
+/// and the output of each.
 class Exports {
  public:
   explicit Exports(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -66,6 +67,7 @@ class Exports {
     Tensors all;
     for (const auto& each : cases) {
       const auto in = lt::detail::tensors_of(each);
+      if (all.empty()) all.push_back(torch::tensor({static_cast<std::int64_t>(in.size()), std::int64_t{1}}));
       all.insert(all.end(), in.begin(), in.end());
       if constexpr (std::is_same_v<Example, at::Tensor>)
         all.push_back(forward(model, each));

@@ -173,11 +173,17 @@ TEST_CASE("large constants and random operators are told") {
   const auto forward = [&](Net& model, const at::Tensor& x) {
     return model(x) + table.slice(0, 0, 4) + 0.1 * torch::randn({x.size(0), 4});
   };
+  const looptorch::testing::Warnings told;
   const auto report =
       lt::export_model(net, forward, torch::randn({3, 4}), folder / "net.pt2", {.dynamic = kBatch});
   REQUIRE(report.notes.size() == 2);
   CHECK(report.notes[0] ==
         "a tensor [300000] of 1200000 bytes is a constant of the file: register it, if it is a weight");
-  CHECK(report.notes[1] == "aten::randn may draw random numbers, others in each program that reads the file");
+  CHECK(report.notes[1] == "aten::randn draws random numbers, others in each program that reads the file");
   CHECK(report.constant_bytes == 1200000);
+  REQUIRE(told.texts.size() == 2);
+  CHECK_THAT(told.texts[1], Catch::Contains("net.pt2: aten::randn draws random numbers"));
+  CHECK(lt::export_model(net, torch::randn({3, 4}), folder / "plain.pt2").notes.empty());
+  export_tests::Mlp with_dropout;
+  CHECK(lt::export_model(with_dropout, torch::randn({3, 4}), folder / "mlp.pt2").notes.empty());
 }
