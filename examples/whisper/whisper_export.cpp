@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Turns a Hugging Face folder, such as whisper_finetune writes, into what other programs run: a CTranslate2
-// folder for faster-whisper, or a GGML file for whisper.cpp.
+// folder for faster-whisper, a GGML file for whisper.cpp, or files of torch.export.
 #include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
@@ -11,6 +11,7 @@
 #include "formats/ctranslate2_export.hpp"
 #include "formats/ctranslate2_folder.hpp"
 #include "formats/ggml.hpp"
+#include "formats/torch_export.hpp"
 #include "generation.hpp"
 #include "pretrained.hpp"
 
@@ -27,20 +28,29 @@ using whisper::ExportType;
 namespace {
 
 struct Options {
-  fs::path model, ctranslate2, ggml;
+  fs::path model, ctranslate2, ggml, pt2;
   std::optional<ExportType> type;  ///< Without one: fp32 for CTranslate2, fp16 for GGML.
 };
 
+void check_folder(const char* flag, const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!fs::is_directory(folder, error))
+    throw app::CommandLineError(
+        looptorch::message("--", flag, ": cannot create the folder ", folder.string()));
+}
+
 void check_targets(const Options& options) {
-  if (options.ctranslate2.empty() && options.ggml.empty())
-    throw app::CommandLineError("nothing to write: give --ctranslate2 or --ggml");
+  if (options.ctranslate2.empty() && options.ggml.empty() && options.pt2.empty())
+    throw app::CommandLineError("nothing to write: give --ctranslate2, --ggml or --pt2");
+  if (options.type && options.ctranslate2.empty() && options.ggml.empty())
+    throw app::CommandLineError("--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml");
+  if (!options.pt2.empty()) check_folder("pt2", options.pt2);
   if (!options.ggml.empty() && options.type == ExportType::fp32)
     throw app::CommandLineError("--fp32: whisper.cpp cannot compute with it; give --fp16 or --int8");
   if (options.ctranslate2.empty()) return;
+  check_folder("ctranslate2", options.ctranslate2);
   std::error_code error;
-  fs::create_directories(options.ctranslate2, error);
-  if (!fs::is_directory(options.ctranslate2, error))
-    throw app::CommandLineError("--ctranslate2: cannot create the folder " + options.ctranslate2.string());
   if (fs::equivalent(options.ctranslate2, options.model, error))
     throw app::CommandLineError("--ctranslate2: must be another folder than --model");
 }
@@ -82,7 +92,11 @@ void write_ctranslate2(const Source& source, const fs::path& output, ExportType 
 
 void export_model(const Options& options) {
   check_targets(options);
-  const auto source = load(options.model);
+  auto source = load(options.model);
+  if (!options.pt2.empty()) {
+    whisper::save_torch_export(options.pt2, source.model);
+    std::cout << "wrote " << options.pt2.string() << std::endl;
+  }
   if (!options.ctranslate2.empty()) {
     write_ctranslate2(source, options.ctranslate2, options.type.value_or(ExportType::fp32));
     std::cout << "wrote " << options.ctranslate2.string() << std::endl;
@@ -107,6 +121,8 @@ int main(int argc, char** argv) {
   app::accept_hub_name(line, options.model);
   line.option("ctranslate2", "DIR", options.ctranslate2, "folder to write for faster-whisper (CTranslate2)");
   line.option("ggml", "FILE", options.ggml, "file to write for whisper.cpp");
+  line.option("pt2", "DIR", options.pt2,
+              "folder to write for PyTorch, AOTInductor and ONNX: encoder.pt2 and decoder.pt2, in fp32");
   line.flag("fp32", options.type, ExportType::fp32,
             "weights of 32 bits: the default of --ctranslate2, not for --ggml")
       .one_of("type");

@@ -32,5 +32,8 @@ objective/loss Metric api
 loop/evaluation Evaluation api
 loop/fit StepResult own_loop
 loop/update UpdateOptions updates
+export/export_model ExportOptions export
+export/export_model ExportReport export
+export/program/dynamic_dims DynamicDim export
 END
 exit $status

@@ -335,7 +335,11 @@ holds half/config.json '"torch_dtype": "float16"'
 [ $(($(stat -c %s half/model.safetensors) * 19 / 10)) -lt "$(stat -c %s out/model.safetensors)" ] || fail "--save-dtype fp16 saved no 16 bits"
 "$programs/whisper_export" --model half --ctranslate2 again --fp16 >/dev/null || fail "a folder of 16 bits is not exported"
 cmp ct2/model.bin again/model.bin || fail "16 bits came back as others"
-refused "nothing to write: give --ctranslate2 or --ggml" whisper_export --model out
+"$programs/whisper_export" --model out --pt2 exported >export.txt || fail "whisper_export --pt2: $(cat export.txt)"
+[ -s exported/encoder.pt2 ] && [ -s exported/decoder.pt2 ] && [ "$(ls exported | wc -l)" = 2 ] || fail "whisper_export --pt2 wrote $(ls exported)"
+rm -r exported
+refused "nothing to write: give --ctranslate2, --ggml or --pt2" whisper_export --model out
+refused "--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml" whisper_export --model out --pt2 exported --int8
 refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
 refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml

@@ -1,14 +1,26 @@
 #!/usr/bin/env bash
-# python.sh UNIT_EXPORT [PYTHON]: PyTorch reads the files of export_model, and computes C++'s outputs to the bit.
-# Skipped (77) unless LOOPTORCH_PYTHON, or else PYTHON or python3, can import torch.
+# python.sh UNIT_EXPORT PAGE [PYTHON [--compile]]: PyTorch reads the files of export_model, and computes C++'s outputs to the
+# bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
+# minutes, that of AOTInductor. Skipped (77) unless LOOPTORCH_PYTHON, or else PYTHON or python3, can import torch.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-for python in "${LOOPTORCH_PYTHON:-}" "${2:-}" python3 none; do
+page=$(realpath "$2")
+for python in "${LOOPTORCH_PYTHON:-}" "${3:-}" python3 none; do
   [ "$python" = none ] && { echo "skipped: no Python here can import torch"; exit 77; }
   [ -n "$python" ] && "$python" -c 'import torch, torch.export' 2>/dev/null && break
 done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 LOOPTORCH_EXPORTS=$folder "$1" '[write_exports]' >/dev/null
-timeout 240 "$python" "$here/read_exports.py" "$folder"
+timeout 400 "$python" "$here/read_exports.py" "$folder"
+
+run_blocks() { # run_blocks FENCE: the page's blocks of this kind, as one program, beside its models
+  awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$folder/page/blocks.py"
+  [ -s "$folder/page/blocks.py" ] || { echo "$page has no blocks \"$1\""; exit 1; }
+  (cd "$folder/page" && timeout 600 "$python" blocks.py) || { echo "FAILED: $1 of $page"; exit 1; }
+  echo "the page's blocks \"$1\" run"
+}
+run_blocks python
+! "$python" -c 'import onnxscript, onnx' 2>/dev/null || run_blocks 'python onnx'
+[ "${4:-}" != --compile ] || run_blocks 'python aoti'

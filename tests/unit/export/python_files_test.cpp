@@ -81,6 +81,16 @@ class Exports {
   std::filesystem::path folder_;
 };
 
+/// Exports what docs/export.md reads.
+void write_page_models(const std::filesystem::path& folder) {
+  torch::nn::Sequential net(torch::nn::Linear(16, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
+                            torch::nn::Linear(8, 3));
+  for (const char* name : {"net.pt2", "net.ts"})
+    lt::export_model(net, [](auto& model, const at::Tensor& x) { return model->forward(x); },
+                     torch::randn({4, 16}), folder / name,
+                     {.input_names = {"features"}, .dynamic = {{.name = "batch", .places = {{0, 0}}}}});
+}
+
 void write_exports(const std::filesystem::path& folder) {
   torch::manual_seed(0);
   const bool onednn = at::globalContext().userEnabledMkldnn();
@@ -131,4 +141,6 @@ TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_expor
   const char* folder = std::getenv("LOOPTORCH_EXPORTS");
   REQUIRE(folder);
   write_exports(folder);
+  std::filesystem::create_directory(std::filesystem::path(folder) / "page");
+  write_page_models(std::filesystem::path(folder) / "page");
 }
