@@ -12,7 +12,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
 texts() { cat "$@" | grep -o '"text":"[^"]*"' | sort; }
 
-for program in konkanivani_evaluate konkanivani_transcribe konkanivani_train konkanivani_corpus; do
+for program in konkanivani_evaluate konkanivani_transcribe konkanivani_export konkanivani_train konkanivani_corpus; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
@@ -96,6 +96,7 @@ once=("$programs/konkanivani_train" --data corpus "${size[@]}" --epochs 1 --grad
 grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
 holds train.txt "    CER " # of the epoch
 says_memory errors.txt
+"$programs/konkanivani_export" --model model --output konkani.pt2 >export.txt && [ -s konkani.pt2 ] || fail "konkanivani_export: $(cat export.txt)"
 
 # On a CPU mixed precision is bf16. Flags that save memory or time change no bit; those that do nothing here say so.
 "${once[@]}" --output same --gradient-checkpointing --no-gradient-checkpointing --bf16 --flush-every 1 --prefetch 5 --tf32 \

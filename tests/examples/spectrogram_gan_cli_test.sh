@@ -9,7 +9,7 @@ programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-for program in gan_train gan_sample gan_measure; do
+for program in gan_train gan_sample gan_measure gan_export; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
@@ -243,6 +243,7 @@ refused "wrong/generator.safetensors" gan_sample --model wrong --output y
 cp -r alone old && rm old/labels.safetensors
 refused "old/labels.safetensors: is missing, and samples draw their emotions from it" gan_sample --model old --output y
 [ ! -e y ] || fail "a refused run left a folder"
+"$programs/gan_export" --model alone --output generator.ts >sample.txt && [ -s generator.ts ] || fail "gan_export: $(cat sample.txt)"
 "$programs/${sample[0]}" "${sample[@]:1}" --output samples --valence -0.5 --pictures 3 --sounds 1 >sample.txt ||
   fail "gan_sample"
 holds sample.txt "5 spectrograms, 3 pictures and 1 sounds in samples"

@@ -9,7 +9,7 @@ programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-for program in vit_predict draw_curves; do
+for program in vit_predict vit_export draw_curves; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
@@ -83,6 +83,12 @@ refused "no FILE given" "${predict[@]}"
 refused "--format: \"xml\" is not text|csv|json" "${predict[@]}" --format xml music/whole.flac
 mkdir empty
 refused "empty: holds no audio" "${predict[@]}" empty
+
+# Files for programs without our code.
+"$programs/vit_export" --model model --output vit.pt2 >said.txt || fail "vit_export: $(cat said.txt)"
+[ -s vit.pt2 ] || fail "vit_export wrote nothing"
+refused "vit.onnx: the suffix must be .pt2, or .ts or .pt for TorchScript" vit_export --model model --output vit.onnx
+refused "nowhere/config.json" vit_export --model nowhere --output x.pt2
 
 # Curves.
 draw=(draw_curves --output curve.png --x epoch --columns "ccc_valence,ccc_arousal")
