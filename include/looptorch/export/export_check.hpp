@@ -2,6 +2,7 @@
 // Runs an exported program beside the model that it came from, before a file of it appears.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 #include <looptorch/export/program/run_program.hpp>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/core/Device.h>
+#include <c10/core/Layout.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 

@@ -10,6 +10,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <string>
+#include <utility>
 
 namespace looptorch::detail::pt2 {
 

@@ -3,6 +3,7 @@
 // a valid token, a probability or a length stays one.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/export/program/dynamic_dims.hpp>
 #include <looptorch/export/program/export_error.hpp>
 
@@ -10,6 +11,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>

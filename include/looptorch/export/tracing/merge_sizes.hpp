@@ -3,6 +3,7 @@
 // differs among them becomes a polynomial of the sizes, or is refused by name.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 #include <looptorch/export/program/polynomial_fit.hpp>
@@ -10,6 +11,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -7,6 +7,7 @@
 #include <looptorch/export/tracing/module_weights.hpp>
 #include <looptorch/export/tracing/recorded_graph.hpp>
 
+#include <ATen/core/List.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
