@@ -8,6 +8,7 @@
 #include <looptorch/audio/probe.hpp>
 #include <looptorch/data/audio_files.hpp>
 
+#include "clips/saved_spectrogram.hpp"
 #include "clips/spectrogram.hpp"
 #include "pictures/attention_picture.hpp"
 #include "vit/hugging_face.hpp"
@@ -52,7 +53,8 @@ class Listener {
             .valence = emotion_2[0].item<double>(),
             .arousal = emotion_2[1].item<double>(),
             .seconds = picture_.seconds,
-            .sample_rate = looptorch::audio::probe(file).sample_rate};
+            .sample_rate = sg::is_saved_spectrogram(file) ? sg::SpectrogramOptions::kRate
+                                                          : looptorch::audio::probe(file).sample_rate};
   }
 
   [[nodiscard]] std::string remark_on(const sv::Prediction& heard) const {
@@ -121,7 +123,8 @@ int main(int argc, char** argv) {
       "Prints the valence and arousal of each FILE, from -1 to 1; a folder stands for its audio "
       "files.\nThe first 30 s count. A FILE that cannot be used is a line on stderr, and the exit "
       "code is then 2.");
-  line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
+  line.positional("FILE", options.files,
+                  "WAV, FLAC, MP3, Ogg or Opus, any sample rate; or a .npy spectrogram");
   line.required("model", "DIR", options.model, "folder that vit_train wrote");
   line.choice("format", options.format, {"text", "csv", "json"}, "a line a file");
   line.option("attention", "DIR", options.attention,

@@ -55,6 +55,20 @@ for name in whole short "a, b"; do
 done
 [ "$(find seen -type f | wc -l)" = 3 ] || fail "pictures: $(ls seen)"
 
+# A spectrogram that NumPy saved.
+python3 - <<'PYTHON' || fail "no array"
+import random, struct
+draw = random.Random(1)
+values = [draw.gauss(-30, 12) for _ in range(64 * 500)]
+header = "{'descr': '<f4', 'fortran_order': False, 'shape': (64, 500), }".ljust(117) + "\n"
+with open("saved.npy", "wb") as file:
+    file.write(b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + header.encode() + struct.pack("<32000f", *values))
+PYTHON
+"$programs/${predict[0]}" "${predict[@]:1}" saved.npy >heard.txt 2>said.txt || fail "a saved spectrogram: $(cat said.txt)"
+grep -qE $'^saved.npy\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+.*padded to 30 s' heard.txt || fail "a saved spectrogram: $(cat heard.txt)"
+head -c 5000 saved.npy >cut.npy
+refused "cut.npy: is cut off: its shape [64, 500] needs 32000 numbers of 4 bytes, and 4872 bytes are there" "${predict[@]}" cut.npy
+
 code=0
 "$programs/${predict[0]}" "${predict[@]:1}" music/whole.flac >/dev/full 2>said.txt || code=$?
 [ "$code" = 2 ] || fail "onto a full disk: exit code $code: $(cat said.txt)"
