@@ -11,7 +11,12 @@
 #include <torch/torch.h>
 
 #include <caffe2/serialize/inline_container.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -150,4 +155,26 @@ TEST_CASE("a file appears whole or not at all, and an older one stays") {
     CHECK(lt::read_file(path) == before);
   }
   CHECK(folder.entries() == 2);
+}
+
+TEST_CASE("a disk that is full leaves no file, and names the file") {
+  const looptorch::testing::TemporaryFolder folder;
+  Net net;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (const std::string name : {"net.pt2", "net.ts"}) {
+    const rlimit small{1000, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::string said;
+    try {
+      lt::export_model(net, torch::randn({3, 4}), folder / name);
+    } catch (const lt::FileError& error) {
+      said = error.what();
+    }
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK_THAT(said, Catch::Contains(name + ": cannot write"));
+    CHECK(folder.entries() == 0);
+  }
+  std::signal(SIGXFSZ, handler);
 }
