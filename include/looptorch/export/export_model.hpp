@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a trained model to a file that others run without its C++ code: torch.export's .pt2, for Python,
-// AOTInductor and ONNX, or TorchScript. Takes the forward some times and the file's size in disk; ViT-B/16
-// about ten seconds.
+// AOTInductor and ONNX, or TorchScript. Takes some 10 to 25 forward passes; includes LibTorch's tracer, so
+// that only programs which export should include it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
