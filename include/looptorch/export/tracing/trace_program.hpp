@@ -23,9 +23,9 @@
 
 namespace looptorch::detail {
 
-/// Returns the forward as a program that holds the module's own tensors. Calls it twice without dynamic sizes,
-/// and 2 + n + n (n + 1) / 2 times with n of them. The caller sets the mode and switches gradients off. Throws
-/// ExportError.
+/// Returns the forward as a program that holds the module's own tensors. Calls it twice without dynamic
+/// sizes, and 2 + n + n (n + 1) / 2 times with n of them. The caller sets the mode and switches gradients
+/// off. Throws ExportError.
 [[nodiscard]] inline ExportedProgram trace_program(const torch::nn::Module& module,
                                                    const TensorFunction& forward,
                                                    const std::vector<at::Tensor>& inputs,
