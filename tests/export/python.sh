@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # python.sh UNIT_EXPORT PAGE [PYTHON [--compile]]: PyTorch reads the files of export_model, and computes C++'s outputs to the
 # bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
-# minutes, that of AOTInductor. Skipped (77) unless LOOPTORCH_PYTHON, or else PYTHON or python3, can import torch.
+# minutes, that of AOTInductor. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON, which packaging/setup.sh
+# --tests makes, PYTHON or python3, can import torch 2.11 or newer: older ones read other files.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 page=$(realpath "$2")
-for python in "${LOOPTORCH_PYTHON:-}" "${3:-}" python3 none; do
-  [ "$python" = none ] && { echo "skipped: no Python here can import torch"; exit 77; }
-  [ -n "$python" ] && "$python" -c 'import torch, torch.export' 2>/dev/null && break
+can_read='import torch, torch.export; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)'
+for python in "${LOOPTORCH_PYTHON:-}" "${LOOPTORCH_TORCH_PYTHON:-}" "${3:-}" python3 none; do
+  [ "$python" = none ] && { echo "skipped: no Python here can import torch 2.11 or newer"; exit 77; }
+  [ -n "$python" ] && "$python" -c "$can_read" 2>/dev/null && break
 done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
