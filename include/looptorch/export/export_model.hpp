@@ -12,6 +12,7 @@
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 #include <looptorch/export/program/program_on_device.hpp>
+#include <looptorch/export/program/python_names.hpp>
 #include <looptorch/export/tracing/export_scope.hpp>
 #include <looptorch/export/tracing/trace_program.hpp>
 
@@ -49,7 +50,8 @@ struct ExportReport {
   std::size_t operators = 0;  ///< calls in the program
   std::size_t constants = 0;  ///< tensors that are neither registered nor inputs
   std::size_t constant_bytes = 0;
-  std::vector<std::string> notes = {};  ///< large constants and random operators; told as warnings, too
+  /// Large constants, random operators and weights that are renamed; told as warnings, too.
+  std::vector<std::string> notes = {};
 };
 
 namespace detail {
@@ -80,7 +82,8 @@ template <class Model, class Forward, std::size_t... I>
   if (names.size() != inputs)
     throw ExportError(message(names.size(), " input names for ", inputs, " inputs"));
   for (const std::string& name : names) {
-    bool is_name = !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) && name != "self";
+    bool is_name = !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+                   name != "self" && !is_python_keyword(name);
     for (const char c : name) is_name = is_name && (std::isalnum(static_cast<unsigned char>(c)) || c == '_');
     if (!is_name) throw ExportError("the input name \"" + name + "\" is no identifier");
   }
@@ -132,6 +135,12 @@ inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
   return report;
 }
 
+/// Notes a weight that has another name in the file.
+inline void note_renamed(const std::string& name, std::vector<std::string>& notes) {
+  if (const std::string given = for_python(name); given != name)
+    notes.push_back("\"" + name + "\" is \"" + given + "\" in the file, since Python has such a keyword");
+}
+
 inline ExportReport export_module(torch::nn::Module& module, const TensorFunction& forward,
                                   const std::vector<at::Tensor>& inputs, const std::filesystem::path& path,
                                   const ExportOptions& options) {
@@ -151,6 +160,8 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
   check_program(program, forward, [&] { scope.restore_generators(); });
   write_program(program_on_device(program, options.device), path, module.name());
   auto report = report_of(program);
+  for (const auto& parameter : module.named_parameters()) note_renamed(parameter.key(), report.notes);
+  for (const auto& buffer : module.named_buffers()) note_renamed(buffer.key(), report.notes);
   for (const std::string& note : report.notes) TORCH_WARN("looptorch: ", path.string(), ": ", note);
   return report;
 }

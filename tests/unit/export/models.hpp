@@ -36,4 +36,12 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
+/// Has layers whose names Python has as keywords.
+struct KeywordsImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return out(torch::relu(in(x))); }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(4, 6));
+  torch::nn::Linear out = register_module("lambda", torch::nn::Linear(6, 2));
+};
+TORCH_MODULE(Keywords);
+
 }  // namespace export_tests

@@ -103,6 +103,10 @@ void write_exports(const std::filesystem::path& folder) {
               {.input_names = {"x"}, .dynamic = {batch}},
               {torch::randn({3, 4}), torch::randn({1, 4}), torch::randn({17, 4})});
 
+  export_tests::Keywords keywords;
+  exports.add("keywords", keywords, [](auto& m, const at::Tensor& x) { return m(x); }, torch::randn({3, 4}),
+              {.dynamic = {batch}}, {torch::randn({3, 4}), torch::randn({1, 4})});
+
   auto vit = small_vit();
   exports.add("vit", vit, [](auto& m, const at::Tensor& x) { return m->forward(x); },
               torch::randn({3, 1, 16, 24}), {.input_names = {"images"}, .dynamic = {batch}},
@@ -134,7 +138,7 @@ void write_exports(const std::filesystem::path& folder) {
 TEST_CASE("an MLP, a ViT and Whisper are exported with dynamic batch, frames and tokens") {
   const looptorch::testing::TemporaryFolder folder;
   write_exports(folder.path());
-  CHECK(folder.entries() == 12);
+  CHECK(folder.entries() == 15);
 }
 
 TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_exports]") {

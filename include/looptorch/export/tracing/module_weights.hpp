@@ -5,26 +5,34 @@
 
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
+#include <looptorch/export/program/python_names.hpp>
 
 #include <torch/nn/module.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace looptorch::detail {
 
-/// Returns all names, tied ones too: parameters, then buffers. Undefined tensors are left out.
+/// Returns all weights, tied ones too: parameters, then buffers, by their names for Python. Undefined tensors
+/// are left out. Throws ExportError for two that Python would call alike.
 [[nodiscard]] inline std::vector<ExportedProgram::Weight> weights_of(const torch::nn::Module& module) {
   std::vector<ExportedProgram::Weight> weights;
   const auto add = [&](const auto& items, bool is_parameter) {
     for (const auto& item : items)
-      if (item.value().defined()) weights.push_back({item.key(), item.value(), is_parameter, 0});
+      if (item.value().defined()) weights.push_back({for_python(item.key()), item.value(), is_parameter, 0});
   };
   add(module.named_parameters(), true);
   add(module.named_buffers(), false);
+  std::set<std::string> names;
+  for (const auto& weight : weights)
+    if (!names.insert(weight.name).second)
+      throw ExportError("two weights would be called \"" + weight.name +
+                        "\" in Python, where keywords get an underscore: rename one of them");
   return weights;
 }
 
