@@ -18,6 +18,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, conv_backward_flop, sdpa_backward_flop, sdpa_flop
 from transformers import ViTConfig, ViTModel, WhisperConfig, WhisperForConditionalGeneration
 
+from nets import Discriminator, Generator, KonkaniVani
+
 FILE = pathlib.Path(__file__).parent / "data" / "operations" / "counts.json"
 aten = torch.ops.aten
 ATTENTION = {
@@ -108,153 +110,32 @@ def record_vit(out):
     record(out, "vit", lambda: model(images).last_hidden_state.sum())
 
 
-class Attention(nn.Module):
-    """Attention with four projections, and Transformer-XL's scores by distance if it is `relative`."""
-
-    def __init__(self, width, heads, relative=False):
-        super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
-        if relative:
-            self.distance = nn.Linear(width, width, bias=False)
-            self.content_bias, self.distance_bias = (nn.Parameter(torch.zeros(heads, 1, width // heads)) for _ in range(2))
-
-    def split(self, x):
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def forward(self, x, source, mask, distances=None):
-        q, k, v = self.split(self.q(x)), self.split(self.k(source)), self.split(self.v(source))
-        if distances is not None:
-            table = self.split(self.distance(distances)[None])[0]
-            frames = x.shape[1]
-            by_distance = (q + self.distance_bias) @ table.transpose(1, 2)
-            padded = F.pad(by_distance, (1, 0)).flatten(2)[..., frames:]
-            mask = padded.unflatten(2, (frames, 2 * frames - 1))[..., :frames] * q.shape[-1] ** -0.5
-            q = q + self.content_bias
-        return self.out(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2))
-
-
-def feed_forward(width, inner, act):
-    return nn.Sequential(nn.Linear(width, inner), act, nn.Linear(inner, width))
-
-
-class Conformer(nn.Module):
-    def __init__(self, width, heads, inner, kernel, relative):
-        super().__init__()
-        self.first, self.second = feed_forward(width, inner, nn.SiLU()), feed_forward(width, inner, nn.SiLU())
-        self.attention = Attention(width, heads, relative)
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
-        self.pointwise_in, self.pointwise_out = nn.Linear(width, 2 * width), nn.Linear(width, width)
-        self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
-
-    def forward(self, x, mask, distances):
-        x = x + 0.5 * self.first(self.norms[0](x))
-        y = self.norms[1](x)
-        x = x + self.attention(y, y, mask, distances)
-        mixed = self.depthwise(F.glu(self.pointwise_in(self.norms[2](x))).transpose(1, 2)).transpose(1, 2)
-        x = x + self.pointwise_out(F.silu(mixed))
-        return self.norms[4](x + 0.5 * self.second(self.norms[3](x)))
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, width, heads, inner):
-        super().__init__()
-        self.own, self.cross = Attention(width, heads), Attention(width, heads)
-        self.rest = feed_forward(width, inner, nn.ReLU())
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-
-    def forward(self, x, states, earlier):
-        x = self.norms[0](x + self.own(x, x, earlier))
-        x = self.norms[1](x + self.cross(x, states, None))
-        return self.norms[2](x + self.rest(x))
-
-
 def record_konkanivani(out):
-    width, heads, inner, kernel, vocabulary, mels, frames, characters, batch = 24, 2, 96, 7, 12, 20, 40, 6, 3
-    channels = 16  # of the stem
+    vocabulary, mels, frames, characters, batch = 12, 20, 40, 6, 3
     for relative in (False, True):
-        stem = nn.ModuleList([nn.Conv2d(1, channels, 3, 2, 1), nn.Conv2d(channels, channels, 3, 2, 1)])
-        project = nn.Linear(channels * (mels // 4), width)
-        blocks = nn.ModuleList(Conformer(width, heads, inner, kernel, relative) for _ in range(2))
-        head, embedding, scores = nn.Linear(width, vocabulary), nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary)
-        layers = nn.ModuleList(DecoderLayer(width, heads, inner) for _ in range(2))
-        mel, text = torch.randn(batch, 1, frames, mels), torch.randint(vocabulary, (batch, characters))
+        net = KonkaniVani(vocabulary, width=24, layers=(2, 2), heads=2, inner=96, kernel=7, mels=mels, relative=relative)
+        mel, text = torch.randn(batch, mels, frames), torch.randint(vocabulary, (batch, characters))
+        mel_lengths, text_lengths = torch.full((batch,), frames), torch.full((batch,), characters)
 
         def step():
-            x = mel
-            for convolution in stem:
-                x = F.relu(convolution(x))
-            x = project(x.transpose(1, 2).flatten(2))
-            distances = torch.randn(2 * x.shape[1] - 1, width) if relative else None
-            for block in blocks:
-                x = block(x, None, distances)
-            y = embedding(text)
-            earlier = torch.ones(characters, characters, dtype=torch.bool).tril()
-            for layer in layers:
-                y = layer(y, x, earlier)
-            return head(x).sum() + scores(y).sum()
+            states, valid = net.encode(mel, mel_lengths)
+            return net.head(states).sum() + net.decode(text, text_lengths, states, valid).sum()
 
         record(out, "konkanivani.relative" if relative else "konkanivani", step)
-
-
-class ChannelAttention(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.scores = nn.Sequential(nn.Linear(channels, max(channels // 8, 1), bias=False), nn.ReLU(),
-                                    nn.Linear(max(channels // 8, 1), channels, bias=False))
-
-    def forward(self, x):
-        return x * (self.scores(x.mean((2, 3))) + self.scores(x.amax((2, 3)))).sigmoid()[..., None, None]
-
-
-class Generator(nn.Module):
-    def __init__(self, channels, latent, rows, columns, size):
-        super().__init__()
-        self.start, self.size = (channels, rows, columns), size
-        self.condition = nn.Sequential(nn.Linear(2, channels // 2), nn.LeakyReLU(0.2), nn.Linear(channels // 2, channels))
-        self.seed = nn.Linear(latent + channels, channels * rows * columns)
-        widths = [channels >> i for i in range(4)]
-        self.blocks = nn.Sequential(*(nn.Sequential(nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False), nn.LeakyReLU(0.2),
-                                                    ChannelAttention(b)) for a, b in zip(widths, widths[1:])))
-        self.refine, self.output = nn.Conv2d(widths[3], widths[3], 3, padding=1), nn.Conv2d(widths[3], 1, 3, padding=1)
-
-    def forward(self, z, conditions):
-        x = self.blocks(self.seed(torch.cat((z, self.condition(conditions)), 1)).unflatten(1, self.start))
-        x = x if x.shape[2:] == self.size else F.interpolate(x, self.size, mode="bilinear")
-        return self.output(self.refine(x))
-
-
-class Discriminator(nn.Module):
-    def __init__(self, channels, rows):
-        super().__init__()
-        widths = [1] + [channels >> i for i in (3, 2, 1, 0)]
-        self.convolutions = nn.Sequential(*(nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.2))
-                                            for a, b in zip(widths, widths[1:])))
-        self.condition = nn.Sequential(nn.Linear(2, channels // 2), nn.LeakyReLU(0.2), nn.Linear(channels // 2, channels))
-        heard = 2 * channels * rows // 16
-        self.hidden, self.output, self.emotion = (
-            nn.Linear(heard + channels, channels), nn.Linear(channels, 1), nn.Linear(heard, 2))
-
-    def forward(self, x, conditions):
-        x = self.convolutions(x)
-        variance, mean = torch.var_mean(x, 3)
-        heard, wanted = torch.cat((mean.flatten(1), variance.flatten(1)), 1), self.condition(conditions)
-        h = F.leaky_relu(self.hidden(torch.cat((heard, wanted), 1)), 0.2)
-        return self.output(h).sum() + (h * wanted).sum() + self.emotion(heard).sum()
 
 
 def record_gan(out):
     size, batch = (16, 48), 3
     generator, discriminator = Generator(16, 5, 2, 5, size), Discriminator(16, size[0])
     z, conditions, real = torch.randn(batch, 5), torch.randn(batch, 2), torch.randn(batch, 1, *size)
-    record(out, "gan.discriminator", lambda: discriminator(real, conditions))
 
-    def learn_to_fool():
-        for parameter in discriminator.parameters():
-            parameter.requires_grad_(False)
-        return discriminator(generator(z, conditions), conditions)
+    def judged(pictures):
+        logits, emotions = discriminator(pictures, conditions)
+        return logits.sum() + emotions.sum()
 
-    record(out, "gan.generator", learn_to_fool)
+    record(out, "gan.discriminator", lambda: judged(real))
+    discriminator.requires_grad_(False)
+    record(out, "gan.generator", lambda: judged(generator(z, conditions)))
 
 
 def main():
