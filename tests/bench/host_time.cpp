@@ -12,6 +12,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include <konkanivani/data.hpp>
+#include <konkanivani/model.hpp>
+#include <spectrogram_gan_vit/gan/model.hpp>
+#include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
 #include <whisper/model.hpp>
 
@@ -22,6 +26,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lt = looptorch;
 
@@ -38,11 +43,11 @@ std::unique_ptr<at::ObserverContext> count_call(const at::RecordFunction& functi
   return nullptr;
 }
 
-lt::CheckpointOptions checkpoint_of(const std::string& mode) {
+lt::CheckpointOptions checkpoint_of(const std::string& mode, bool random_state) {
   return {.mode = mode == "light"        ? lt::CheckpointMode::light
                   : mode == "recomputed" ? lt::CheckpointMode::recompute
                                          : lt::CheckpointMode::off,
-          .random_state = false};
+          .random_state = random_state};
 }
 
 /// Makes steps by a Trainer, and returns what they cost as a JSON object.
@@ -71,12 +76,14 @@ std::int64_t elements_of(const torch::nn::Module& model) {
   return elements;
 }
 
-/// Trains a model for some steps. `Layers` are those that can be recomputed.
+/// Trains a model for some steps. `Layers` are those that can be recomputed, with the same random numbers if
+/// they draw some.
 template <class... Layers, class Model, class Objective, class Batch>
-std::string train(Model model, const Objective& objective, const Batch& batch, const std::string& mode) {
+std::string train(Model model, const Objective& objective, const Batch& batch, const std::string& mode,
+                  bool random_state = false) {
   lt::FusedAdamW adamw(model->parameters(), {.lr = 1e-5});
   lt::Trainer trainer(model, adamw, objective, lt::When{mode == "bf16", lt::Autocast<lt::bf16>{}},
-                      lt::Checkpointed<Layers>{checkpoint_of(mode)}...);
+                      lt::Checkpointed<Layers>{checkpoint_of(mode, random_state)}...);
   return cost_of(trainer, batch, elements_of(*model));
 }
 
@@ -121,13 +128,52 @@ std::string train_vit(const std::string& mode) {
   return train<spectrogram_vit::ViTBlock>(spectrogram_vit::ViTBackbone(config), objective, batch, mode);
 }
 
+std::string train_konkanivani(const std::string& mode) {
+  const konkanivani::ModelConfig config{
+      .vocabulary = kVocabulary, .d_model = kWidth, .heads = kHeads, .kernel = 3};
+  std::vector<std::vector<std::int64_t>> texts(kBatch);
+  for (std::int64_t i = 0; i < kBatch * (kTokens - 1); ++i)
+    texts[static_cast<std::size_t>(i % kBatch)].push_back(konkanivani::kFirstCharacter + 7 * i % 50);
+  const std::int64_t mel_frames = config.subsampling * kFrames;
+  const konkanivani::Batch batch{.mel_BMF = at::randn({kBatch, config.mel_bins, mel_frames}),
+                                 .lengths_B = at::full({kBatch}, mel_frames, at::kLong),
+                                 .frames = std::vector(texts.size(), kFrames),
+                                 .indices = {},
+                                 .targets = konkanivani::make_targets(texts),
+                                 .texts = std::vector<std::string>(texts.size())};
+  const auto objective = [](konkanivani::KonkaniVani& model, const konkanivani::Batch& speech) {
+    const auto encoded = model->encode(speech.mel_BMF, speech.lengths_B);
+    return konkanivani::joint_loss(model, encoded, speech.frames, speech.targets, {});
+  };
+  return train<konkanivani::ConformerBlock>(konkanivani::KonkaniVani(config), objective, batch, mode,
+                                            /*random_state=*/true);
+}
+
+struct Spectrograms {
+  at::Tensor spectrograms_B1MF, conditions_B2;
+};
+
+/// Trains both players in each step, with the program's default objectives.
+std::string train_gan(const std::string& mode) {
+  spectrogram_gan::Gan gan(spectrogram_gan::GanConfig{
+      .n_mels = 16, .frames = 32, .latent = 8, .channels = kWidth, .seed_rows = 2, .seed_columns = 2});
+  const Spectrograms batch{at::randn({kBatch, 1, 16, 32}), at::rand({kBatch, 2}) * 2 - 1};
+  const spectrogram_gan::GameOptions game{.mismatched = 0.5, .auxiliary = 1};
+  lt::FusedAdam of_generator(gan->generator->parameters(), {.lr = 2e-4, .betas = {0.5, 0.999}});
+  lt::FusedAdam of_discriminator(gan->discriminator->parameters(), {.lr = 1e-4, .betas = {0.5, 0.999}});
+  lt::Trainer trainer(gan, lt::Update{of_discriminator, spectrogram_gan::DiscriminatorObjective{game}},
+                      lt::Update{of_generator, spectrogram_gan::GeneratorObjective{game}},
+                      lt::When{mode == "bf16", lt::Autocast<lt::bf16>{}});
+  return cost_of(trainer, batch, elements_of(*gan));
+}
+
 }  // namespace
 
 int main() {
   at::set_num_threads(1);
   torch::manual_seed(1);
   const std::map<std::string, std::function<std::string(const std::string&)>> nets = {
-      {"whisper", train_whisper}, {"vit", train_vit}};
+      {"whisper", train_whisper}, {"vit", train_vit}, {"konkanivani", train_konkanivani}, {"gan", train_gan}};
   for (std::string net, mode; std::cin >> net >> mode;) {
     std::puts(nets.at(net)(mode).c_str());
     std::fflush(stdout);
