@@ -61,9 +61,11 @@ class SpectralNormImpl : public torch::nn::Module {
  private:
   static constexpr std::int64_t kFirstIterations = 15;
 
-  [[nodiscard]] at::Tensor unit(const at::Tensor& vector) const {
-    return vector / vector.norm().clamp_min(options_.eps);
+  [[nodiscard]] at::Tensor norm_of(const at::Tensor& vector) const {
+    return at::linalg_vector_norm(vector).clamp_min(options_.eps);
   }
+
+  [[nodiscard]] at::Tensor unit(const at::Tensor& vector) const { return vector / norm_of(vector); }
 
   [[nodiscard]] at::Tensor as_matrix(const at::Tensor& weight) const {
     return (options_.dim == 0 ? weight : weight.movedim(options_.dim, 0)).flatten(1);
@@ -72,9 +74,13 @@ class SpectralNormImpl : public torch::nn::Module {
   void iterate(const at::Tensor& matrix, std::int64_t rounds) {
     const torch::NoGradGuard no_grad;
     for (std::int64_t i = 0; i < rounds; ++i) {
-      u.copy_(unit(at::mv(matrix, v)));
-      v.copy_(unit(at::mv(matrix.t(), u)));
+      write_unit(at::mv(matrix, v), u);
+      write_unit(at::mv(matrix.t(), u), v);
     }
+  }
+
+  void write_unit(const at::Tensor& vector, at::Tensor& out) const {
+    at::div_out(out, vector, norm_of(vector));
   }
 
   SpectralNormOptions options_;
