@@ -18,10 +18,10 @@
 namespace looptorch::detail {
 
 /// The weights of a module and its children, by the parts of their names.
-struct WeightTree {
+struct ScriptTree {
   std::string name;
   std::vector<std::pair<std::string, const ExportedProgram::Weight*>> weights;
-  std::vector<WeightTree> children;
+  std::vector<ScriptTree> children;
 
   void add(const std::string& path, const ExportedProgram::Weight& weight) {
     const auto dot = path.find('.');
@@ -57,7 +57,7 @@ struct WeightTree {
   for (char& c : type)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   if (type.empty() || std::isdigit(static_cast<unsigned char>(type.front()))) type.insert(0, "Model_");
-  WeightTree tree;
+  ScriptTree tree;
   for (const auto& weight : weights) tree.add(weight.name, weight);
   return tree.module(type, std::make_shared<torch::jit::CompilationUnit>());
 }
