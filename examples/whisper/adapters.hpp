@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,21 @@ inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) 
   looptorch::load_lora(*model, folder);
   looptorch::fold_lora(*model);
   for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
+}
+
+/// Throws UsageError if adapters written to `output` would replace what they, or others, stand on: the folder
+/// of the model that they adapt, or one that holds a whole model.
+inline void require_room_for_adapters(const std::filesystem::path& output,
+                                      const std::filesystem::path& model) {
+  std::error_code none;
+  if (std::filesystem::equivalent(output, model, none))
+    throw looptorch::UsageError(looptorch::message(
+        "--output ", output.string(),
+        " is the folder of --model, and adapters would take the place of the weights that they stand on: choose another folder"));
+  if (std::filesystem::exists(output / "model.safetensors", none))
+    throw looptorch::UsageError(looptorch::message(
+        "--output ", output.string(),
+        " holds a whole model, model.safetensors, whose place adapters would take: choose another folder"));
 }
 
 /// Removes adapters from a folder that gets a model of its own.

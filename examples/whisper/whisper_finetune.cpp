@@ -7,6 +7,7 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "adapters.hpp"
 #include "corpus.hpp"
 #include "evaluation.hpp"
 #include "finetune/fit.hpp"
@@ -177,6 +178,7 @@ void choose_fit(const app::Session& session, const whisper::Corpus& corpus, Opti
   session.snapshot().release();  // dry steps need the memory
   app::set_memory_cap(session.device(), whisper::parse_bytes(options.memory.fit));
   auto choice = fitted(options, session.snapshot().path, corpus, session.device());
+  if (choice.options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
   whisper::keep_fit(options.output, choice);
   options = std::move(choice.options);
   session.seed();  // as without dry steps before
@@ -188,6 +190,7 @@ void finetune(Options options) {
   if (fits && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
   if (fits) static_cast<void>(whisper::parse_bytes(options.memory.fit));
+  if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
   app::Session session(options.training, options.output);
   options.has_bf16 = app::why_no_bf16(session.device()).empty();
   auto recognizer = fits ? load_settings(options) : load(options, session.device());

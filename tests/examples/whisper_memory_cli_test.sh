@@ -105,6 +105,12 @@ code=0
   --validation fewer/clips.jsonl >other.out 2>other.log || code=$?
 [ "$code" = 2 ] || fail "a snapshot of other validation clips: exit code $code: $(cat other.log)"
 holds other.log "RunSettings: the validation list (--validation or --transcripts) is 9 samples with checksum "
+# Adapters never take the place of the weights that they, or others, stand on.
+cp -r "$tiny" own
+refused "is the folder of --model" whisper_finetune "${run[@]}" --model own --output ./own/../own --lora 4
+refused "is the folder of --model" whisper_finetune "${run[@]}" --model adapted --output adapted --lora 4
+refused "plain holds a whole model, model.safetensors" whisper_finetune "${run[@]}" --output plain --lora 4
+cmp "$tiny/model.safetensors" own/model.safetensors || fail "a refused run changed the model"
 refused "--lora-alpha is of adapters: give their rank, as --lora 8" whisper_finetune "${run[@]}" --output bad --lora-alpha 4
 refused "--lora-patterns names no layers" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns " , "
 refused "--lora-patterns model.encoder.*q_proj is of the encoder" whisper_finetune "${run[@]}" --output bad --lora 2 --freeze-encoder \
