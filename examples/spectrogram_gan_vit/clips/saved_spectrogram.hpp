@@ -28,8 +28,8 @@ namespace spectrogram_gan {
 
 /// Reads the first frames of an array `[M, F]` or `[1, M, F]`; a shorter one is padded with its least value.
 /// The scale is that of its decibels, or the default for an array that was z-scored. Throws ClipError for an
-/// array of another shape or number of mel bins, and for one that is constant or not finite; and what
-/// looptorch::load_npy throws.
+/// array of another shape or number of mel bins, and for one that is constant, not finite or beyond fp32; and
+/// what looptorch::load_npy throws.
 [[nodiscard]] inline Picture read_saved_spectrogram(const std::filesystem::path& file,
                                                     const SpectrogramOptions& options) {
   const auto refuse = [&](const auto&... what) {
@@ -55,6 +55,9 @@ namespace spectrogram_gan {
   if (least.item<float>() == most.item<float>()) refuse("holds the same number everywhere");
   const auto [spectrogram_MF, scale] =
       z_scored(at::constant_pad_nd(values_MF, {0, options.frames() - count}, least.item()));
+  if (!spectrogram_MF.isfinite().all().item<bool>())
+    refuse("holds numbers from ", least.item<float>(), " to ", most.item<float>(),
+           ", whose differences are beyond fp32: no logarithms of a spectrogram");
   const bool was_z_scored = std::abs(scale.mean) < 0.05 && std::abs(scale.deviation - 1) < 0.05;
   const auto heard =
       static_cast<double>(count * SpectrogramOptions::kHop) / static_cast<double>(SpectrogramOptions::kRate);

@@ -97,6 +97,7 @@ TEST_CASE("Arrays that are no spectrograms of these sizes are refused with file 
   refused(at::empty({16, 0}), "shape [16, 0]");
   refused(at::ones({16, 44}), "holds the same number everywhere");
   refused(decibels(44) / 0, "holds numbers that are not finite");
+  refused(decibels(44).sign() * 3e38, "whose differences are beyond fp32");
   std::ofstream(folder / "7.npy") << "no array";
   CHECK_THROWS_AS(sg::read_saved_spectrogram(folder / "7.npy", kSmall), looptorch::NpyError);
 }
