@@ -86,8 +86,8 @@ std::int64_t attention_operations(OperatorInputs inputs) {
   if (!has_shape(inputs, Q) || !has_shape(inputs, Q + 1) || !has_shape(inputs, Q + 2)) return 0;
   const auto& queries = inputs[Q].toTensor();
   if (queries.dim() < 2 || queries.size(-1) == 0) return 0;
-  const std::int64_t pairs =
-      queries.numel() / queries.size(-1) * shape(inputs, Q + 1).slice(queries.dim() - 2).front();
+  const std::int64_t pairs = queries.numel() / queries.size(-1) *
+                             shape(inputs, Q + 1).slice(static_cast<std::size_t>(queries.dim() - 2)).front();
   return 2 * pairs * (OfKeys * queries.size(-1) + OfValues * shape(inputs, Q + 2).back());
 }
 
@@ -103,7 +103,7 @@ std::int64_t recurrent_operations(OperatorInputs inputs) {
   if (inputs[1].isTensorList())
     for (const at::Tensor& weight : inputs[1].toTensorVector()) add(weight);
   else
-    for (const std::size_t i : {1, 2})
+    for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
       if (has_shape(inputs, i)) add(inputs[i].toTensor());
   return Times * 2 * (inputs[0].toTensor().numel() / shape(inputs, 0).back()) * weights;
 }
