@@ -80,9 +80,9 @@ grep -q 'those of then, bit for bit' replayed || fail "other bits: $(tail -n1 re
 for file in exploded/bad-windows/*/*.safetensors; do printf x | dd of="$file" bs=1 seek=99 conv=notrunc 2>/dev/null; done
 ! "$train" --output again --replay exploded/bad-windows >/dev/null 2>&1 || fail "a damaged bundle was replayed"
 
-# What README.md says of export.
-lines() { grep -h "$1" README.md; }
-[ "$(lines export_model | wc -l)" = 2 ] || fail "README.md has other lines of export: $(lines export_model)"
+# What the template says of export.
+lines() { grep -h "$1" "$examples/template/README.md"; }
+[ "$(lines export_model | wc -l)" = 2 ] || fail "the template has other lines of export: $(lines export_model)"
 sed -i -e "/include <looptorch.trainer.hpp>/r "<(lines 'include.*export_model') -e "/session.finish(/r "<(lines 'lt::export_model') train.cpp
 cmake --build --preset release
 "$train" --output exported --epochs 2 --seed 1 >/dev/null 2>&1
