@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What whisper_finetune --fit may choose to save memory, in order of what it costs, and how a choice is told:
-// as words and as flags.
+// The ways in which whisper_finetune --fit can save memory, cheapest first, and the words and flags that
+// describe a choice to the user.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

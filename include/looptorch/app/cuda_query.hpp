@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/app/cuda_device.hpp>
+#include <looptorch/base/device/cuda_driver.hpp>
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
@@ -11,7 +12,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -56,46 +56,29 @@ inline std::optional<CudaBuild> cuda_build() {
   return CudaBuild{TORCH_VERSION, cuda, kernels_in_libtorch()};
 }
 
-/// NVIDIA's driver, whose functions are found by name in the library that it installs.
-class CudaDriver {
- public:
-  CudaDriver() : library_(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {}
-
-  /// Calls a function, and returns true if there is one and it succeeds.
-  template <class... Arguments>
-  [[nodiscard]] bool call(const char* name, Arguments... arguments) const {
-    void* const found = library_ ? ::dlsym(library_, name) : nullptr;
-    return found && reinterpret_cast<int (*)(Arguments...)>(found)(arguments...) == 0;
-  }
-
-  [[nodiscard]] std::optional<CudaMachine::Card> card(int index) const {
-    constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
-    CudaMachine::Card card;
-    std::array<char, 256> name{};
-    int device = 0;
-    if (!call("cuDeviceGet", &device, index) ||
-        !call("cuDeviceGetAttribute", &card.capability.major, kMajor, device) ||
-        !call("cuDeviceGetAttribute", &card.capability.minor, kMinor, device) ||
-        !call("cuDeviceGetName", name.data(), static_cast<int>(name.size()) - 1, device))
-      return std::nullopt;
-    card.name = name.data();
-    return card;
-  }
-
- private:
-  void* library_;  // stays open: LibTorch uses it too
-};
+/// Returns a card's name and capability, or nothing if the driver does not tell.
+[[nodiscard]] inline std::optional<CudaMachine::Card> card_at(const looptorch::detail::CudaDriver& driver,
+                                                              int index) {
+  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+  CudaMachine::Card card{.name = driver.name(index)};
+  int device = 0;
+  if (card.name.empty() || !driver.call("cuDeviceGet", &device, index) ||
+      !driver.call("cuDeviceGetAttribute", &card.capability.major, kMajor, device) ||
+      !driver.call("cuDeviceGetAttribute", &card.capability.minor, kMinor, device))
+    return std::nullopt;
+  return card;
+}
 
 /// Returns the driver's version and cards, or nothing where there is no driver that can be used.
 inline std::optional<CudaMachine> cuda_machine() {
-  const CudaDriver driver;
+  const auto& driver = looptorch::detail::CudaDriver::get();
   CudaMachine machine;
   int count = 0;
   if (!driver.call("cuInit", 0u) || !driver.call("cuDriverGetVersion", &machine.driver) ||
       !driver.call("cuDeviceGetCount", &count))
     return std::nullopt;
   for (int i = 0; i < count; ++i) {
-    auto card = driver.card(i);
+    auto card = card_at(driver, i);
     if (!card) return std::nullopt;
     machine.cards.push_back(std::move(*card));
   }

@@ -20,7 +20,8 @@
 
 namespace looptorch::app {
 
-/// What the defaults depend on. Without a capability there are none.
+/// A device and its host, as far as defaults depend on them. A device without a capability, such as a CPU,
+/// gets none.
 struct DeviceFacts {
   std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
   std::optional<Capability> capability = {};  ///< of a CUDA card

@@ -82,8 +82,7 @@ namespace detail {
                                                  const CudaQuery& query) {
   const auto card = card_of(error);
   const auto machine = card ? query().machine : std::nullopt;
-  const bool has_bf16 =
-      !machine || *card >= machine->cards.size() || computes_bf16(machine->cards[*card].capability);
+  const bool has_bf16 = !machine || why_no_bf16(*machine, *card).empty();
   const std::string flag = has_bf16 ? "bf16" : "fp16";
   return line.has(flag) ? "--" + flag : "";
 }

@@ -60,8 +60,8 @@ template <class T>
 concept SeededDataset = Dataset<T> && detail::SeededGet<T>;
 
 /// A dataset with `identity(index)`, a text that identifies the sample's source, such as
-/// `remembered_content_identity(path)`. Settings that are the same for all samples are not part of it. A cache uses it as
-/// key.
+/// `remembered_content_identity(path)`. Settings that are the same for all samples are not part of it. A
+/// cache uses it as key.
 template <class T>
 concept IdentifiedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.identity(index) } -> std::convertible_to<std::string>;

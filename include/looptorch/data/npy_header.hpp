@@ -22,7 +22,7 @@ struct NpyHeaderError : Error {
   using Error::Error;
 };
 
-/// What a header says. `elements` is the product of `shape`.
+/// A header that was read. `elements` is the product of `shape`.
 struct NpyHeader {
   std::string dtype;  ///< as NumPy writes it: "<f4"
   bool fortran_order = false;

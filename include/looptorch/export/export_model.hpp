@@ -44,7 +44,7 @@ struct ExportOptions {
   bool trust_value_reads = false;             ///< the forward reads values of tensors only to check them
 };
 
-/// What a file holds.
+/// Counts of what was written, and remarks.
 struct ExportReport {
   std::size_t weights = 0;    ///< parameters and buffers, tied ones once
   std::size_t operators = 0;  ///< calls in the program
@@ -104,7 +104,7 @@ inline void write_program(const ExportedProgram& program, const std::filesystem:
   write_torchscript(program, path, type);
 }
 
-/// Constants beyond this are told: weights that should be registered.
+/// Bytes from which a constant is remarked on: it is probably a weight that was not registered.
 inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
 
 /// True if a call draws random numbers: not for dropout in eval mode, of recurrent layers and attention too.

@@ -75,9 +75,11 @@ inline void put(caffe2::serialize::PyTorchStreamWriter& writer, const std::strin
       add_input(weight.value, "buffer", std::move(argument),
                 {{"buffer_name", weight.name}, {"persistent", true}});
   }
-  for (const auto& constant : program.constants)
-    add_input(constant.value, "tensor_constant", named(graph.name(constant.value)),
-              {{"tensor_constant_name", graph.constant_name(constant)}});
+  for (std::size_t i = 0; i < program.constants.size(); ++i) {
+    const ValueId value = program.constants[i].value;
+    add_input(value, "tensor_constant", named(graph.name(value)),
+              {{"tensor_constant_name", constant_name(i)}});
+  }
   for (const auto& input : program.inputs)
     add_input(input.value, "user_input", as_tensor(graph.name(input.value)), {});
   for (const ValueId output : program.outputs) {
@@ -142,7 +144,7 @@ inline void write_pt2(const ExportedProgram& program, const std::filesystem::pat
   for (const auto& weight : program.weights)
     weights.push_back({weight.name, weight.tensor, weight.is_parameter});
   for (const auto& constant : program.constants)
-    constants.push_back({"lifted_tensor_" + std::to_string(constants.size()), constant.tensor});
+    constants.push_back({pt2::constant_name(constants.size()), constant.tensor});
   ArchiveFile file(path);
   {
     caffe2::serialize::PyTorchStreamWriter writer(file.writer());

@@ -27,18 +27,13 @@ class GraphWriter {
   explicit GraphWriter(const ExportedProgram& program) : program_(program), names_(program.values.size()) {
     for (const auto& weight : program.weights)
       give(weight.value, fresh((weight.is_parameter ? "p_" : "b_") + identifier(weight.name)));
-    for (const auto& constant : program.constants)
-      give(constant.value, fresh("c_" + constant_name(constant)));
+    for (std::size_t i = 0; i < program.constants.size(); ++i)
+      give(program.constants[i].value, fresh("c_" + constant_name(i)));
     for (const auto& input : program.inputs) give(input.value, fresh(input.name));
     for (const auto& node : program.nodes) add(node);
   }
 
   [[nodiscard]] const std::string& name(ValueId value) const { return names_[value]; }
-
-  /// Returns the name by which the file lists a constant.
-  [[nodiscard]] std::string constant_name(const ExportedProgram::Constant& constant) const {
-    return "lifted_tensor_" + std::to_string(&constant - program_.constants.data());
-  }
 
   /// Returns the graph; `inputs` and `outputs` are its arguments in order.
   [[nodiscard]] Json graph(Json inputs, Json outputs) && {

@@ -34,6 +34,11 @@ namespace looptorch::detail::pt2 {
   return made;
 }
 
+/// Returns the name by which a file lists one of its constants.
+[[nodiscard]] inline std::string constant_name(std::size_t constant) {
+  return "lifted_tensor_" + std::to_string(constant);
+}
+
 /// Returns a double; the schema spells infinities and NaN as texts.
 [[nodiscard]] inline Json number(double value) {
   if (std::isnan(value)) return "NaN";

@@ -23,7 +23,7 @@ namespace looptorch {
 /// The position of a tensor in ExportedProgram::values.
 using ValueId = std::size_t;
 
-/// What is known of a tensor before the program runs.
+/// The type, device and sizes of a tensor, which are known before the program runs.
 struct TensorMeta {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
@@ -43,7 +43,7 @@ struct ProgramArgument {
   [[nodiscard]] const List* list() const { return std::get_if<List>(&held); }
 };
 
-/// What one return of an operator is: a tensor, or a list of tensors that is unpacked.
+/// One return of an operator: a tensor, or a list of tensors, which is unpacked.
 struct ProgramResult {
   std::vector<ValueId> values;
   bool is_list = false;
