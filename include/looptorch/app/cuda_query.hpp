@@ -60,7 +60,7 @@ inline std::optional<CudaBuild> cuda_build() {
 [[nodiscard]] inline std::optional<CudaMachine::Card> card_at(const looptorch::detail::CudaDriver& driver,
                                                               int index) {
   constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
-  CudaMachine::Card card{.name = driver.name(index)};
+  CudaMachine::Card card{driver.name(index), {}};
   int device = 0;
   if (card.name.empty() || !driver.call("cuDeviceGet", &device, index) ||
       !driver.call("cuDeviceGetAttribute", &card.capability.major, kMajor, device) ||
