@@ -25,7 +25,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/whisper_run.sh"
 read_arguments whisper-atc "$@"
 provide_programs whisper_import whisper_corpus whisper_finetune whisper_transcribe
 
-corpus=(--seed 1) training=() extent='one epoch of 256 clips'
+corpus=(--seed 1) training=(--fallback) extent='one epoch of 256 clips'
 if [ -n "$quick" ]; then
   corpus+=(--train 4 --validation 2 --test 2)
   training=(--batch-size 2 --max-steps 2) extent='two steps of two clips'
@@ -39,7 +39,7 @@ say "Making the corpus: air-traffic phraseology in four accents"
 say "Fine-tuning: $extent"
 "${launch[@]}" "$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" --device "$device" \
   --train "$output/corpus/train.jsonl" --validation "$output/corpus/validation.jsonl" \
-  --test "$output/corpus/test.jsonl" --fallback --whole-windows "${training[@]}"
+  --test "$output/corpus/test.jsonl" --whole-windows "${training[@]}"
 cp "$output/model/summary.json" "$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
 

@@ -86,7 +86,7 @@ refused "longer than the 1 s of --max-audio-seconds (corpus/train.jsonl:1) (no c
   "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
 refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1 --on-bad-audio stop
 
-transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5)
+transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5 --no-fallback)
 sox -n -r 16000 -b 16 silent.wav trim 0 1
 sox -n -r 16000 -b 16 none.wav trim 0 0
 sox "${clips[2]}" whole.wav
@@ -110,7 +110,7 @@ said() {
   "$programs/whisper_transcribe" --model "$model" "$@" whole.wav >said.txt || fail "whisper_transcribe $*"
   grep -qP '\t\S' said.txt || fail "$*: nothing was heard: $(cat said.txt)"
 }
-said --language auto --beam-size 3 --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none
+said --no-fallback --language auto --beam-size 3 --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none
 holds said.txt whole.wav
 grep -qF '<|' said.txt && fail "the text has timestamps: $(cat said.txt)"
 said --temperature 1 --best-of 2 --no-fallback
@@ -130,7 +130,7 @@ holds errors.txt "whisper_transcribe: silent.wav: is silent"
 holds errors.txt "absent.wav"
 holds errors.txt "whisper_transcribe: 2 of 4 files could not be transcribed"
 
-sox -n -r 8000 -b 16 -c 1 long.wav synth 2400 sine 300
+sox -n -r 8000 -b 16 -c 1 long.wav synth 120 sine 300
 for clip in silent none cut; do
   printf '{"audio_filepath":"%s.wav","text":"hello"}\n' "$clip" >"$clip.jsonl"
   refused "$clip.wav" "${finetune[@]}" --train "$clip.jsonl" --validation corpus/validation.jsonl --max-audio-seconds 5
@@ -139,7 +139,7 @@ done
 # Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
 # manifest is listed and left out.
 for steps in 1 2; do
-  precision=$([ "$steps" = 1 ] && echo --bf16 --fallback --whole-windows || echo --fp32 --profile 2-2)
+  precision=$([ "$steps" = 1 ] && echo --bf16 --whole-windows || echo --fp32 --profile 2-2)
   "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \
     --max-steps "$steps" $precision >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
   holds out/summary.json "\"steps\": $steps"
@@ -173,7 +173,7 @@ spoilt=(--model "$model" --output spoilt --train spoilt.jsonl --validation spoil
 holds finetune.txt "transcribing 3 clips"
 holds finetune.txt "training on 4 clips"
 holds progress.txt " clips are left out (--on-bad-audio stop ends the run instead):"
-for reason in "cut.wav: cut off" "long.wav: lasts 2400 s, longer than the 30 s that Whisper hears at once" "silent.wav: is silent"; do
+for reason in "cut.wav: cut off" "long.wav: lasts 120 s, longer than the 30 s that Whisper hears at once" "silent.wav: is silent"; do
   holds progress.txt "  $reason"
   [ "$(grep -cF "$reason" spoilt/left_out.txt)" = 1 ] || fail "left_out.txt on \"$reason\": $(cat spoilt/left_out.txt)"
 done
@@ -291,7 +291,7 @@ seconds=$(soxi -D talks/talk.wav)
   done
   printf '{"text": "after the end", "start": %d, "duration": 2}]' "$((${seconds%.*} + 5))"
 } >talks/talk.json
-"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks --freeze-encoder --memory \
+"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks --freeze-encoder --memory --fallback \
   >finetune.txt 2>progress.txt || fail "whisper_finetune --transcripts: $(cat progress.txt)"
 holds finetune.txt "transcribing 1 clips"
 holds finetune.txt "training on 8 clips of up to 2 s"
@@ -360,13 +360,13 @@ merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in whol
 (folder / "tokenizer.json").unlink()
 PYTHON
 if [ -d older ]; then
-  "$programs/whisper_transcribe" --model out --max-audio-seconds 5 whole.wav >texts.txt
-  "$programs/whisper_transcribe" --model older --max-audio-seconds 5 whole.wav >older.txt || fail "a folder with vocab.json"
+  "$programs/whisper_transcribe" --model out --max-audio-seconds 5 --no-fallback whole.wav >texts.txt
+  "$programs/whisper_transcribe" --model older --max-audio-seconds 5 --no-fallback whole.wav >older.txt || fail "a folder with vocab.json"
   cmp texts.txt older.txt || fail "vocab.json and merges.txt give another text"
 fi
 
 # The tuned folder transcribes: a line a file, name, tab, text.
-"$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt
+"$programs/whisper_transcribe" --model out --max-audio-seconds 5 --no-fallback "${clips[2]}" whole.wav >texts.txt
 [ "$(wc -l <texts.txt)" = 2 ] || fail "two files gave $(wc -l <texts.txt) lines"
 grep -qP "^\Q${clips[2]}\E\t\S" texts.txt || fail "no line for ${clips[2]}: $(cat texts.txt)"
 grep -qP "^whole.wav\t\S" texts.txt || fail "no line for whole.wav: $(cat texts.txt)"

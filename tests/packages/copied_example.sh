@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# copied_example.sh EXAMPLE WORK PROGRAM CMAKE-OPTION... -- ARGUMENT...: copies the folder EXAMPLE out, configures it as a
+# copied_example.sh EXAMPLE WORK PROGRAM CMAKE-OPTION... [-- ARGUMENT...]: copies the folder EXAMPLE out, configures it as a
 # project of its own against an installed looptorch, builds PROGRAM and runs it; {} among the arguments is its output
-# folder. No header of the folder may include one that lies outside.
+# folder. Without arguments it ends behind the configuration. No header of the folder may include one that lies outside.
 set -euo pipefail
 
 example=$1 work=$2 program=$3
 shift 3
 options=()
-while [ "$1" != -- ]; do
+while [ $# != 0 ] && [ "$1" != -- ]; do
   options+=("$1")
   shift
 done
-shift
 rm -rf "$work"
 mkdir -p "$work"
 cp -r "$example" "$work/copied"
@@ -25,6 +24,8 @@ done < <(grep -rE '^#include "' --include='*.hpp' --include='*.cpp' .)
 [ $status = 0 ] || exit $status
 
 cmake -S . -B build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "${options[@]}"
+[ $# != 0 ] || exit 0
+shift
 cmake --build build --target "$program"
 "build/$program" "${@/#{\}/$work/output}" 2>&1 | tee "$work/log"
 grep -q '"steps": *2' "$work/output/summary.json"
