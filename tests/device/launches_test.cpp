@@ -39,23 +39,27 @@ const std::string kColumns =
     "| launches, 8 tensors | 480 tensors | operator calls, 8 tensors | 480 tensors | waits |";
 constexpr std::int64_t kFew = 8, kMany = 480;  // tensors of a model
 
-/// Layers of a weight and a bias each.
+/// Layers of a weight and a bias each: LibTorch's, or as looptorch::Linear computes.
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(std::int64_t tensors) {
+  NetImpl(std::int64_t tensors, bool one_product) : one_product(one_product) {
     for (std::int64_t i = 0; i < tensors / 2; ++i) layers->push_back(torch::nn::Linear(4, 4));
     register_module("layers", layers);
   }
   at::Tensor forward(at::Tensor x) {
-    for (const auto& layer : *layers) x = layer->as<torch::nn::Linear>()->forward(x);
+    for (const auto& each : *layers) {
+      auto& layer = *each->as<torch::nn::Linear>();
+      x = one_product ? at::linear(x, layer.weight, layer.bias) : layer.forward(x);
+    }
     return x;
   }
+  bool one_product;
   torch::nn::ModuleList layers;
 };
 TORCH_MODULE(Net);
 
-Net make_net(std::int64_t tensors) {
+Net make_net(std::int64_t tensors, bool one_product) {
   torch::manual_seed(0);
-  Net net(tensors);
+  Net net(tensors, one_product);
   net->to(test_device());
   return net;
 }
@@ -93,7 +97,7 @@ Asked count(const Run& run) {
 struct Settings {
   std::int64_t accumulate = 1;
   bool averages = false, bf16 = false, clip_norm = false, clip_value = false, fp16 = false, metrics = false,
-       record = false, schedule = false,
+       one_product = false, record = false, schedule = false,
        weights = false;  ///< Those of losses are on the device.
 };
 
@@ -110,7 +114,7 @@ struct Objective {
 };
 
 Asked fit(const Settings& on, std::int64_t tensors, std::int64_t steps) {
-  Net net = make_net(tensors);
+  Net net = make_net(tensors, on.one_product);
   lt::FusedAdamW adamw(net->parameters(), {.lr = 1e-3});
   const at::Tensor weight = on.weights ? at::full({}, 2.0, at::TensorOptions(test_device())) : at::Tensor();
   lt::Trainer trainer(net, adamw, Objective{on.metrics, weight}, lt::Accumulate<>{on.accumulate},
@@ -144,6 +148,8 @@ struct Row {
 const std::vector<Row> kRows{
     {"`Accumulate<4>`, beside four of these", {.accumulate = 4}},
     {"`Autocast<bf16>`", {.bf16 = true}},
+    {"`Accumulate<4>`, `Autocast<bf16>`, `looptorch::Linear`, beside four plain steps",
+     {.accumulate = 4, .bf16 = true, .one_product = true}},
     {"`Autocast<fp16>`", {.fp16 = true}},
     {"`AverageWeights`", {.averages = true}},
     {"`ClipGradNorm`", {.clip_norm = true}},

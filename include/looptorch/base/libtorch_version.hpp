@@ -14,6 +14,10 @@ static_assert(TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 7,
 
 namespace looptorch::detail {
 
+/// True if autocast keeps apart the casts of weights that it made with gradients and without. An older
+/// LibTorch was not tried.
+inline constexpr bool kCastsKnowGradients = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11;
+
 /// The type of two packed 4-bit floats. An older LibTorch can only hold their bits.
 #if LOOPTORCH_LIBTORCH_2_9
 inline constexpr at::ScalarType kFloat4 = at::kFloat4_e2m1fn_x2;

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -47,6 +48,9 @@ struct EpochContext {
 struct ForwardContext {
   const Run& run;
   bool training;  ///< false in `evaluate`
+  /// Where a policy may keep what it derives from weights for the window's next micro-batch; null if none
+  /// sees the same weights.
+  std::shared_ptr<void>* kept = nullptr;
 };
 
 /// Memory that ran out within a window, or an evaluation, of a Trainer that lists a policy with `pieces`.

@@ -3,10 +3,12 @@
 // Operations that need range or precision stay in fp32, and so do parameters and their gradients. Halves
 // activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
 // CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients a
-// step. Use `Autocast<>` in programs that run on both, or that have a flag for the type.
+// step. Use `Autocast<>` in programs that run on both, or that have a flag for the type. Within `fit` weights
+// are cast once a window, unless layers save memory or micro-batches run as graphs.
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
@@ -23,6 +25,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -69,6 +72,24 @@ class AutocastScope {
 };
 
 namespace detail {
+
+/// Keeps the casts of weights that autocast makes while it lives, beyond the scope in which they were made.
+/// LibTorch's own cache has them, which ends with a thread's outermost scope.
+class KeptCasts {
+ public:
+  KeptCasts() { at::autocast::increment_nesting(); }
+  ~KeptCasts() {
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
+  }
+  KeptCasts(const KeptCasts&) = delete;
+  KeptCasts& operator=(const KeptCasts&) = delete;
+};
+
+/// Lets the window's next micro-batch use the casts of this forward pass.
+inline void keep_casts(const ForwardContext& context) {
+  if (kCastsKnowGradients && context.kept && !*context.kept) *context.kept = std::make_shared<KeptCasts>();
+}
 
 /// "Known when the program runs": the argument of `Autocast<>`.
 struct TypeAtRunTime {};
@@ -123,6 +144,7 @@ struct Autocast<bf16> {
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   AutocastScope forward_scope(const ForwardContext& context) const {
+    detail::keep_casts(context);
     return {context.run.device().type(), bf16::kType};
   }
 };
@@ -153,6 +175,7 @@ struct Autocast<fp16> {
   void on_fit_begin(FitContext& fit, State& state) const { state.begin(rules(), fit.run.device()); }
 
   detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+    detail::keep_casts(context);
     return detail::HalfScope(context.run.device().type());
   }
 
@@ -190,6 +213,7 @@ struct Autocast<detail::TypeAtRunTime> {
   }
 
   detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+    detail::keep_casts(context);
     const at::Device device = context.run.device();
     return detail::HalfScope(device.type(), type_on(device));
   }

@@ -194,10 +194,12 @@ class Engine {
     return stack_.template in_scopes<phase_scope_hook>(PhaseContext{run_, phase, name, update}, body);
   }
 
-  /// Returns the objective's result on a batch, inside the policies' forward scopes.
+  /// Returns the objective's result on a batch, inside the policies' forward scopes. They may keep what they
+  /// derive from weights in `*kept`.
   template <class Objective, class Batch>
-  auto forward(Objective& objective, const Batch& batch, bool training) {
-    return stack_.template in_scopes<forward_scope_hook>(ForwardContext{run_, training},
+  auto forward(Objective& objective, const Batch& batch, bool training,
+               std::shared_ptr<void>* kept = nullptr) {
+    return stack_.template in_scopes<forward_scope_hook>(ForwardContext{run_, training, kept},
                                                          [&] { return objective(model_, batch); });
   }
 

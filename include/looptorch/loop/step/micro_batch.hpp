@@ -10,8 +10,10 @@
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/gradients.hpp>
 
@@ -20,6 +22,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -75,6 +78,8 @@ struct MicroBatchObserver {
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
     return detail::weigh(engine, work, loss);
   }
+  /// True if the window has another micro-batch after this one, which sees the same weights.
+  [[nodiscard]] static bool goes_on() { return false; }
   const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root_gradient(scaled); }
   void before_backward(const at::Tensor&, double) {}
   void after_backward(const Loss&) {}
@@ -89,12 +94,19 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   UpdateView& view = engine.run().updates()[I];
   UpdateWork& work = engine.works()[I];
   const FrozenScope frozen(engine.parameters().outside(I));
+  DerivedWeights& derived = engine.window().derived;
+  derived.check(view.parameters);
+  std::shared_ptr<void>* const kept = observer.goes_on() ? derived.place(view.parameters) : nullptr;
+  memory_is_saved = false;
   Loss loss = engine.in_phase(
       RunPhase::forward, "forward",
       [&] {
-        return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+        return as_loss(
+            engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
+  if (!kept || memory_is_saved) derived.drop();  // it would lie beside what backward computes again
+  derived.check(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
   require_graph(weighed, view);
@@ -164,6 +176,16 @@ class Learner : public MicroBatchObserver {
   }
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
+
+  /// False where windows come back in pieces or as graphs, for evaluations of a closure, whose weights move,
+  /// and in a caller's own loop, which may do anything between two micro-batches.
+  [[nodiscard]] bool goes_on() const {
+    if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Redoes<Engine>::kSplits ||
+                  Engine::template kByClosure<I>)
+      return false;
+    else
+      return !is_last_ && engine_.window().in_epoch && !engine_.graphs();
+  }
 
   void before_backward(const at::Tensor& weighed, double correction) {
     if constexpr (Engine::template kByClosure<I>) work().add_to_closure_sum(weighed, correction);

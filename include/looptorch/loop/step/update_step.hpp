@@ -127,6 +127,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
 template <std::size_t I, class Engine, class Move, class Judge = NoJudge>
 void finish_update(Engine& engine, Move&& move, Judge&& judge = {}) {
   UpdateWork& work = engine.works()[I];
+  engine.window().derived.drop();
   settle(engine);
   if (work.weight.is_empty() && !work.at_fault && !work.fault_elsewhere)
     keep_first(engine.window().thrown, conclude<I>(engine, /*made=*/false, Progress(engine.progress())));

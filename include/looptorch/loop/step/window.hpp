@@ -78,6 +78,7 @@ void abandon_window(Engine& engine) {
   WindowState& window = engine.window();
   const bool alone = window.open.is_alone();
   window.open.close();
+  window.derived.drop();
   drop_known_trouble(engine);
   const std::int64_t step = engine.progress().step;
   std::exception_ptr ignored;  // the exception on its way is the one to report

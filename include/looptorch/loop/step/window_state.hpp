@@ -5,6 +5,7 @@
 
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/data/batch.hpp>
+#include <looptorch/loop/step/derived_weights.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/open_window.hpp>
 #include <looptorch/loop/step/verdict.hpp>
@@ -109,6 +110,7 @@ struct WindowState {
   bool counts = true;                          ///< false on ranks if none has a batch, or one has stopped
   bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
+  DerivedWeights derived;                      ///< what policies keep of weights between micro-batches
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 
   /// Returns the number in the window of the micro-batch that comes next, counting those passed over.

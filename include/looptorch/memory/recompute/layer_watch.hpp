@@ -13,6 +13,9 @@ class Module;
 
 namespace looptorch::detail {
 
+/// Set as a block begins that saves memory, on its thread; reset by the code that asks.
+inline thread_local bool memory_is_saved = false;
+
 /// Watches the layers of a model that save memory.
 class LayerWatch {
  public:

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/memory/recompute/layer_watch.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -39,7 +40,9 @@ inline thread_local SavedTensorKeeper* current_keeper = nullptr;
 /// Makes a keeper current on this thread while it lives. With nullptr tensors are saved as LibTorch does.
 class KeeperScope {
  public:
-  explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {}
+  explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {
+    memory_is_saved |= keeper != nullptr;
+  }
   ~KeeperScope() { current_keeper = previous_; }
   KeeperScope(const KeeperScope&) = delete;
   KeeperScope& operator=(const KeeperScope&) = delete;

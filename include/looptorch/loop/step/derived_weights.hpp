@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// What policies derive from an update's weights, such as casts to 16 bits: kept from one micro-batch of a
+// window to the next for as long as no weight changes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+namespace looptorch::detail {
+
+class DerivedWeights {
+ public:
+  /// Drops what was derived from other values than `weights` have now. Call before a forward pass and, for
+  /// layers that write to their weights, after it.
+  void check(const std::vector<at::Tensor>& weights) {
+    if (kept_ && has_changed(weights)) drop();
+  }
+  /// Returns where the forward pass on `weights` that begins now may keep what it derives.
+  std::shared_ptr<void>* place(const std::vector<at::Tensor>& weights) {
+    if (!kept_) {
+      seen_.clear();
+      for (const at::Tensor& weight : weights) seen_.push_back(value_of(weight));
+    }
+    return &kept_;
+  }
+  void drop() { kept_.reset(); }
+
+ private:
+  using Value = std::tuple<const void*, const void*, std::int64_t>;
+  static Value value_of(const at::Tensor& weight) {
+    return {weight.unsafeGetTensorImpl(), weight.has_storage() ? weight.storage().data() : nullptr,
+            weight._version()};
+  }
+  [[nodiscard]] bool has_changed(const std::vector<at::Tensor>& weights) const {
+    if (weights.size() != seen_.size()) return true;
+    for (std::size_t i = 0; i < seen_.size(); ++i)
+      if (value_of(weights[i]) != seen_[i]) return true;
+    return false;
+  }
+
+  std::shared_ptr<void> kept_;
+  std::vector<Value> seen_;  // of what is kept
+};
+
+}  // namespace looptorch::detail
