@@ -8,21 +8,27 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/files/output_file.hpp>
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace looptorch {
 
 /// A file that is being written. Until `commit` the target keeps its old contents, or does not exist. Without
 /// `commit` the destructor removes what was written. A process that is killed leaves at most
-/// `TARGET.partial-PID-N` behind.
+/// `TARGET.partial-PID-N` behind, which another one removes as it first writes a file into that folder.
 class AtomicFile {
  public:
   /// Throws FileError if the folder cannot be written or the target exists and is not a regular file.
@@ -43,8 +49,47 @@ class AtomicFile {
   detail::OutputFile open_partial();
 
   std::filesystem::path target_, partial_;
+  detail::FileDescriptor lock_;  // the same open file, which stays locked until it has its name
   detail::OutputFile file_;
 };
+
+namespace detail {
+
+/// True for `NAME.partial-PID-N`, the name of a file that is being written.
+[[nodiscard]] inline bool is_partial_file(std::string_view name) {
+  constexpr std::string_view kMark = ".partial-", kDigits = "0123456789";
+  const auto mark = name.rfind(kMark);
+  if (mark == name.npos || mark == 0) return false;
+  const auto numbers = name.substr(mark + kMark.size());
+  const auto dash = numbers.find_first_not_of(kDigits);
+  return dash != numbers.npos && dash > 0 && numbers[dash] == '-' && dash + 1 < numbers.size() &&
+         numbers.find_first_not_of(kDigits, dash + 1) == numbers.npos;
+}
+
+/// Removes files that killed processes were writing in a folder. Files that are being written are locked, and
+/// stay; on a file system without locks all stay.
+inline void sweep_partial_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_partial_file(entry->path().filename().string())) continue;
+    const FileDescriptor file(::open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat status {};
+    if (file.get() >= 0 && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+        retried([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) == 0)
+      ::unlink(entry->path().c_str());
+  }
+}
+
+/// The same, once a process and folder: a folder may get thousands of files.
+inline void sweep_partial_files_once(const std::filesystem::path& folder) {
+  static std::mutex mutex;
+  static auto& swept = *new std::set<std::filesystem::path>;  // files are written until the process ends
+  const std::lock_guard lock(mutex);
+  if (swept.insert(folder).second) sweep_partial_files(folder);
+}
+
+}  // namespace detail
 
 /// Replaces the file's contents in one step. Throws FileError.
 inline void write_file_atomically(const std::filesystem::path& target, std::string_view contents) {
@@ -70,13 +115,19 @@ inline AtomicFile::~AtomicFile() {
 }
 
 inline detail::OutputFile AtomicFile::open_partial() {
-  detail::FileDescriptor file;
-  do {
+  detail::sweep_partial_files_once(detail::folder_of(target_));
+  for (;;) {
     partial_ = detail::sibling_of(target_, "partial");
-    file = detail::create_file(partial_);
-  } while (file.get() < 0 && errno == EEXIST);
-  if (file.get() < 0) detail::throw_file_error(target_, "cannot create", errno);
-  return {std::move(file), target_};
+    auto file = detail::create_file(partial_);
+    const int reason = errno;
+    if (file.get() >= 0 && detail::lock_new_file(file, partial_)) {
+      lock_ = detail::FileDescriptor(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+      return {std::move(file), target_};
+    }
+    if (file.get() >= 0 || reason == EEXIST) continue;
+    partial_.clear();
+    detail::throw_file_error(target_, "cannot create", reason);
+  }
 }
 
 inline void AtomicFile::commit() {

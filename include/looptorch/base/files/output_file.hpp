@@ -6,6 +6,7 @@
 #include <looptorch/base/files/file.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +40,17 @@ template <class Call>
 /// descriptor is -1 and errno has the reason.
 [[nodiscard]] inline FileDescriptor create_file(const std::filesystem::path& path) {
   return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+}
+
+/// Locks a file that was just created at `path`, by which other processes know that it is being written and
+/// was not left by a killed process. Returns true if it still exists: else one of them has removed it before.
+/// Also true on a file system without locks, where no process removes any. Some file systems count no links;
+/// there the file is looked up by its name.
+[[nodiscard]] inline bool lock_new_file(const FileDescriptor& file, const std::filesystem::path& path) {
+  if (retried([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
+    return false;
+  struct stat status {};
+  return ::fstat(file.get(), &status) == 0 && (status.st_nlink > 0 || ::stat(path.c_str(), &status) == 0);
 }
 
 /// An open file that is written from its beginning to its end. All operations throw FileError, which names

@@ -9,7 +9,6 @@
 #include <looptorch/state/snapshot/snapshot_names.hpp>
 #include <looptorch/state/snapshot/snapshot_remove.hpp>
 
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -58,7 +57,6 @@ class PartialFolder {
       : target_(std::move(target)), manifest_(std::move(manifest)) {}
 
   OutputFile open();
-  bool lock(const FileDescriptor& manifest) const;
   template <class IsSound>
   std::filesystem::path rename_over(IsSound is_sound);
 
@@ -77,21 +75,12 @@ inline OutputFile PartialFolder::open() {
     }
     auto manifest = create_file(partial_ / kManifestFile);
     const int reason = errno;
-    if (manifest.get() >= 0 && lock(manifest)) return {std::move(manifest), target_ / kManifestFile};
+    if (manifest.get() >= 0 && lock_new_file(manifest, partial_ / kManifestFile))
+      return {std::move(manifest), target_ / kManifestFile};
     if (manifest.get() >= 0 || reason == ENOENT) continue;
     ::rmdir(partial_.c_str());
     throw_file_error(target_ / kManifestFile, "cannot create", reason);
   }
-}
-
-/// Locks the manifest and returns true if it still exists. Also true on a file system without locks, where no
-/// other process sweeps either. Some file systems count no links; there the file is looked up by its name.
-inline bool PartialFolder::lock(const FileDescriptor& manifest) const {
-  const auto lock = [&] { return ::flock(manifest.get(), LOCK_EX | LOCK_NB); };
-  if (retried(lock) != 0 && errno == EWOULDBLOCK) return false;
-  struct stat status {};
-  return ::fstat(manifest.get(), &status) == 0 &&
-         (status.st_nlink > 0 || ::stat((partial_ / kManifestFile).c_str(), &status) == 0);
 }
 
 template <class IsSound>

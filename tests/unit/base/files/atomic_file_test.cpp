@@ -8,9 +8,12 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace fs = std::filesystem;
@@ -60,6 +63,51 @@ TEST_CASE("atomic file: without commit nothing stays") {
   const TemporaryFolder folder;
   { AtomicFile(folder / "a.txt").write("half"); }
   CHECK(folder.entries() == 0);
+}
+
+TEST_CASE(
+    "atomic file: what a killed process was writing goes with the next process's first file in the folder") {
+  const TemporaryFolder folder;
+  const auto killed = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      AtomicFile file(folder / "model.bin");
+      file.write("half");
+      ::_exit(0);  // without a destructor
+    }
+    REQUIRE(child > 0);
+    ::waitpid(child, nullptr, 0);
+  };
+  killed();
+  CHECK(folder.entries() == 1);
+  AtomicFile other(folder / "other.bin");  // the first in this folder
+  CHECK(folder.entries() == 1);
+  killed();
+  looptorch::detail::sweep_partial_files(folder.path());
+  CHECK(folder.entries() == 1);  // which is being written
+  other.commit();
+  killed();
+  write_file_atomically(folder / "third.bin", "x");  // a folder is looked through once
+  CHECK(folder.entries() == 3);
+}
+
+TEST_CASE("atomic file: only files with the name of one that is being written are removed") {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.partial-1", "a.partial-1-", "a.partial-x-1", ".partial-1-2", "a.partial-1-2-3",
+                           "a.partial-1-2.txt", "a.txt"}) {
+    CAPTURE(name);
+    CHECK_FALSE(looptorch::detail::is_partial_file(name));
+  }
+  for (const char* name : {"a.partial-1-2", "a.b.partial-12-0", "a.partial-1-2.partial-3-4"})
+    CHECK(looptorch::detail::is_partial_file(name));
+  write_file_atomically(folder / "kept", "x");
+  fs::create_directory(folder / "a.partial-1-1");
+  fs::create_symlink(folder / "kept", folder / "a.partial-1-2");
+  std::ofstream(folder / "a.partial-1-3") << "half";
+  looptorch::detail::sweep_partial_files(folder.path());
+  CHECK(folder.entries() == 3);
+  CHECK_FALSE(fs::exists(folder / "a.partial-1-3"));
+  CHECK_NOTHROW(looptorch::detail::sweep_partial_files(folder / "missing"));
 }
 
 TEST_CASE("atomic file: permissions follow the umask") {
