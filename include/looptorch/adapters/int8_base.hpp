@@ -14,6 +14,7 @@
 #include <torch/nn/module.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -33,15 +34,16 @@ inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
     if (layer->is_merged())
       throw UsageError(message("hold_base_in_int8: the adapter of ", name,
                                " is merged into its weight: call unmerge_lora first"));
-  std::vector<detail::LoraSlot*> frozen;
+  std::vector<std::pair<detail::LoraSlot*, at::Tensor>> frozen;
   for (const auto& [name, layer] : detail::lora_layers(model)) {
     const at::Tensor& weight = layer->layer().weight;
     if (layer->is_int8() || weight.requires_grad()) continue;
-    if (!detail::largest_of_rows(weight).isfinite().all().item<bool>())
+    const at::Tensor largest_N = detail::largest_of_rows(weight);
+    if (!largest_N.isfinite().all().item<bool>())
       throw UsageError(message("hold_base_in_int8: the weight of ", name, " holds NaN or infinity"));
-    frozen.push_back(layer);
+    frozen.emplace_back(layer, largest_N);
   }
-  for (detail::LoraSlot* const layer : frozen) layer->hold_in_int8();
+  for (const auto& [layer, largest_N] : frozen) layer->hold_in_int8(largest_N);
   return frozen.size();
 }
 

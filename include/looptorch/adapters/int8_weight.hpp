@@ -33,11 +33,11 @@ struct Int8Weight {
   return at::linalg_vector_norm(weight_NK, kOfLargest, at::IntArrayRef{1}, /*keepdim=*/false, at::kFloat);
 }
 
-/// Returns the nearest 8-bit rows of a finite weight.
-[[nodiscard]] inline Int8Weight to_int8(const at::Tensor& weight_NK) {
+/// Returns the nearest 8-bit rows of a finite weight, given the largest_of_rows.
+[[nodiscard]] inline Int8Weight to_int8(const at::Tensor& weight_NK, const at::Tensor& largest_N) {
   constexpr double kLargest = 127;
   const at::NoGradGuard no_gradients;
-  const at::Tensor scale_N = largest_of_rows(weight_NK) / kLargest;
+  const at::Tensor scale_N = largest_N / kLargest;
   const at::Tensor divisor_N1 = scale_N.masked_fill(scale_N.eq(0), 1).unsqueeze(1);
   return {weight_NK.to(at::kFloat).div(divisor_N1).round_().clamp_(-kLargest, kLargest).to(at::kChar),
           scale_N};

@@ -90,12 +90,12 @@ class LoraSlot {
   /// True if the layer multiplies by 8-bit rows. A merged layer multiplies by the whole weight.
   [[nodiscard]] bool is_int8() const { return int8_ && !is_merged(); }
 
-  /// Keeps the weight in 8 bits from now on. It must be frozen.
-  void hold_in_int8() {
+  /// Keeps the weight in 8 bits from now on, given the largest_of_rows of it. It must be frozen.
+  void hold_in_int8(const at::Tensor& largest_N) {
     const c10::NoGradGuard no_grad;
     at::Tensor& weight = layer().weight;
     type_ = weight.scalar_type();
-    Int8Weight held = to_int8(weight);
+    Int8Weight held = to_int8(weight, largest_N);
     int8_ = layer().register_module("int8", Int8Scale(std::move(held.scale_N)));
     weight.set_data(held.rows_NK);
   }

@@ -38,6 +38,10 @@ Net adapted_net() {
   return net;
 }
 
+Int8Weight narrowed(const at::Tensor& weight) {
+  return lt::detail::to_int8(weight, lt::detail::largest_of_rows(weight));
+}
+
 struct Batch {
   at::Tensor x, y;
 };
@@ -57,7 +61,7 @@ const std::vector<Batch>& data() {
 TEST_CASE("8-bit rows have the largest value of a row, and are off by half a step at most", "[int8]") {
   at::Tensor weight = torch::randn({6, 40}) * torch::tensor({1e-20, 1e-3, 1.0, 50.0, 1e4, 0.0}).unsqueeze(1);
   weight[2][7] = -9;
-  const Int8Weight held = lt::detail::to_int8(weight);
+  const Int8Weight held = narrowed(weight);
   CHECK(held.rows_NK.scalar_type() == at::kChar);
   const at::Tensor wide = lt::detail::widened(held, at::kFloat);
   const at::Tensor largest = weight.abs().amax(1);
@@ -68,7 +72,7 @@ TEST_CASE("8-bit rows have the largest value of a row, and are off by half a ste
 }
 
 TEST_CASE("its product and its input's gradient are those of the widened weight", "[int8]") {
-  const Int8Weight held = lt::detail::to_int8(torch::randn({7, 5}));
+  const Int8Weight held = narrowed(torch::randn({7, 5}));
   const at::Tensor bias = torch::randn({7});
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     const at::Tensor x = torch::randn({2, 3, 5}).to(type).requires_grad_(),
@@ -137,7 +141,7 @@ TEST_CASE("adapters are trained on it as on the widened weights, and a resumed r
     const torch::NoGradGuard no_grad;
     for (const auto& layer : lt::detail::lora_layers(*wide)) {
       at::Tensor& weight = layer.layer->layer().weight;
-      weight.copy_(lt::detail::widened(lt::detail::to_int8(weight), at::kFloat));
+      weight.copy_(lt::detail::widened(narrowed(weight), at::kFloat));
     }
   }
   const double expected = run(wide, "wide", 6);
