@@ -50,6 +50,24 @@ struct Batch {
   std::vector<std::string> texts, languages;
   bool encoded = false;                    ///< The encoder has run.
   std::vector<std::int64_t> indices = {};  ///< Of the samples in their dataset.
+
+  /// Returns samples [begin, end), with the number of their own labels. Waits for labels on a device.
+  [[nodiscard]] Batch slice(std::int64_t begin, std::int64_t end) const {
+    const auto rows = [&](const at::Tensor& tensor) { return tensor.narrow(0, begin, end - begin); };
+    const auto items = [&](const auto& list) {
+      return std::decay_t<decltype(list)>(list.begin() + (list.empty() ? 0 : begin),
+                                          list.begin() + (list.empty() ? 0 : end));
+    };
+    const auto labels = rows(labels_BL);
+    return {.mel_BMT = rows(mel_BMT),
+            .tokens_BL = rows(tokens_BL),
+            .labels_BL = labels,
+            .label_count = labels.ne(kIgnored).sum().item<std::int64_t>(),
+            .texts = items(texts),
+            .languages = items(languages),
+            .encoded = encoded,
+            .indices = items(indices)};
+  }
 };
 
 /// Returns the encoder's states of a batch, `[B, S, D]`.

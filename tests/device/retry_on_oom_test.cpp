@@ -5,11 +5,13 @@
 
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,4 +103,33 @@ TEST_CASE("RetryOnOom on a device that is too small: the batches that do not fit
   const auto [found, made] = train(data, quiet());
   CHECK((made == 2 && steps == 2));
   CHECK((found - expected).abs().max().item<double>() < 1e-12);
+}
+
+TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window is done again") {
+  if (!has_device() || !is_simulated()) return;
+  using namespace retry_on_oom;
+  auto data = batches(5, 64);
+  data.push_back(batches(1, 128).front());
+  const auto [expected, steps] = train(data);
+  auto net = make_net();
+  lt::FusedAdamW adam(net->parameters());
+  const lt::MemoryCounter memory(test_device());
+  std::vector<std::int64_t> held;  // as the large batch is begun
+  std::optional<With> failing;
+  const auto hungry = [&](torch::nn::Sequential& model, const Batch& batch) {
+    if (batch.x.size(0) == 128) lt::empty_cache(test_device());
+    if (batch.x.size(0) == 128 || !held.empty()) held.push_back(memory.read().reserved);
+    failing.reset();
+    if (held.size() == 1) failing.emplace(looptorch_test::accelerator::Options{.fail_allocation_at = 1});
+    return objective(model, batch);
+  };
+  std::string said;
+  lt::Trainer trainer(net, adam, hungry, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, quiet(),
+                      lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }});
+  trainer.fit(data);
+  (void)trainer.updates();
+  CHECK_THAT(said, Catch::Contains("of which there are 1") && Catch::Contains("memory ran out"));
+  REQUIRE(held.size() > 1);
+  CHECK(held[1] < held[0]);
+  CHECK((net->parameters()[0].detach().cpu() - expected).abs().max().item<double>() < 1e-12);
 }

@@ -23,7 +23,7 @@ done
 "$programs/konkanivani_train" --help >help.txt
 has_flags help.txt data output weights rename d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps quick seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
-  spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
+  spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot \
   preflight memory-cap report autopsy replay profile report-sound histograms
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0

@@ -18,7 +18,7 @@ done
 has_flags help.txt data output weights rename gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps quick \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
   cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
-  flush-every prefetch memory preflight memory-cap report autopsy replay profile
+  flush-every prefetch memory retry-on-oom memory-snapshot preflight memory-cap report autopsy replay profile
 
 "$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
@@ -215,7 +215,7 @@ holds train.txt "8 songs are arrays of NumPy, taken as log-mel spectrograms of 2
 holds progress.txt "1 clip is shorter than 30 s, padded with silence: song 1 (16.25 s)"
 holds of_arrays/summary.json '"left_out": 0'
 refused ".npy: holds an array of shape [64, " "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
-refused "which has 64 mel bins; 96 are asked for (--n-mels)" "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
+refused "which has 64 mel bins; 96 are asked for, by --n-mels" "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
 
 # A loss that is not finite names the player.
 diverge=("${train[@]}" --output diverged --winning 1 --epochs 1)

@@ -25,7 +25,7 @@ refused() {
 has_flags help.txt data output weights rename generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs quick learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
-  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report profile
+  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot preflight memory-cap report profile
 
 train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
 tuned=("${train[@]}" --pretrained "$folder")

@@ -46,7 +46,7 @@ namespace spectrogram_gan {
     refuse("holds an array of shape ", shape, ", frames first; save its transpose: np.save(file, array.T)");
   if (bins != options.mel_bins)
     refuse("holds an array of shape ", shape, ", which has ", bins, " mel bins; ", options.mel_bins,
-           " are asked for (--n-mels)");
+           " are asked for, by --n-mels or by the model");
   const auto count = std::min(frames, options.frames());
   const auto values_MF = array.view({bins, frames}).narrow(1, 0, count).to(at::kFloat);
   const auto [least, most] = values_MF.aminmax();

@@ -71,6 +71,10 @@ struct FinetuneOptions {
       throw looptorch::app::CommandLineError(
           "--update-in-backward cannot scale losses, as fp16 needs it: give --bf16 instead of --fp16 or "
           "--mixed-precision");
+    if (memory.in_backward() && training.retry_on_oom)
+      throw looptorch::app::CommandLineError(
+          "--retry-on-oom does a step again from its beginning, and --update-in-backward has changed weights "
+          "by then: leave out one of the two");
   }
 
   /// Returns how layers save memory: those that do not recompute keep their products alone.
@@ -88,9 +92,11 @@ struct FinetuneOptions {
   }
 
   /// Returns what a card's defaults leave alone: weights in bf16 and --fit say the precision themselves, and
-  /// updates in backward cannot scale losses.
+  /// updates in backward can neither scale losses nor be done again.
   [[nodiscard]] looptorch::app::NotByDefault not_by_default() const {
-    return {.precision = memory.holds_bf16() || !memory.fit.empty(), .fp16 = memory.in_backward()};
+    return {.precision = memory.holds_bf16() || !memory.fit.empty(),
+            .fp16 = memory.in_backward(),
+            .retry_on_oom = memory.in_backward()};
   }
 
   /// Returns the flags that lower a peak, for what WatchMemory says of it. --fit tries them in order.
@@ -149,7 +155,7 @@ struct FinetuneOptions {
     if (memory.lora > 0)
       all["--lora"] =
           looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ", memory.lora_dropout,
-                             ", ", memory.lora_patterns, memory.int8_base ? ", base in 8 bits" : "");
+                             ", ", memory.lora_patterns, memory.int8_base ? ", --int8-base" : "");
     return all;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which flags of a training program are on by default on a CUDA card, because every guide turns them on
 // there: mixed precision in the type that the card computes fast, TF32, cuDNN's choice of algorithms, workers
-// by the number of cores. A CPU keeps fp32, and accelerators of other kinds keep what LibTorch does. Pure
-// functions of what is known about the card.
+// by the number of cores, and a step that is done again when memory runs out. A CPU keeps fp32, and
+// accelerators of other kinds keep what LibTorch does. Pure functions of what is known about the card.
 #pragma once
 
 #include <looptorch/app/cuda_device.hpp>
@@ -26,14 +26,22 @@ struct DeviceFacts {
   std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
   std::optional<Capability> capability = {};  ///< of a CUDA card
   std::int64_t cores = 1;                     ///< of the host, for this process
+  std::int64_t processes = 1;                 ///< that train together
 };
 
 /// Which settings are open: the program has their flags and none was given.
 struct OpenSettings {
-  bool precision = false, tf32 = false, cudnn_benchmark = false, workers = false;
+  bool precision = false, tf32 = false, cudnn_benchmark = false, workers = false, retry_on_oom = false;
   bool fp16 = true;                ///< the program's other flags allow fp16, which scales losses
   bool fixed_shapes = false;       ///< all batches have one shape, so that cuDNN searches once
   std::int64_t usual_workers = 2;  ///< without a default
+};
+
+/// Which of a device's defaults a program's own flags exclude.
+struct NotByDefault {
+  bool precision = false;     ///< the program computes in a type of its own
+  bool fp16 = false;          ///< losses cannot be scaled
+  bool retry_on_oom = false;  ///< a window cannot be done again
 };
 
 /// A flag that is set as if it had been given; `value` is empty for one that takes none.
@@ -43,7 +51,8 @@ struct DeviceDefault {
 
 /// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 comes with bf16
 /// alone, since a precision that was given is meant as it stands. Workers are one less than the cores, at
-/// most 6 and never fewer than usual.
+/// most 6 and never fewer than usual. Steps are done again on one process: several would sum their gradients
+/// after backward instead of beside it.
 [[nodiscard]] inline std::vector<DeviceDefault> device_defaults(const DeviceFacts& device,
                                                                 const OpenSettings& open) {
   constexpr std::int64_t kMostWorkers = 6;
@@ -56,6 +65,7 @@ struct DeviceDefault {
     flags.push_back({"cudnn-benchmark", "", "no-cudnn-benchmark"});
   const auto workers = std::min(kMostWorkers, device.cores - 1);
   if (open.workers && workers > open.usual_workers) flags.push_back({"workers", std::to_string(workers), ""});
+  if (open.retry_on_oom && device.processes == 1) flags.push_back({"retry-on-oom", "", "no-retry-on-oom"});
   return flags;
 }
 
@@ -74,7 +84,8 @@ struct DeviceDefault {
 /// Returns what is known about a device, for one of `processes` on a host of `cores`.
 [[nodiscard]] inline DeviceFacts facts_of(at::Device device, std::int64_t cores, std::int64_t processes,
                                           const CudaQuery& query = query_cuda) {
-  DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, processes))};
+  DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, processes)),
+                    .processes = processes};
   if (!device.is_cuda()) return facts;
   const auto machine = query().machine;
   const auto index = static_cast<std::size_t>(std::max<int>(device.index(), 0));

@@ -52,7 +52,7 @@ namespace detail {
 /// error.
 [[nodiscard]] inline std::optional<std::size_t> card_of(const std::string& error) {
   std::smatch found;
-  if (!error.starts_with("CUDA") || !std::regex_search(error, found, std::regex("GPU ([0-9]+) has")))
+  if (!std::regex_search(error, found, std::regex("CUDA out of memory.*GPU ([0-9]+) has")))
     return std::nullopt;
   return static_cast<std::size_t>(std::stoul(found[1]));
 }
@@ -109,6 +109,9 @@ namespace detail {
   if (!batch.empty())
     ways.push_back("a smaller --" + batch +
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));
+  const bool on_device = error.find("out of memory") != error.npos;  // a CPU's allocator has other words
+  if (line.has("retry-on-oom") && on_device && !batch.empty() && is_one_of("retry-on-oom", {"no"}))
+    ways.push_back("--retry-on-oom");
   if (line.has("gradient-checkpointing") && is_one_of("gradient-checkpointing", {"no", "none"}))
     ways.push_back("--gradient-checkpointing");
   if (const auto flag = detail::flag_of_16_bits(line, error, query);

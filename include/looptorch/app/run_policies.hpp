@@ -24,6 +24,7 @@
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/watch_memory.hpp>
@@ -64,6 +65,7 @@ struct RunDetails {
 ///   BackendFlags      --tf32, --cudnn-benchmark
 ///   CacheFlushEvery   --flush-every
 ///   CaptureGraphs     --capture
+///   RetryOnOom        --retry-on-oom
 ///   Autopsy           --autopsy, windows in bad-windows
 ///   Profile           --profile, in trace.json
 ///   RunSettings       the program's own settings, if there are any
@@ -82,6 +84,7 @@ struct RunDetails {
       When{training.flush_every > 0,
            CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},
       When{training.capture, CaptureGraphs{}},
+      When{training.retry_on_oom, RetryOnOom{}},
       training.autopsy_policy(output),
       profile_policy(training, output),
       When{!details.settings.empty() || !details.data.empty(), RunSettings(details.settings, details.data)},

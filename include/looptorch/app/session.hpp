@@ -17,6 +17,7 @@
 #include <looptorch/app/earlier_summary.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/memory_snapshot.hpp>
 #include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_policies.hpp>
@@ -30,6 +31,7 @@
 #include <looptorch/loop/trainer_access.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/parts/operation_meter.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/state/snapshot/newest_snapshot.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
@@ -68,6 +70,7 @@ class Session {
         folder_(output_, read),
         snapshot_(training.snapshot_to_resume(snapshots())) {
     if (leads() && !training.on_by_default.empty()) std::cerr << training.on_by_default << std::endl;
+    check_memory_snapshot(training.memory_snapshot, device_);
     training.print_resume(snapshot_);
     if (training.quick && leads())
       std::cerr << "--quick: a rehearsal, with " << training.few_batches() << " batches of each part"
@@ -109,17 +112,25 @@ class Session {
 
   /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Writes run.conf to the
   /// output, a file for --config that repeats the run, as it begins. Adds the peak
-  /// of a watched memory to the summary. Throws Interrupted for a run that a signal or a limit ended,
-  /// once `note(result)` has been called, which may keep what such a run has to tell.
+  /// of a watched memory to the summary, and the steps in which memory ran out. Throws Interrupted for a run
+  /// that a signal or a limit ended, once `note(result)` has been called, which may keep what such a run has
+  /// to tell.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
   FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
     write_config();
+    std::optional<MemorySnapshot> record;
+    if (!training_.memory_snapshot.empty() && training_.replay.empty())
+      record.emplace(training_.memory_snapshot, cuda_memory_record());
     result_ = app::fit(trainer, std::forward<Batches>(batches), training_, snapshot_);
     using Stack = std::remove_cvref_t<decltype(looptorch::detail::TrainerAccess::engine(trainer).stack())>;
     if constexpr (Stack::template lists<WatchMemory>())
       set_memory(summary_, trainer.template policy<WatchMemory>());
+    if constexpr (Stack::template lists<RetryOnOom>())
+      if (const auto windows = trainer.template policy<RetryOnOom>().windows; windows > 0)
+        summary_.set("out_of_memory_steps", windows);
     if constexpr (Stack::template lists<LogMetrics>())
       operations_ = trainer.template policy<LogMetrics>().operations();
+    record.reset();
     note(result_);
     throw_if_interrupted(result_);
     return result_;

@@ -32,7 +32,9 @@ enum class TrainingFlag {
   capture,
   gradient_checkpointing,
   flush_every,
+  retry_on_oom,
   memory,
+  memory_snapshot,
   preflight,
   memory_cap,
   device,
@@ -47,12 +49,6 @@ enum class TrainingFlag {
   autopsy,  ///< --autopsy and --replay
   profile,
   config,  ///< --config
-};
-
-/// Which of a device's defaults a program's own flags exclude.
-struct NotByDefault {
-  bool precision = false;  ///< the program computes in a type of its own
-  bool fp16 = false;       ///< losses cannot be scaled
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -74,13 +70,15 @@ struct TrainingFlags {
   const auto is_open = [&line](const std::string& name) { return line.has(name) && !line.is_given(name); };
   const bool is_plain = options.precision == Precision::fp32 && is_open("fp32");
   return device_defaults(
-      device, {.precision = is_plain && !excluded.precision,
-               .tf32 = is_open("tf32") && !options.tf32,
-               .cudnn_benchmark = is_open("cudnn-benchmark") && !options.cudnn_benchmark && !options.capture,
-               .workers = is_open("workers"),
-               .fp16 = !excluded.fp16,
-               .fixed_shapes = fixed_shapes,
-               .usual_workers = options.workers});
+      device,
+      {.precision = is_plain && !excluded.precision,
+       .tf32 = is_open("tf32") && !options.tf32,
+       .cudnn_benchmark = is_open("cudnn-benchmark") && !options.cudnn_benchmark && !options.capture,
+       .workers = is_open("workers"),
+       .retry_on_oom = is_open("retry-on-oom") && !line.is_given("no-retry-on-oom") && !excluded.retry_on_oom,
+       .fp16 = !excluded.fp16,
+       .fixed_shapes = fixed_shapes,
+       .usual_workers = options.workers});
 }
 
 namespace detail {
@@ -188,10 +186,18 @@ class TrainingFlagWriter {
       line_.option("flush-every", "N", options_.flush_every,
                    help(flush_every, "empties the allocator's cache after so many micro-batches; 0: never"),
                    {.min = 0});
+    if (has(retry_on_oom))
+      line_.toggle("retry-on-oom", options_.retry_on_oom,
+                   help(retry_on_oom, "does a step again in smaller batches when memory runs out"));
     if (has(memory))
       line_.toggle(
           "memory", options_.memory,
           help(memory, "watches memory: the peak in the line of progress, its parts in summary.json"));
+    if (has(memory_snapshot))
+      line_.option(
+          "memory-snapshot", "FILE", options_.memory_snapshot,
+          help(memory_snapshot,
+               "on CUDA, the allocator's record for https://pytorch.org/memory_viz, of when memory ran out"));
     if (has(preflight))
       line_.toggle("preflight", options_.preflight,
                    help(preflight, "dry steps first; a run that would not fit ends, and says what would"));

@@ -56,20 +56,22 @@ struct TrainingOptions {
   std::optional<bool> tf32 = {}, cudnn_benchmark = {};  ///< for BackendFlags; empty: as LibTorch has them
   bool capture = false;  ///< micro-batches run as CUDA graphs, for CaptureGraphs
   bool gradient_checkpointing = false;
-  std::int64_t flush_every = 0;               ///< micro-batches, for CacheFlushEvery; 0: never
-  bool memory = false;                        ///< watch it (WatchMemory)
-  bool preflight = false;                     ///< dry steps first, which end a run that would not fit
-  double memory_cap = 0;                      ///< GB that a preflight allows; 0: what the device has free
-  std::string device = "auto";                ///< for choose_device
-  std::int64_t workers = 2, seed = 1;         ///< threads of each loader; seed of everything drawn
-  std::optional<std::int64_t> prefetch = {};  ///< finished batches that may wait; empty: the loader's number
-  std::filesystem::path cache = {};           ///< folder of decoded samples; empty: the program's choice
-  std::int64_t snapshot_every = 0;            ///< steps; 0: none but those that the program takes anyway
-  std::string resume = {};                    ///< "", "auto", or a snapshot or a folder of them
-  std::string on_bad_audio = "skip";          ///< or "stop"
-  bool resume_changed = false;                ///< goes on with other settings than the snapshot's
-  bool report = true;                         ///< write the run's metrics and report.html (run_log)
-  bool histograms = false;                    ///< the report has distributions of parameters
+  std::int64_t flush_every = 0;  ///< micro-batches, for CacheFlushEvery; 0: never
+  bool retry_on_oom = false;     ///< does windows again in pieces when memory runs out (RetryOnOom)
+  bool memory = false;           ///< watch it (WatchMemory)
+  std::filesystem::path memory_snapshot = {};  ///< file of the allocator's record (MemorySnapshot)
+  bool preflight = false;                      ///< dry steps first, which end a run that would not fit
+  double memory_cap = 0;                       ///< GB that a preflight allows; 0: what the device has free
+  std::string device = "auto";                 ///< for choose_device
+  std::int64_t workers = 2, seed = 1;          ///< threads of each loader; seed of everything drawn
+  std::optional<std::int64_t> prefetch = {};   ///< finished batches that may wait; empty: the loader's number
+  std::filesystem::path cache = {};            ///< folder of decoded samples; empty: the program's choice
+  std::int64_t snapshot_every = 0;             ///< steps; 0: none but those that the program takes anyway
+  std::string resume = {};                     ///< "", "auto", or a snapshot or a folder of them
+  std::string on_bad_audio = "skip";           ///< or "stop"
+  bool resume_changed = false;                 ///< goes on with other settings than the snapshot's
+  bool report = true;                          ///< write the run's metrics and report.html (run_log)
+  bool histograms = false;                     ///< the report has distributions of parameters
   /// The program's name, all its flags with their values, for run_log, and as a file for --config. Parsing
   /// sets them.
   std::string program = {}, config = {};

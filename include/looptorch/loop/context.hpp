@@ -57,13 +57,14 @@ struct ForwardContext {
 class OutOfMemoryContext {
  public:
   OutOfMemoryContext(const Run& of, bool trains, std::int64_t micro_batch, std::int64_t pieces,
-                     std::int64_t tries, std::string what)
+                     std::int64_t tries, std::string what, bool can_split = true)
       : run(of),
         training(trains),
         samples(micro_batch),
         pieces_before(pieces),
         attempts(tries),
-        error(std::move(what)) {}
+        error(std::move(what)),
+        splits(can_split) {}
 
   const Run& run;
   bool training;               ///< false in an evaluation
@@ -71,6 +72,7 @@ class OutOfMemoryContext {
   std::int64_t pieces_before;  ///< into which each micro-batch was split
   std::int64_t attempts;       ///< that were made with so many pieces
   std::string error;           ///< the allocator's sentence; what the fit ends with
+  bool splits;                 ///< false if the batches' type or the objective allows no pieces
 
   /// Does the window again from its beginning, or the evaluation's batch, with each micro-batch split into
   /// `pieces`. If no policy calls this, the fit ends.

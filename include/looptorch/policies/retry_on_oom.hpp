@@ -50,8 +50,10 @@ struct RetryOnOomState {
 }  // namespace detail
 
 /// Retries windows that run out of memory. Batches must be a `SliceableBatch`, and the objective must return
-/// a Loss, whose weights make the pieces add up to the micro-batch. Within a piece, layers that mix samples,
-/// such as BatchNorm, see that piece alone, and random numbers are drawn anew from the window's beginning.
+/// a Loss, whose weights make the pieces add up to the micro-batch; under When others are done again as they
+/// are, with an empty cache. Graphs of CaptureGraphs are dropped first, since they hold memory. Within a
+/// piece, layers that mix samples, such as BatchNorm, see that piece alone, and random numbers are drawn anew
+/// from the window's beginning.
 ///
 /// Memory that runs out in the forward pass, in backward, and in the update before a parameter has changed,
 /// is survived; of LibTorch's own optimizers, which change parameters one by one as they allocate, only what
@@ -75,21 +77,23 @@ struct RetryOnOom {
   [[nodiscard]] std::int64_t pieces(State& state) const { return state.pieces; }
 
   void on_out_of_memory(OutOfMemoryContext& context, State& state) const {
-    const bool single = context.pieces_before >= context.samples;
+    const bool single = !context.splits || context.pieces_before >= context.samples;
     const std::string where = message(context.training ? "in step " : "in the evaluation before step ",
                                       context.run.progress().step);
     if (single && context.attempts > 1)
       return void(context.error =
                       message("memory ran out ", where,
-                              " with single samples, also once the cache was emptied; use shorter "
-                              "samples, Checkpointed, or a smaller model: ",
-                              context.error));
+                              context.splits ? " with single samples" : " with batches that cannot be split",
+                              ", also once the cache was emptied; use ",
+                              context.splits ? "shorter samples" : "smaller batches",
+                              ", Checkpointed, or a smaller model: ", context.error));
     const std::int64_t pieces =
         single ? context.pieces_before : std::min(2 * context.pieces_before, context.samples);
     state.count(context, pieces);
-    const std::string sentence =
-        message("memory ran out ", where, "; doing it again in pieces of ",
-                (context.samples + pieces - 1) / pieces, " of ", context.samples, " samples");
+    const std::string how = context.splits ? message("in pieces of ", (context.samples + pieces - 1) / pieces,
+                                                     " of ", context.samples, " samples")
+                                           : "with an empty cache";
+    const std::string sentence = message("memory ran out ", where, "; doing it again ", how);
     tell(sentence);
     if (context.training) state.said = sentence, state.is_own = true;
     context.retry(pieces);

@@ -6,6 +6,7 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/batch_slice.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
+#include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/objective/loss.hpp>
@@ -18,6 +19,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace looptorch::detail {
@@ -25,7 +28,7 @@ namespace looptorch::detail {
 /// Keeps what a window that is done again, or left out, must not change.
 template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
-  const bool may_be_redone = Redoes<Engine>::kSplits || keeps_windows(engine) || seeks_scale<I>(engine);
+  const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
   const bool may_be_left_out = Redoes<Engine>::kLeavesOut && engine.window().may_retry;
   if (may_be_redone || may_be_left_out)
     engine.redo().checkpoint.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
@@ -63,6 +66,12 @@ void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, boo
     train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }
 
+/// True if a batch can be split, and each update's pieces of it add up.
+template <class Engine, class Batch>
+inline constexpr bool kCanSplit =
+    Redoes<Engine>::kSplits&& can_split<std::remove_cvref_t<decltype(std::declval<Engine&>().model())>, Batch,
+                                        std::remove_cvref_t<decltype(std::declval<Engine&>().updates())>>;
+
 /// Calls `use(part)` for each of the pieces that a batch of at least one sample is split into.
 template <class Batch, class Use>
 void for_each_piece(const Batch& batch, std::int64_t pieces, Use&& use) {
@@ -76,7 +85,7 @@ void for_each_piece(const Batch& batch, std::int64_t pieces, Use&& use) {
 /// Calls `use(piece)` for each piece of a kept micro-batch of update I.
 template <std::size_t I, class Engine, class Batch, class Use>
 void each_piece(Engine& engine, Batch& batch, Use&& use) {
-  if constexpr (Redoes<Engine>::kSplits)
+  if constexpr (kCanSplit<Engine, Batch>)
     for_each_piece(batch, engine.works()[I].pieces, use);
   else
     use(batch);
@@ -98,7 +107,7 @@ void learn_from(Engine& engine, Batch& batch, std::size_t number, bool is_last =
 template <std::size_t I, class Engine, class Batch>
 void learn_from_kept(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {
-    const bool is_last = !Engine::kStreams && !Redoes<Engine>::kSplits && number + 1 == kept.size();
+    const bool is_last = !Engine::kStreams && !splits(engine) && number + 1 == kept.size();
     if (engine.ranks().size() == 0 || !Engine::kStreams) {
       learn_from<I>(engine, kept[number], number, is_last);
     } else {

@@ -55,17 +55,19 @@ struct RedoneWindow {
   /// Takes a micro-batch, and learns from it if the window has one update.
   template <class Batch, class Given>
   static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
-    if constexpr (!Engine::kStreams)
+    if constexpr (!Engine::kStreams) {
       KeptWindow<Engine>::take(engine, kept, std::forward<Given>(batch));
-    else if constexpr (Redo::kSplits)
-      take_splitting(engine, kept, std::forward<Given>(batch));
-    else if (engine.works()[0].due)
+    } else {
+      if constexpr (Redo::kSplits)
+        if (splits(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
+      if (!engine.works()[0].due) return;
       keeping(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::on_device(engine, learnt,
                                           [&](const auto& there, std::size_t number, bool is_last) {
                                             learn_revocably<0>(engine, there, number, is_last);
                                           });
       });
+    }
   }
 
   /// Does what is to be done before ranks agree on the window.
@@ -95,9 +97,8 @@ struct RedoneWindow {
     using Model = std::remove_reference_t<decltype(engine.model())>;
     if constexpr (Redo::kSplits && SliceableBatch<Batch> &&
                   std::is_same_v<std::invoke_result_t<Measure&, Model&, const Batch&>, Loss>)
-      measure_with_retries(engine, measure, batch, sums);
-    else
-      StreamedWindow<Engine>::measure(engine, measure, batch, sums);
+      if (splits(engine)) return measure_with_retries(engine, measure, batch, sums);
+    StreamedWindow<Engine>::measure(engine, measure, batch, sums);
   }
 
  private:
@@ -138,12 +139,13 @@ struct RedoneWindow {
 
   template <std::size_t I, class Batch>
   static void update(Engine& engine, std::vector<Batch>& kept) {
-    if constexpr (Engine::template kByClosure<I>)
+    if constexpr (Engine::template kByClosure<I>) {
       finish_update<I>(engine, MoveByClosure<I, Engine, Batch>(engine, kept), WindowJudge<I, Engine>(engine));
-    else if constexpr (Redo::kSplits)
-      finish_update_with_retries<I>(engine, kept);
-    else
+    } else {
+      if constexpr (Redo::kSplits)
+        if (splits(engine)) return finish_update_with_retries<I>(engine, kept);
       finish_update<I>(engine, MoveByStep{}, WindowJudge<I, Engine>(engine));
+    }
   }
 };
 

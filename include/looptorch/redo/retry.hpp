@@ -40,6 +40,8 @@ template <class Engine>
 /// next attempt. Throws c10::OutOfMemoryError if none wants one.
 template <class Engine>
 [[nodiscard]] std::int64_t ask_for_retry(Engine& engine, OutOfMemoryContext context) {
+  if constexpr (Engine::PolicyStack::template has<graphs_hook>())
+    if (auto* const graphs = engine.graphs()) graphs->drop();
   empty_cache(engine.run().device());
   if (engine.window().may_retry) engine.stack().template run<on_out_of_memory_hook>(context);
   TORCH_CHECK_WITH(OutOfMemoryError, context.pieces() > 0, context.error);
@@ -53,10 +55,11 @@ void learn_again(Engine& engine, std::vector<Batch>& kept, std::string error) {
   UpdateWork& work = engine.works()[I];
   std::int64_t samples = 0;
   for (const Batch& batch : kept) samples = std::max(samples, batch_size(batch));
+  constexpr bool can_split = kCanSplit<Engine, Batch>;
   while (true) {
     engine.redo().checkpoint.rewind(view, work);
-    const std::int64_t pieces = ask_for_retry(
-        engine, {engine.run(), /*trains=*/true, samples, work.pieces, work.attempts, std::move(error)});
+    const std::int64_t pieces = ask_for_retry(engine, {engine.run(), /*trains=*/true, samples, work.pieces,
+                                                       work.attempts, std::move(error), can_split});
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
@@ -74,6 +77,7 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Sha
   if constexpr (!Redoes<Engine>::kSplits || Engine::template kByClosure<I>) {
     share();
   } else {
+    if (!splits(engine)) return share();
     std::string error;
     try {
       return share();

@@ -2,22 +2,37 @@
 // The simulated accelerator for a program as it is: built into a shared library and named in LD_PRELOAD, it
 // gives the program's LibTorch the device "sim". As the program ends, writes how often the host waited for it
 // into the file LOOPTORCH_TEST_WAITS, a sentence a wait below. With LOOPTORCH_TEST_MEMORY each device has so
-// many bytes. Ends a program whose accesses were out of order with exit code 99.
+// many bytes, and with LOOPTORCH_TEST_FAIL_BACKWARD an allocation of the first backward fails. Ends a program
+// whose accesses were out of order with exit code 99.
 #include "support/accelerator/accelerator.hpp"
 
+#include <ATen/record_function.h>
+
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace looptorch_test::accelerator {
 namespace {
 
+/// Lets the next allocation fail when autograd begins with the program's first node.
+std::unique_ptr<at::ObserverContext> fail_once(const at::RecordFunction&) {
+  static std::atomic<bool> began{false};
+  if (!began.exchange(true)) configure({.fail_allocation_at = 1});
+  return nullptr;
+}
+
 /// Lives as long as the program.
 class Preloaded {
  public:
   Preloaded() {
     if (const char* bytes = std::getenv("LOOPTORCH_TEST_MEMORY")) configure({.cap_bytes = std::stoul(bytes)});
+    if (std::getenv("LOOPTORCH_TEST_FAIL_BACKWARD"))
+      at::addGlobalCallback(
+          at::RecordFunctionCallback(&fail_once).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   }
   Preloaded(const Preloaded&) = delete;
   Preloaded& operator=(const Preloaded&) = delete;

@@ -88,6 +88,16 @@ TEST_CASE("workers are one less than the cores, at most 6, and never fewer than 
   CHECK(on(card({8, 0}, 64), {}).empty());
 }
 
+TEST_CASE("a step is done again when memory runs out, on one process and where the program can") {
+  CHECK(on(card({6, 1}), {.retry_on_oom = true}) == "retry-on-oom");
+  auto of_two = card({6, 1});
+  of_two.processes = 2;
+  CHECK(on(of_two, {.retry_on_oom = true}).empty());
+  CHECK_FALSE(parsed(card({6, 1}), {"--no-retry-on-oom"}).retry_on_oom);
+  CHECK_FALSE(parsed(card({6, 1}), {}, true, {.retry_on_oom = true}).retry_on_oom);
+  CHECK(parsed({.cores = 4}, {"--retry-on-oom"}).retry_on_oom);
+}
+
 TEST_CASE("a CPU and accelerators of other kinds stay as they are") {
   CHECK(on({.cores = 64}).empty());
   CHECK(app::describe_defaults({.cores = 64}, {}).empty());
@@ -100,7 +110,7 @@ TEST_CASE("what is known of a card comes from the driver, and cores are shared o
   const auto facts = app::facts_of({at::kCUDA, 1}, 12, 2, query);
   CHECK(facts.name == "cuda:1 (A100)");
   CHECK(facts.capability == Capability{8, 0});
-  CHECK(facts.cores == 6);
+  CHECK((facts.cores == 6 && facts.processes == 2));
   CHECK(app::facts_of(at::kCUDA, 12, 1, query).name == "cuda:0 (Tesla T4)");
   CHECK_FALSE(app::facts_of({at::kCUDA, 2}, 12, 1, query).capability);
   CHECK(app::facts_of(at::kCPU, 0, 4, query).cores == 1);
@@ -114,15 +124,17 @@ TEST_CASE("flags that are on by default are set as if they were given, and one l
   CHECK(hopper.workers == 6);
   CHECK(hopper.on_by_default ==
         "on by default on cuda:0 (GPU): --bf16 (off: --fp32), --tf32 (off: --no-tf32), --cudnn-benchmark "
-        "(off: --no-cudnn-benchmark), --workers 6");
+        "(off: --no-cudnn-benchmark), --workers 6, --retry-on-oom (off: --no-retry-on-oom)");
+  CHECK(hopper.retry_on_oom);
   // The file that repeats the run has them, on any device.
-  for (const auto* line : {"\nbf16=true\n", "\ntf32=true\n", "\nworkers=6\n"})
+  for (const auto* line : {"\nbf16=true\n", "\ntf32=true\n", "\nworkers=6\n", "\nretry-on-oom=true\n"})
     CHECK_THAT(hopper.config, Catch::Contains(line));
   const auto turing = parsed(card({7, 5}), {"--workers", "1"}, /*fixed_shapes=*/false);
   CHECK(turing.precision == Precision::fp16);
   CHECK_FALSE(turing.tf32);
   CHECK(turing.workers == 1);
-  CHECK(turing.on_by_default == "on by default on cuda:0 (GPU): --fp16 (off: --fp32)");
+  CHECK(turing.on_by_default ==
+        "on by default on cuda:0 (GPU): --fp16 (off: --fp32), --retry-on-oom (off: --no-retry-on-oom)");
 }
 
 TEST_CASE("flags that are given count, whatever the device") {

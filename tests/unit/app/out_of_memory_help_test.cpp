@@ -7,6 +7,7 @@
 #include <looptorch/app/training_flags.hpp>
 
 #include "support/captured_stderr.hpp"
+#include "support/parse_words.hpp"
 
 #include <cstdint>
 #include <new>
@@ -51,8 +52,10 @@ TEST_CASE("out of memory: a program's last line has the flags that help") {
       "the last snapshot. See docs/errors.md#out-of-memory\n";
   CHECK_THAT(cpu, Catch::Matchers::EndsWith(all));
   CHECK_THAT(said({}, [] { throw std::bad_alloc(); }), Catch::Matchers::EndsWith(all));
+  std::string on_device = all;
+  on_device.insert(on_device.find("--gradient-checkpointing"), "--retry-on-oom, ");
   CHECK_THAT(said({}, [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to"); }),
-             Catch::Matchers::EndsWith(all));
+             Catch::Matchers::EndsWith(on_device));
   CHECK_THAT(said({}, [] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }),
              Catch::Matchers::EndsWith(all));
   CHECK(said({}, [] { throw looptorch::Error("other"); }) == "program: other\n");
@@ -118,6 +121,24 @@ TEST_CASE("out of memory on a CUDA card: what it computes is named, and what tor
   CHECK_THAT(help(error("0", "1.10 GiB"), {9, 0}), Catch::Contains(mends));
   CHECK_THAT(help(error("0", "300.00 MiB"), {9, 0}), !Catch::Contains(mends));
   CHECK_THAT(help(error("0", "900.00 KiB"), {9, 0}), !Catch::Contains(mends));
+}
+
+TEST_CASE("out of memory on a device: --retry-on-oom is named where it is off and a batch can be split") {
+  const auto help = [](const std::vector<std::string>& words, const std::string& error) {
+    app::TrainingOptions options;
+    app::CommandLine line("program", "Trains.");
+    using enum app::TrainingFlag;
+    app::add_training_flags(line, options, {.only = {batch_size, retry_on_oom}});
+    REQUIRE(looptorch::testing::parse_words(line, words));
+    return app::out_of_memory_help(line, 1, error);
+  };
+  const std::string error = "CUDA out of memory. Tried to allocate 20.00 MiB.";
+  CHECK(help({}, error) ==
+        "Memory ran out: give a smaller --batch-size or --retry-on-oom. See "
+        "docs/errors.md#out-of-memory");
+  CHECK_THAT(help({"--retry-on-oom"}, error), !Catch::Contains("retry"));
+  CHECK_THAT(help({"--batch-size", "1"}, error), !Catch::Contains("retry"));
+  CHECK_THAT(help({}, "DefaultCPUAllocator: can't allocate memory"), !Catch::Contains("retry"));
 }
 
 TEST_CASE("out of memory: a batch that the program does not take any smaller is not named") {

@@ -377,3 +377,60 @@ TEST_CASE("RetryOnOom: a negative relax_after is refused") {
   CHECK_THROWS_WITH(trainer.fit(toy::batches(1)),
                     "RetryOnOom's relax_after must be a number of windows or 0 for never, got -1");
 }
+
+TEST_CASE(
+    "RetryOnOom: under When an objective may return a tensor, whose windows are done again as they are") {
+  auto& memory = FailingAllocator::instance();
+  std::int64_t failures = 0;
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    if (failures-- > 0) memory.fail_at(1);  // once, as fragments do that an emptied cache gives back
+    return toy::objective(net, batch).value;
+  };
+  const auto batches = even_batches(3, 4);
+  const auto train = [&](toy::Net& net, auto... policies) {
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, Accumulate<3>{}, policies...);
+    trainer.fit(batches);
+  };
+  toy::Net expected = toy::net(), found = toy::net();
+  train(expected);
+  failures = 1;
+  std::vector<std::string> told;
+  train(found, When{true, RetryOnOom{.report = [&](const std::string& line) { told.push_back(line); }}});
+  CHECK(told == std::vector<std::string>{"memory ran out in step 0; doing it again with an empty cache"});
+  CHECK(furthest(found, expected) == 0);
+  failures = 1;
+  CHECK_THROWS_AS(train(found, When{false, RetryOnOom{}}), c10::OutOfMemoryError);
+  failures = 2;
+  CHECK_THROWS_WITH(
+      train(found, When{true, quiet_retries()}),
+      Catch::Contains(
+          "with batches that cannot be split, also once the cache was emptied; use smaller batches"));
+}
+
+namespace {
+
+/// Counts what is kept of a window: handles of each batch's labels beside the test's own.
+template <class Listed>
+std::vector<std::size_t> owners_at_window_ends(Listed policy) {
+  toy::Net net = toy::net();
+  FusedAdamW optimizer(net->parameters());
+  const auto batches = even_batches(4, 4);
+  std::vector<std::size_t> owners;
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    owners.push_back(batches[0].labels.use_count());
+    return toy::objective(net, batch);
+  };
+  Trainer trainer(net, optimizer, objective, Accumulate<4>{}, policy);
+  trainer.fit(batches);
+  return owners;
+}
+
+}  // namespace
+
+TEST_CASE("RetryOnOom: switched off it keeps no batches") {
+  const auto on = owners_at_window_ends(When{true, quiet_retries()});
+  const auto off = owners_at_window_ends(When{false, RetryOnOom{}});
+  CHECK(on == std::vector<std::size_t>{on[0], on[0], on[0], on[0]});
+  CHECK(off[1] == on[1] - 1);  // the window's first batch has gone by then
+}

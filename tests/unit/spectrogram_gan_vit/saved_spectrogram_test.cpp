@@ -87,8 +87,9 @@ TEST_CASE("Arrays that are no spectrograms of these sizes are refused with file 
                       Contains((folder / "7.npy").string() + ": ") && Contains(why));
     CHECK_THROWS_AS(sg::read_saved_spectrogram(folder / "7.npy", kSmall), sg::ClipError);
   };
-  refused(decibels(44, 12),
-          "holds an array of shape [12, 44], which has 12 mel bins; 16 are asked for (--n-mels)");
+  refused(
+      decibels(44, 12),
+      "holds an array of shape [12, 44], which has 12 mel bins; 16 are asked for, by --n-mels or by the model");
   refused(decibels(16, 44),
           "holds an array of shape [44, 16], frames first; save its transpose: np.save(file, array.T)");
   refused(at::randn({3, 16, 44}),

@@ -106,6 +106,22 @@ TEST_CASE("Padding is masked by length, and the real end of text is learnt altho
   CHECK(batch.texts.size() == 3);
 }
 
+TEST_CASE("Some samples of a batch have their own number of labels") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
+  const auto batch = whisper::collate(samples, kEnd);
+  const auto some = batch.slice(1, 3);
+  CHECK(some.label_count == 6);  // of 11
+  CHECK(at::equal(some.tokens_BL, batch.tokens_BL.slice(0, 1, 3)));
+  CHECK(at::equal(some.labels_BL, batch.labels_BL.slice(0, 1, 3)));
+  CHECK(at::equal(some.mel_BMT, batch.mel_BMT.slice(0, 1, 3)));
+  CHECK((some.texts.size() == 2 && some.indices.size() == 2 && some.languages.size() == 2));
+  auto unnamed = batch;
+  unnamed.languages.clear();
+  CHECK(unnamed.slice(1, 3).languages.empty());
+}
+
 TEST_CASE("Tokens of a batch are padded to a multiple, but not beyond what the model can take") {
   std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
                               sample({kStart, kNoTimestamps, kEnd})};

@@ -12,6 +12,15 @@
 
 namespace looptorch::detail {
 
+/// True if a batch can be split, and all updates have objectives that return its weight.
+template <class Model, class Batch, class Updates>
+inline constexpr bool can_split = false;
+template <class Model, class Batch, class... Optimizers, class... Objectives>
+inline constexpr bool can_split<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> =
+    SliceableBatch<Batch> &&
+    (std::is_same_v<std::remove_cvref_t<std::invoke_result_t<Objectives&, Model&, const Batch&>>, Loss> &&
+     ...);
+
 /// Checks a batch type against the objectives of all updates, where a policy splits micro-batches.
 template <class Model, class Batch, class Updates>
 struct CheckSplitBatch;
@@ -46,9 +55,10 @@ struct CheckSplitBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>..
       "LBFGS, moves parameters before it is done. Drop the policy. See docs/errors.md#split-closure");
 };
 
+/// Under When such a policy needs nothing: batches that cannot be split are done again as they are.
 template <class Engine, class Model, class Batch, class Updates>
 using check_batch_t =
-    std::conditional_t<Engine::PolicyStack::template has<pieces_hook>(),
+    std::conditional_t<Engine::PolicyStack::template always_has<pieces_hook>(),
                        CheckSplitBatch<Model, Batch, Updates>, CheckBatch<Model, Batch, Updates>>;
 
 }  // namespace looptorch::detail

@@ -186,6 +186,12 @@ class PolicyStack {
     return (Hook::template valid<unwrapped_t<Listed>>() || ...);
   }
 
+  /// True if a policy that is listed without When has the hook.
+  template <class Hook>
+  static constexpr bool always_has() {
+    return ((!is_when<Listed> && Hook::template valid<unwrapped_t<Listed>>()) || ...);
+  }
+
   /// True if `is.operator()<P>()` is true for a listed policy P, switched on or not.
   template <class Is>
   static constexpr bool some([[maybe_unused]] Is is) {

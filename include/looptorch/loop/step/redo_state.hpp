@@ -204,6 +204,15 @@ class RedoState {
   int listings_ = 0;
 };
 
+/// True if a policy that is switched on splits micro-batches when memory runs out.
+template <class Engine>
+[[nodiscard]] bool splits([[maybe_unused]] Engine& engine) {
+  if constexpr (Redoes<Engine>::kSplits)
+    return engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
+  else
+    return false;
+}
+
 /// True if a policy that is switched on keeps the window under way.
 template <class Engine>
 [[nodiscard]] bool keeps_windows(Engine& engine) {
