@@ -42,6 +42,7 @@ template <class Engine>
 [[nodiscard]] std::int64_t ask_for_retry(Engine& engine, OutOfMemoryContext context) {
   if constexpr (Engine::PolicyStack::template has<graphs_hook>())
     if (auto* const graphs = engine.graphs()) graphs->drop();
+  engine.window().derived.drop();
   empty_cache(engine.run().device());
   if (engine.window().may_retry) engine.stack().template run<on_out_of_memory_hook>(context);
   TORCH_CHECK_WITH(OutOfMemoryError, context.pieces() > 0, context.error);

@@ -22,6 +22,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -101,8 +102,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   Loss loss = engine.in_phase(
       RunPhase::forward, "forward",
       [&] {
-        return as_loss(
-            engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
+        return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
   if (!kept || memory_is_saved) derived.drop();  // it would lie beside what backward computes again
@@ -177,14 +177,14 @@ class Learner : public MicroBatchObserver {
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
 
-  /// False where windows come back in pieces or as graphs, for evaluations of a closure, whose weights move,
-  /// and in a caller's own loop, which may do anything between two micro-batches.
-  [[nodiscard]] bool goes_on() const {
-    if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Redoes<Engine>::kSplits ||
-                  Engine::template kByClosure<I>)
+  /// False for batches in pieces, since memory is short, and for graphs; for evaluations of a closure, whose
+  /// weights move; and in a caller's own loop, which may do anything between two micro-batches.
+  [[nodiscard]] bool goes_on() {
+    if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Engine::template kByClosure<I>)
       return false;
     else
-      return !is_last_ && engine_.window().in_epoch && !engine_.graphs();
+      return !is_last_ && static_cast<std::int64_t>(number_) + 1 < engine_.window_length() &&
+             engine_.window().in_epoch && !engine_.graphs() && (!splits(engine_) || work().pieces == 1);
   }
 
   void before_backward(const at::Tensor& weighed, double correction) {

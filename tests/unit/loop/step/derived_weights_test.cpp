@@ -59,6 +59,14 @@ Net make_net(lt::CheckpointMode mode = lt::CheckpointMode::off) {
   return Net(mode);
 }
 
+/// Has each micro-batch cast its weights again.
+struct CastsInEach {
+  bool forward_scope(const lt::ForwardContext& context) const {
+    if (context.kept) context.kept->reset();
+    return true;
+  }
+};
+
 /// Where the window's micro-batches see each other's casts: in `fit`, or nowhere, in a loop by `step`.
 enum class Way { fit, steps };
 
@@ -89,10 +97,11 @@ void check_bits(const Objective& objective, int64_t micro_batches, const Policie
 }
 
 /// Returns how often a fit casts to 16 bits forward and back; the inputs' casts are those of `micro_batches`.
-int casts(int64_t micro_batches, int64_t window, lt::CheckpointMode mode) {
+template <class... Policies>
+int casts(int64_t micro_batches, lt::CheckpointMode mode, const Policies&... policies) {
   Net net = make_net(mode);
   lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
-  lt::Trainer trainer(net, adamw, loss_of, lt::Autocast<lt::bf16>{}, lt::Accumulate<>{window});
+  lt::Trainer trainer(net, adamw, weighed_loss, lt::Autocast<lt::bf16>{}, lt::Accumulate<4>{}, policies...);
   const auto data = batches(micro_batches);
   const OperatorsCalled called;
   trainer.fit(data);
@@ -110,11 +119,14 @@ bool is_over() {
 
 TEST_CASE("weights are cast once a window, and in each micro-batch where a layer is recomputed") {
   using Mode = lt::CheckpointMode;
-  const int each = casts(8, 1, Mode::off);
-  CHECK(casts(8, 4, Mode::off) == each - 6 * kWeights);
-  CHECK(casts(7, 4, Mode::off) == casts(7, 1, Mode::off) - 5 * kWeights);  // the last window is shorter
-  CHECK(casts(8, 4, Mode::recompute) == casts(8, 1, Mode::recompute));
-  CHECK(casts(8, 4, Mode::offload) == casts(8, 1, Mode::offload));
+  const auto in_each = [](int64_t micro_batches, Mode mode) {
+    return casts(micro_batches, mode, CastsInEach{});
+  };
+  CHECK(casts(8, Mode::off) == in_each(8, Mode::off) - 6 * kWeights);
+  CHECK(casts(7, Mode::off) == in_each(7, Mode::off) - 5 * kWeights);  // the last window is shorter
+  CHECK(casts(8, Mode::off, lt::RetryOnOom{}) == in_each(8, Mode::off) - 6 * kWeights);
+  CHECK(casts(8, Mode::recompute) == in_each(8, Mode::recompute));
+  CHECK(casts(8, Mode::offload) == in_each(8, Mode::offload));
   CHECK(is_over());
 }
 
@@ -125,9 +137,15 @@ TEST_CASE("weights that are cast once a window give the bits of a cast in each m
   // Twice in one forward, and once more without gradients before or behind.
   check_bits(
       [](Net& net, const toy::Batch& batch) {
-        { const at::NoGradGuard none; (void)net(batch.features); }
+        {
+          const at::NoGradGuard none;
+          (void)net(batch.features);
+        }
         const at::Tensor loss = loss_of(net, batch) + 0.5 * loss_of(net, batch);
-        { const at::NoGradGuard none; (void)net(batch.features); }
+        {
+          const at::NoGradGuard none;
+          (void)net(batch.features);
+        }
         return loss;
       },
       11, lt::Accumulate<4>{});
@@ -142,14 +160,15 @@ TEST_CASE("casts that are kept add no memory where layers recompute, and else at
     const auto peak = [&](const auto&... policies) {
       Net net = make_net(mode);
       lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
-      lt::Trainer trainer(net, adamw, weighed_loss, lt::Autocast<lt::bf16>{}, lt::Accumulate<4>{}, policies...);
+      lt::Trainer trainer(net, adamw, weighed_loss, lt::Autocast<lt::bf16>{}, lt::Accumulate<4>{},
+                          policies...);
       trainer.fit(data);
       const std::int64_t before = memory.allocated_bytes();
       memory.reset_peak();
       trainer.fit(data, {.epochs = 2});
       return memory.peak_bytes() - before;
     };
-    const std::int64_t more = peak() - peak(lt::RetryOnOom{});  // which casts in each micro-batch
+    const std::int64_t more = peak() - peak(CastsInEach{});
     CHECK(more <= (mode == Mode::off ? 2 * (4 + 1 + 32 + 1 + 3) * 32 + 2 * 3 : 0));
   }
 }
@@ -195,7 +214,7 @@ TEST_CASE("layers that are unfrozen, and several updates, see the casts of their
     trainer.fit(data, {.epochs = 3});
     return net;
   };
-  Net once = unfrozen(), in_each = unfrozen(lt::RetryOnOom{});  // which casts in each micro-batch
+  Net once = unfrozen(), in_each = unfrozen(CastsInEach{});
   CHECK(toy::distance(once, in_each) == 0.0);
   const auto trained = [&](Way way) {
     Net net = make_net();
