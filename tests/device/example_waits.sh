@@ -2,8 +2,8 @@
 # example_waits.sh PAGE PRELOAD PROGRAM [ARGUMENT...]: how often a step of a training program waits for its device.
 #
 # Runs PROGRAM on the simulated accelerator, the library PRELOAD, for 2 and for 3 steps of one epoch, and takes the
-# difference. Fails where PAGE has another number in the row `PROGRAM`; LOOPTORCH_WRITE_WAITS=1 writes it there. {} among
-# the arguments stands for an output folder.
+# difference; with --retry-on-oom, as on a CUDA card. Fails where PAGE has another number in the row `PROGRAM`;
+# LOOPTORCH_WRITE_WAITS=1 writes it there. {} among the arguments stands for an output folder.
 set -euo pipefail
 
 page=$1 preload=$(realpath "$2")
@@ -18,7 +18,7 @@ waits() {
   local output=$work/$1 steps=$1
   shift
   LD_PRELOAD=$preload LOOPTORCH_TEST_WAITS=$output.waits "${@//\{\}/$output}" --device sim \
-    --gradient-accumulation 1 --max-steps "$steps" \
+    --gradient-accumulation 1 --max-steps "$steps" --retry-on-oom \
     >"$output.log" 2>&1 || { cat "$output.log" >&2; exit 1; }
   head -1 "$output.waits"
 }
