@@ -105,7 +105,8 @@ namespace detail {
     return false;
   };
   std::vector<std::string> ways;
-  const std::string batch = detail::batch_to_lower(line, values, least_batch);
+  const bool are_single = error.find("with single samples") != error.npos;  // as RetryOnOom says
+  const std::string batch = are_single ? "" : detail::batch_to_lower(line, values, least_batch);
   if (!batch.empty())
     ways.push_back("a smaller --" + batch +
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));

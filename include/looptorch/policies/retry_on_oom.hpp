@@ -90,9 +90,9 @@ struct RetryOnOom {
     const std::int64_t pieces =
         single ? context.pieces_before : std::min(2 * context.pieces_before, context.samples);
     state.count(context, pieces);
-    const std::string how = context.splits ? message("in pieces of ", (context.samples + pieces - 1) / pieces,
-                                                     " of ", context.samples, " samples")
-                                           : "with an empty cache";
+    const std::string how = single ? "with an empty cache"
+                                   : message("in pieces of ", (context.samples + pieces - 1) / pieces, " of ",
+                                             context.samples, " samples");
     const std::string sentence = message("memory ran out ", where, "; doing it again ", how);
     tell(sentence);
     if (context.training) state.said = sentence, state.is_own = true;

@@ -138,6 +138,9 @@ TEST_CASE("out of memory on a device: --retry-on-oom is named where it is off an
         "docs/errors.md#out-of-memory");
   CHECK_THAT(help({"--retry-on-oom"}, error), !Catch::Contains("retry"));
   CHECK_THAT(help({"--batch-size", "1"}, error), !Catch::Contains("retry"));
+  CHECK(help({"--retry-on-oom"},
+             "memory ran out in step 0 with single samples, also once the cache was emptied; " + error) ==
+        "Memory ran out. See docs/errors.md#out-of-memory");
   CHECK_THAT(help({}, "DefaultCPUAllocator: can't allocate memory"), !Catch::Contains("retry"));
 }
 

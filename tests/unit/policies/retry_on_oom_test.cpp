@@ -194,14 +194,20 @@ TEST_CASE(
   toy::Net net = toy::net();
   const auto before = net->parameters()[0].clone();
   FusedAdamW optimizer(net->parameters());
-  Trainer trainer(net, optimizer, hungry(1 << 20), quiet_retries());
+  std::vector<std::string> told;
+  Trainer trainer(net, optimizer, hungry(1 << 20),
+                  RetryOnOom{.report = [&](const std::string& line) { told.push_back(line); }});
   memory.fail_beyond(1 << 19);
   CHECK_THROWS_WITH(
       trainer.fit(even_batches(1, 4)),
       Catch::Contains("memory ran out in step 0 with single samples, also once the cache was "
                       "emptied; use shorter samples, Checkpointed, or a smaller model: no room for"));
   memory.fail_beyond(0);
-  CHECK(trainer.policy<RetryOnOom>().retries == 3);  // of 2, of 1, and of 1 again
+  CHECK(trainer.policy<RetryOnOom>().retries == 3);
+  CHECK(told ==
+        std::vector<std::string>{"memory ran out in step 0; doing it again in pieces of 2 of 4 samples",
+                                 "memory ran out in step 0; doing it again in pieces of 1 of 4 samples",
+                                 "memory ran out in step 0; doing it again with an empty cache"});
   CHECK(net->parameters()[0].equal(before));
   for (const auto& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
