@@ -11,6 +11,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <ostream>
@@ -107,15 +109,39 @@ struct Transcripts {
   }
 };
 
-/// Transcribes a dataset, `clips` at a time.
+/// Transcribes a batch, `at_once` clips at a time. Where memory runs out goes on with half as many, says so
+/// on stderr, and leaves their number in `at_once`. Throws c10::OutOfMemoryError if there is no room for one.
+inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch& batch,
+                                             std::int64_t& at_once) {
+  const std::int64_t clips = batch.mel_BMT.size(0);
+  std::vector<Transcript> heard;
+  while (std::ssize(heard) < clips) {
+    const std::int64_t begin = std::ssize(heard), count = std::min(at_once, clips - begin);
+    const Batch part = count == clips ? batch : batch.slice(begin, begin + count);
+    try {
+      const auto states_BSD =
+          part.encoded ? part.mel_BMT.to(recognizer.options()) : recognizer.encode(part.mel_BMT);
+      for (auto& text : recognizer.hear_states(states_BSD, part.languages)) heard.push_back(std::move(text));
+      continue;
+    } catch (const c10::OutOfMemoryError&) {
+      if (count == 1) throw;
+    }
+    looptorch::empty_cache(recognizer.options().device());
+    at_once = (count + 1) / 2;
+    std::cerr << "memory ran out as " << count << " clips were transcribed at once; goes on with " << at_once
+              << std::endl;
+  }
+  return heard;
+}
+
+/// Transcribes a dataset, `clips` at a time; fewer where memory runs out.
 inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
                                   std::int64_t clips = 16) {
   Transcripts result;
+  std::int64_t at_once = clips;
   looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
   for (auto& batch : batches) {
-    const auto states_BSD =
-        batch.encoded ? batch.mel_BMT.to(recognizer.options()) : recognizer.encode(batch.mel_BMT);
-    for (auto& heard : recognizer.hear_states(states_BSD, batch.languages))
+    for (auto& heard : hear_in_parts(recognizer, batch, at_once))
       result.hypotheses.push_back(std::move(heard.text));
     for (auto& text : batch.texts) result.references.push_back(std::move(text));
     for (auto& language : batch.languages) result.languages.push_back(std::move(language));

@@ -2,11 +2,16 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/memory_counter.hpp>
 
+#include "random_recognizer.hpp"
+#include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <whisper/evaluation.hpp>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,6 +49,39 @@ TEST_CASE("A summary has the rates of languages where there are several") {
   CHECK(looptorch::Json::parse(one.text()) == looptorch::Json::parse(R"({"wer_after": 0.5})"));
   CHECK(looptorch::Json::parse(two.text()) ==
         looptorch::Json::parse(R"({"wer_after": 0.5, "wer_after_de": 0.25, "wer_after_fr": 0.75})"));
+}
+
+TEST_CASE("Where memory runs out fewer clips are transcribed at once, and the texts stay") {
+  auto recognizer = whisper_test::random_recognizer();
+  std::vector<whisper::Sample> samples;
+  for (int i = 0; i < 6; ++i)
+    samples.push_back({.mel_MT = at::randn({80, 400}), .tokens = {296, 298, 5, 295}, .text = "a"});
+  const auto batch = whisper::collate(samples, 295);
+  auto& memory = looptorch::HostMemory::counted();
+  const looptorch::MemoryCounter counter(at::kCPU);
+  const auto hear = [&](std::int64_t& at_once) {
+    std::vector<std::string> texts;
+    for (const auto& heard : whisper::hear_in_parts(recognizer, batch, at_once)) texts.push_back(heard.text);
+    return texts;
+  };
+  std::int64_t all = 6, single = 1, fewer = 6;
+  counter.reset_peak();
+  const auto held = counter.read().allocated;
+  const auto expected = hear(all);
+  const auto needed = counter.read().peak - held;
+  CHECK(all == 6);
+  CHECK(hear(single) == expected);
+
+  const looptorch::testing::CapturedStderr captured;
+  memory.set_limit(memory.allocated_bytes() + 2 * needed / 3);
+  const auto found = hear(fewer);
+  memory.set_limit(looptorch::HostMemory::kNoLimit);
+  CHECK(found == expected);
+  CHECK(fewer == 3);
+  CHECK(captured.text() == "memory ran out as 6 clips were transcribed at once; goes on with 3\n");
+  memory.set_limit(memory.allocated_bytes() + needed / 100);
+  CHECK_THROWS_AS(hear(fewer), c10::OutOfMemoryError);
+  memory.set_limit(looptorch::HostMemory::kNoLimit);
 }
 
 TEST_CASE("What was heard before training is read again for the same clips and settings only") {
