@@ -245,6 +245,52 @@ TEST_CASE("a micro-batch without weight draws its numbers, though nothing is lea
                Contains("weighs nothing"));
 }
 
+TEST_CASE("forms whose first micro-batches weigh nothing get a graph once others have shown the gradients") {
+  if (!has_device()) return;
+  auto data = batches({6, 6, 6, 6, 6, 6, 6});
+  for (const std::size_t i : {0, 1, 2}) data[i].words = 0;
+  for (const std::int64_t accumulate : {1, 4})
+    CHECK_THAT(said_of({.accumulate = accumulate, .dropout = 0.4, .epochs = 1}, data, ByWords{}),
+               StartsWith("2 of 7 micro-batches ran as graphs, of which there are 1; 5 came before"));
+}
+
+TEST_CASE("a hook on the loss that writes to its gradient does so once a micro-batch") {
+  if (!has_device()) return;
+  struct Halves : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      const at::Tensor loss = loss_of(net, batch);
+      loss.register_hook([](const at::Tensor& gradient) { gradient.mul_(0.5); });
+      return {.value = loss, .weight = batch.words};
+    }
+  };
+  for (const std::int64_t accumulate : {1, 3})
+    CHECK_THAT(said_of({.accumulate = accumulate}, batches({6, 6, 6, 6, 6, 6}), Halves{}),
+               StartsWith("10 of 12"));
+}
+
+TEST_CASE("a model with a buffer on the host, which a graph would not read again, runs eagerly") {
+  if (!has_device()) return;
+  const auto run = [](bool captures) {
+    torch::manual_seed(1);
+    Net net(0.0);
+    net->to(test_device());
+    at::Tensor scale = net->register_buffer("scale", at::ones({}));
+    lt::FusedAdamW adamw(net->parameters());
+    std::string said;
+    const auto objective = [scale](Net& net, const Batch& batch) { return loss_of(net, batch) * scale; };
+    lt::Trainer trainer(
+        net, adamw, objective,
+        lt::When{captures, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }}},
+        lt::ClipGradNorm{0.1}, lt::On{lt::kObserve, [&](lt::WindowContext&) { scale.mul_(0.3); }});
+    auto data = batches(std::vector<std::int64_t>(6, 6));
+    for (Batch& batch : data) batch.words = 1;
+    trainer.fit(data, {.epochs = 1});
+    if (captures) CHECK_THAT(said, StartsWith("0 of 6") && Contains("several devices"));
+    return net->one->weight.detach().cpu();
+  };
+  CHECK(bits_equal(run(true), run(false)));
+}
+
 TEST_CASE("which tensors a batch has is part of its form, whatever the objective promises") {
   if (!has_device()) return;
   struct Masked {

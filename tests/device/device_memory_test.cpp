@@ -3,6 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -162,6 +163,28 @@ TEST_CASE("preflight on a device: the peak of the fit that follows, and nothing 
   CHECK(double(report.phases.peak().bytes) ==
         Approx(double(trainer.policy<lt::WatchMemory>().peak().bytes)).epsilon(0.02));
   CHECK(report.needed >= report.phases.peak().bytes);  // the allocator's blocks are larger
+}
+
+TEST_CASE("preflight on a device counts the memory of graphs, and says nothing of them") {
+  if (!has_device()) return;
+  const auto hard = rows(1, 1024);
+  const auto needed = [&](bool captures, std::int64_t accumulate) {
+    Net net;
+    int reports = 0;
+    lt::Trainer trainer(net.layers, *net.adam, mean_square, lt::Accumulate<>{accumulate},
+                        lt::WatchMemory{.out = nullptr},
+                        lt::When{captures, lt::CaptureGraphs{.report = [&](auto&) { ++reports; }}});
+    const auto report = lt::preflight(trainer, hard, {.cap = 1'000'000'000, .evaluate = false});
+    CHECK(reports == 0);
+    CHECK(report.fits);
+    trainer.fit(std::vector<at::Tensor>(8, hard[0]));
+    CHECK(reports == captures);
+    CHECK(double(report.phases.peak().bytes) ==
+          Approx(double(trainer.policy<lt::WatchMemory>().peak().bytes)).epsilon(0.02));
+    return report.needed;
+  };
+  for (const std::int64_t accumulate : {1, 2})
+    if (is_simulated()) CHECK(needed(true, accumulate) > needed(false, accumulate) + (1 << 20));
 }
 
 TEST_CASE("preflight on a device that is too small: what it says fits does, and what does not fails") {

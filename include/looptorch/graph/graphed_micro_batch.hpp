@@ -67,9 +67,11 @@ struct NotingLoss : MicroBatchObserver {
 };
 
 /// The observer of a capture: the loss is differentiated as it is, and weighed by the gradient given to it.
+/// Hooks get a copy of that, made by the graph: what they write to it is gone by the next replay.
 struct Capturing : MicroBatchObserver {
   explicit Capturing(MicroBatchGraph& captured) : entry(captured) {}
   MicroBatchGraph& entry;
+  at::Tensor copied;
 
   template <class Engine>
   at::Tensor weigh(Engine&, UpdateWork&, Loss& given) {
@@ -77,7 +79,7 @@ struct Capturing : MicroBatchObserver {
   }
   bool take(const Loss&) { return true; }
   at::Tensor scale(const at::Tensor& loss) { return loss; }
-  const at::Tensor& root(UpdateWork&, const at::Tensor&) { return entry.root; }
+  const at::Tensor& root(UpdateWork&, const at::Tensor&) { return copied = entry.root.clone(); }
 };
 
 template <std::size_t I, class Engine, class Batch, class Observer>
@@ -115,7 +117,6 @@ class GraphedMicroBatch {
   [[nodiscard]] const char* reason_against_all() {
     if (!maker()) return "this device has no graphs";
     if (engine_.window().ranks > 0) return "gradients are summed over several ranks";
-    if (!engine_.window().may_retry) return "memory is measured";
     if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
     if (applies_in_backward(engine_)) return "parameters are updated during backward";
     if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
@@ -155,13 +156,13 @@ class GraphedMicroBatch {
     if (!sees_all_) entry.refused = "the batch's type has each_tensor, and its objective no weight(batch)";
     if (!loss.weight.is_known() && (!is_alone(engine_, work()) || loss.sum.defined()))
       entry.refused = "the loss's weight lies on the device";
-    if (!loss_tensor(loss).defined() || work().at_fault) return;
+    if (!loss_tensor(loss).defined() || work().at_fault) return void(--entry.seen);  // it shows no gradients
+    if (!graphs_.lies_on(with_index(device()))) entry.refused = "the model lies on several devices";
     if (!tells_weight_of(loss))
       entry.refused = "the objective's weight(batch) is another weight than its loss has";
     entry.loss_like = loss_tensor(loss).detach();
     entry.targets.clear();
     for (const at::Tensor& parameter : before.reached()) {
-      if (parameter.device() != with_index(device())) entry.refused = "the model lies on several devices";
       if (parameter.grad().layout() != at::kStrided) entry.refused = "gradients are sparse";
       entry.targets.push_back({parameter, {}});
     }
@@ -178,8 +179,6 @@ class GraphedMicroBatch {
   // ---- Capture ----
 
   void capture(MicroBatchGraph& entry) {
-    if (!entry.loss_like.defined())
-      return void(entry.refused = "no loss was seen in the first micro-batches");
     const GradientHandles gradients(view().parameters);
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
     auto graph = graphs_.make(maker(), device());

@@ -51,6 +51,10 @@ struct MicroBatchGraph {
 /// are in training mode. Modules and tensors are listed anew when an optimizer's parameters are others.
 class GraphedWorld {
  public:
+  /// True if all parameters and buffers lie on this device: a graph would go on with what one on the host was.
+  [[nodiscard]] bool lies_on(c10::Device device) const {
+    return std::ranges::all_of(tensors_, [&](const auto& tensor) { return tensor.device() == device; });
+  }
   /// True if these are the parameters that were trained as modules and tensors were listed.
   [[nodiscard]] bool is_listed_for(const std::vector<at::Tensor>& trained) const {
     return !tensors_.empty() &&
@@ -115,6 +119,8 @@ class MicroBatchGraphs {
       std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });
     return entries_[form];
   }
+
+  [[nodiscard]] bool lies_on(c10::Device device) const { return world_.lies_on(device); }
 
   /// Returns a new graph in the pool of the others.
   [[nodiscard]] std::unique_ptr<DeviceGraph> make(DeviceGraphMaker maker, c10::Device device) const {

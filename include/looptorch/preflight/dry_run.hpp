@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
@@ -79,6 +80,7 @@ class DryRun {
   void end() {
     engine_.window().may_retry = true;
     ignoring_errors([&] { settle(engine_); });
+    with_graphs([](auto& graphs) { graphs.counts = {}; });  // of which nothing is reported
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
   }
 
@@ -96,13 +98,22 @@ class DryRun {
     const auto changed = change_ ? change_() : nullptr;  // after policies have set what they set
     for (std::int64_t i = 0; i <= most_seldom(); ++i) window(batches.front(), probe);  // averages come late
     memory.held = held_memory(engine_);
+    std::int64_t times = most_seldom();  // with graphs until there is one, whose pool stays as others run
+    with_graphs([&](auto& graphs) { times *= graphs.warmup + 1; });
     for (const Batch& batch : batches)
-      for (std::int64_t i = 0; i < most_seldom(); ++i) window(batch, probe);
+      for (std::int64_t i = 0; i < times; ++i) window(batch, probe);
     if (evaluates) evaluate(batches, probe);
     settle(engine_);
   }
 
   static constexpr std::int64_t kLong = 1'000'000'000;
+
+  /// Calls `use(graphs)` if micro-batches run as graphs.
+  template <class Use>
+  void with_graphs([[maybe_unused]] const Use& use) {
+    if constexpr (Engine::PolicyStack::template has<graphs_hook>())
+      if (auto* const graphs = engine_.graphs()) use(*graphs);
+  }
 
   /// Returns the number of windows in which every update takes part once.
   [[nodiscard]] std::int64_t most_seldom() {
