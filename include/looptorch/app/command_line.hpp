@@ -66,6 +66,10 @@ class CommandLine {
     return *this;
   }
 
+  /// Lets the flag that was listed last stand alone, which then means `value`. The next word is its value
+  /// unless that begins with a hyphen.
+  CommandLine& implied(std::string value);
+
   /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
   CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
                       std::string help, std::string implied = {});
@@ -222,19 +226,28 @@ inline CommandLine& CommandLine::choice(std::string name, std::string& target,
                                         std::string implied) {
   std::string listed;
   for (const auto& value : values) listed += (listed.empty() ? "" : "|") + value;
-  const auto set = [&target, values, listed, implied](const std::string& text) {
-    const auto& value = text.empty() ? implied : text;
+  const auto set = [&target, values, listed](const std::string& value) {
     if (std::find(values.begin(), values.end(), value) == values.end())
       throw CommandLineError("\"" + value + "\" is not " + listed);
     target = value;
   };
-  const auto takes = implied.empty() ? detail::Takes::value : detail::Takes::value_or_nothing;
-  return add({.form = {.names = {}, .takes = takes, .values = std::move(values)},
-              .placeholder = implied.empty() ? listed : "[" + listed + "]",
-              .help = std::move(help),
-              .set = set,
-              .value = [&target] { return target; }},
-             std::move(name));
+  add({.form = {.names = {}, .values = std::move(values)},
+       .placeholder = listed,
+       .help = std::move(help),
+       .set = set,
+       .value = [&target] { return target; }},
+      std::move(name));
+  return implied.empty() ? *this : this->implied(std::move(implied));
+}
+
+inline CommandLine& CommandLine::implied(std::string value) {
+  Flag& flag = flags_.back();
+  flag.form.takes = detail::Takes::value_or_nothing;
+  flag.placeholder = "[" + flag.placeholder + "]";
+  flag.set = [set = std::move(flag.set), value = std::move(value)](const std::string& text) {
+    set(text.empty() ? value : text);
+  };
+  return *this;
 }
 
 inline CommandLine& CommandLine::preset(std::string name, std::string& target,

@@ -26,10 +26,11 @@ enum class Takes { nothing, value, value_or_nothing };
 struct FlagForm {
   std::vector<std::string> names;  ///< the flag's own, then its aliases; all with hyphens
   Takes takes = Takes::value;
-  std::vector<std::string> values = {};  ///< the words that `value_or_nothing` takes
+  std::vector<std::string> values = {};  ///< the words that `value_or_nothing` takes; empty: all but flags
   std::string group = {};                ///< flags of one group exclude each other; empty: none
 
   [[nodiscard]] bool takes_word(const std::string& word) const {
+    if (values.empty()) return !word.starts_with("-");
     return std::find(values.begin(), values.end(), word) != values.end();
   }
 };

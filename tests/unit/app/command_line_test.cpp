@@ -135,6 +135,27 @@ TEST_CASE(
   refuses({"--model=m", "--recompute=some", "a.wav"}, "--recompute: \"some\" is not none|encoder|all");
 }
 
+TEST_CASE(
+    "command line: an option with an implied value may stand alone, and takes the next word that is no flag") {
+  const auto size_of = [](std::vector<std::string> words) {
+    std::string size = "none";
+    bool other = false;
+    CommandLine line("program", "");
+    line.option("fit", "SIZE", size, "of memory").implied("free").toggle("other", other, "");
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    REQUIRE(line.parse(static_cast<int>(argv.size()), argv.data()));
+    CHECK_THAT(line.help(), Contains("--fit [SIZE]"));
+    return size;
+  };
+  CHECK(size_of({}) == "none");
+  CHECK(size_of({"--fit"}) == "free");
+  CHECK(size_of({"--fit", "--other"}) == "free");
+  CHECK(size_of({"--other", "--fit", "4GB"}) == "4GB");
+  CHECK(size_of({"--fit=4GB", "--other"}) == "4GB");
+}
+
 TEST_CASE("command line: faults name the flag and the value") {
   refuses({"x"}, "--model is missing");
   refuses({"--model=", "x"}, "--model is empty");
