@@ -5,6 +5,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>
+#include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "adapters.hpp"
@@ -19,13 +20,16 @@
 #include "finetune/validation.hpp"
 #include "recognizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -59,6 +63,11 @@ struct LabelLoss {
   double weight(const Batch& batch) const { return static_cast<double>(batch.label_count); }
 };
 
+whisper::TrainingClips training_clips(const whisper::Corpus& corpus, const whisper::Recognizer& recognizer,
+                                      const Options& options) {
+  return {corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding, options.draws()};
+}
+
 /// Makes the Trainer of a run, and calls `use(trainer, clips)`.
 template <class Use>
 void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
@@ -66,8 +75,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   auto& model = recognizer.model;
   const auto& training = options.training;
   const auto optimizer = options.memory.make_optimizer(model, training.learning_rate);
-  const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding,
-                                     options.draws());
+  const auto clips = training_clips(corpus, recognizer, options);
   const whisper::ValidationMeasure measure(recognizer, options.normalizer, options.measures_error_rate());
   if (training.report && options.report_sound && app::leads()) measure.shown()->play(corpus.validation);
   const app::RunDetails details{
@@ -111,32 +119,93 @@ whisper::Recognizer load(const Options& options, at::Device device) {
   return recognizer;
 }
 
-/// Loads a model of which tokenizer and settings are needed alone.
+/// Loads a model of which tokenizer, settings and sizes are needed alone.
 whisper::Recognizer load_settings(const Options& options) {
+  const lt::ShapesOnly shapes_only;
   auto recognizer = whisper::load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
   options.apply(recognizer);
   return recognizer;
 }
 
-/// Returns a function that makes dry steps of a run with other options, as measure_run does.
-auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap, double margin,
-              bool whole_program) {
-  return [&corpus, device, cap, margin, whole_program](const Options& options) {
-    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
-    try {
-      auto recognizer = load(options, device);
-      with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
-        const auto longest = clips.longest();
-        trial = whisper::measure_run(trainer, recognizer, options, longest, cap, margin, whole_program);
-      });
-    } catch (const c10::OutOfMemoryError&) {  // of the weights alone
-    } catch (const c10::Error& error) {
-      trial.refused = whisper::unsupported_status(error.what());
-      if (trial.refused.empty()) throw;
+/// Says what runs with other options need of a device.
+class FitTrials {
+ public:
+  /// Of `settings` tokenizer and settings are used, and of its model the sizes.
+  FitTrials(const whisper::Corpus& corpus, const whisper::Recognizer& settings, whisper::FitRoom room,
+            bool whole_program)
+      : corpus_(corpus),
+        settings_(settings),
+        config_(settings.model->config()),
+        room_(room),
+        whole_program_(whole_program) {
+    settings_.model = nullptr;
+  }
+
+  /// Predicts by shapes, without the model's weights.
+  whisper::FitTrial predict(const Options& options) {
+    const auto& hardest = hardest_batches(options);
+    const app::HostCapLifted lifted;
+    whisper::FitTrial trial;
+    {
+      const lt::ShapesOnly shapes_only(room_.device.is_cpu() ? lt::ShapesOf::cpu : lt::ShapesOf::accelerator);
+      auto recognizer = settings_;
+      recognizer.model = whisper::detail::make_model(config_, options.memory.dtype());
+      options.memory.apply(recognizer.model);
+      trial = measure(recognizer, options, hardest, whisper::FitBy::shapes);
     }
+    if (whole_program_) whisper::add_loading(trial, longest_clips(options), options, room_);
     return trial;
-  };
-}
+  }
+
+  /// Makes windows of the run itself on its device.
+  whisper::FitTrial prove(const Options& options) {
+    return whisper::with_refusals(room_, [&] {
+      auto recognizer = load(options, room_.device);
+      return measure(recognizer, options, hardest_batches(options), whisper::FitBy::steps);
+    });
+  }
+
+  /// Returns the first choice of --fit that fits. On a CPU a prediction is exact, and a window as long as one
+  /// of training, so that none is made.
+  whisper::FitChoice choose(const Options& given, const whisper::FitQuestion& question) {
+    whisper::FitMeasure proof;
+    if (!room_.device.is_cpu()) proof = [this](const Options& options) { return prove(options); };
+    return whisper::choose_fit(
+        given, room_.cap, [this](const Options& options) { return predict(options); }, std::cerr, question,
+        proof);
+  }
+
+ private:
+  whisper::FitTrial measure(whisper::Recognizer& recognizer, const Options& options,
+                            const std::vector<Batch>& hardest, whisper::FitBy by) {
+    whisper::FitTrial trial;
+    with_trainer(recognizer, corpus_, options, [&](auto& trainer, const whisper::TrainingClips&) {
+      trial = whisper::measure_run(trainer, recognizer, options, hardest, room_, by, whole_program_);
+    });
+    return trial;
+  }
+
+  [[nodiscard]] whisper::TrainingClips longest_clips(const Options& options) const {
+    return training_clips(corpus_, settings_, options).longest();
+  }
+  /// Reads the batches that need most, once for each number of clips.
+  const std::vector<Batch>& hardest_batches(const Options& options) {
+    const auto size = options.training.batch_size;
+    const auto [found, is_new] = hardest_.try_emplace(size);
+    if (is_new) {
+      const auto clips = longest_clips(options);
+      found->second = whisper::hardest_batches(clips, size).of_at_most(size);
+    }
+    return found->second;
+  }
+
+  const whisper::Corpus& corpus_;
+  whisper::Recognizer settings_;
+  whisper::WhisperConfig config_;
+  whisper::FitRoom room_;
+  bool whole_program_;
+  std::map<std::int64_t, std::vector<Batch>> hardest_;
+};
 
 /// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
 /// the first choice of --fit that does, for a `resumed` run of those that it can go on with. It tries them
@@ -153,31 +222,31 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                                 {.try_remedies = false});
   });
   if (report.fits) return;
+  FitTrials trials(corpus, recognizer, {.device = device, .cap = report.cap, .margin = report.margin},
+                   /*whole_program=*/false);
   recognizer.model = nullptr;
-  const auto choice = whisper::choose_fit(
-      options, report.cap, dry_runs(corpus, device, report.cap, report.margin, /*whole_program=*/false),
-      std::cerr, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
+  const auto choice =
+      trials.choose(options, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
   app::throw_does_not_fit(report.cap, choice.flags);
 }
 
-/// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses by dry steps.
+/// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses.
 whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
-                          at::Device device) {
-  const auto cap = whisper::parse_bytes(given.memory.fit);
+                          const whisper::Recognizer& settings, const whisper::FitRoom& room) {
   if (!snapshot.empty())
-    if (auto kept = whisper::kept_fit(snapshot, given, cap, std::cerr)) return *std::move(kept);
-  const double margin = whisper::detail::fit_margin(device);
-  std::cerr << "--fit " << app::bytes_text(cap) << ": " << std::lround(100 * margin)
-            << " % of it is to stay free" << std::endl;
-  return whisper::choose_fit(given, cap, dry_runs(corpus, device, cap, margin, /*whole_program=*/true),
-                             std::cerr, {.margin = margin, .resumed = !snapshot.empty()});
+    if (auto kept = whisper::kept_fit(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
+  std::cerr << room.words() << std::endl;
+  return FitTrials(corpus, settings, room, /*whole_program=*/true)
+      .choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
 }
 
 /// Chooses how the run fits into --fit, and leaves the choice in `options`, to which the device is held.
-void choose_fit(const app::Session& session, const whisper::Corpus& corpus, Options& options) {
+void choose_fit(const app::Session& session, const whisper::Corpus& corpus,
+                const whisper::Recognizer& settings, Options& options) {
   session.snapshot().release();  // dry steps need the memory
-  app::set_memory_cap(session.device(), whisper::parse_bytes(options.memory.fit));
-  auto choice = fitted(options, session.snapshot().path, corpus, session.device());
+  const auto room = whisper::fit_room(options.memory.fit, session.device());
+  app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
+  auto choice = fitted(options, session.snapshot().path, corpus, settings, room);
   if (choice.options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
   whisper::keep_fit(options.output, choice);
   options = std::move(choice.options);
@@ -189,7 +258,7 @@ void finetune(Options options) {
   const bool fits = !options.memory.fit.empty();
   if (fits && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
-  if (fits) static_cast<void>(whisper::parse_bytes(options.memory.fit));
+  if (fits && options.memory.fit != whisper::kFitFree) (void)whisper::parse_bytes(options.memory.fit);
   if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
   app::Session session(options.training, options.output);
   options.has_bf16 = app::why_no_bf16(session.device()).empty();
@@ -197,8 +266,7 @@ void finetune(Options options) {
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   if (fits) {
-    recognizer.model = nullptr;
-    choose_fit(session, corpus, options);
+    choose_fit(session, corpus, recognizer, options);
     recognizer = load(options, session.device());
   }
   if (options.memory.cache_encoder)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Advises micro-batch, accumulation and policies for cards of 4 to 32 GB: Whisper from tiny to large-v3, the
-// three sizes of KonkaniVani, the GAN and ViT-B/16. Each choice is a dry run of the program's Trainer on
-// random weights of the real shape, without arithmetic (support/shapes_only), so that large-v3 takes seconds
-// and no memory. CPU, one thread.
+// Advises micro-batch, accumulation and policies for cards of 4 to 80 GB: Whisper from tiny to large-v3, the
+// three sizes of KonkaniVani, the GAN and ViT-B/16; and measures the settings of the guides that the examples
+// follow. Each choice is a dry run of the program's Trainer on random weights of the real shape, without
+// arithmetic (looptorch/shapes_only), so that large-v3 takes seconds and no memory. CPU, one thread.
 //
-//   memory_advice [--only TEXT] [--advised] [--write PAGE]
-//       prints a JSON object a row: what is advised for each card, beside what may be taken of it, and what
-//       each choice needs; without those that are never advised
+//   memory_advice [--only TEXT] [--write PAGE]
+//       prints the sections of the page
 //   memory_advice --check
 //       compares dry runs without arithmetic with real ones, and fails if one is off by more than 1 %
 #include <looptorch/app/command_line.hpp>
@@ -16,14 +15,13 @@
 #include "support/advice/konkanivani.hpp"
 #include "support/advice/music.hpp"
 #include "support/advice/page.hpp"
+#include "support/advice/seeds.hpp"
 #include "support/advice/whisper.hpp"
-#include "support/shapes_only/shapes_only.hpp"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -36,11 +34,12 @@ namespace {
 using namespace looptorch_bench;
 
 constexpr double kTolerance = 0.01;
+constexpr std::int64_t kNoLimit = 1'000'000'000'000;
 
 struct Options {
   std::string only;
   std::filesystem::path page;
-  bool check = false, advised = false;
+  bool check = false;
   Limits limits;
 };
 
@@ -49,8 +48,6 @@ std::vector<Candidate> candidates(const Options& options) {
   for (const auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
     for (Candidate candidate : group) {
       if (candidate.name.find(options.only) == std::string::npos) continue;
-      if (options.advised)
-        std::erase_if(candidate.savings, [](const Saving& saving) { return !saving.counts_for_gpus; });
       chosen.push_back(std::move(candidate));
     }
   return chosen;
@@ -63,52 +60,31 @@ void print(const std::string& name, std::int64_t bytes, const char* peer, std::i
   std::fflush(stdout);
 }
 
-std::int64_t needed_by_shape(const Candidate& candidate, const std::string& flags) {
-  const ShapesOnly shapes_only;
-  return candidate.needed(candidate.with(flags));
-}
-
-/// Measures all choices. With each saving it begins with the smallest micro-batch, and ends with the first
-/// one that is too large for any card.
-Needs measure(const Candidate& candidate) {
-  Needs needs{candidate, candidate.windows(), {}};
-  for (const Saving& saving : candidate.savings) {
-    auto& row = needs.bytes.emplace_back(needs.windows.size(), kTooMuch);
-    for (std::size_t i = needs.windows.size(); i-- > 0;) {
-      const auto flags = flags_of(needs.windows[i], saving);
-      row[i] = needed_by_shape(candidate, flags);
-      if (row[i] > kLargest) break;
-      print(candidate.name + ": " + flags, row[i], "largest card", kLargest);
-    }
-  }
-  for (const std::int64_t card : kCards) {
-    const auto flags = candidate.preset(card);
-    needs.of_presets.push_back(flags.empty() ? 0 : needed_by_shape(candidate, flags));
-  }
-  return needs;
-}
-
 void advise_all(const Options& options) {
   std::optional<Page> page;
   if (!options.page.empty()) page.emplace(options.page);
+  const auto put = [&](const std::string& text) {
+    std::printf("%s", text.c_str());
+    std::fflush(stdout);
+    if (page) page->put(text);
+  };
   for (const Candidate& candidate : candidates(options)) {
-    const Needs needs = measure(candidate);
-    for (const std::int64_t card : kCards) {
-      const auto allowed = options.limits.allowed(card);
-      if (const auto advice = advise(needs, allowed))
-        print(candidate.name + ", " + std::to_string(card) +
-                  " GB: " + flags_of(needs.windows[advice->window], candidate.savings[advice->saving]),
-              needs.bytes[advice->saving][advice->window], "allowed", allowed);
-    }
-    if (page) page->put(section(needs, options.limits));
+    Needs needs(candidate);
+    put(section(needs, options.limits));
   }
+  if (kSeedsTitle.find(options.only) != std::string::npos) put(seeds_section(options.limits));
 }
 
 void check_all(const Options& options) {
   double worst = 0;
   for (const Candidate& candidate : candidates(options))
     for (const std::string& flags : candidate.checks) {
-      const auto by_shape = needed_by_shape(candidate, flags), real = candidate.needed(candidate.with(flags));
+      const auto needed = [&] { return candidate.needed(candidate.with(flags), kNoLimit); };
+      const auto by_shape = [&] {
+        const looptorch::ShapesOnly shapes_only;
+        return needed();
+      }();
+      const auto real = needed();
       worst = std::max(worst, std::abs(static_cast<double>(by_shape) / static_cast<double>(real) - 1));
       print(candidate.name + " " + flags, by_shape, "real dry run", real);
     }
@@ -121,7 +97,6 @@ void check_all(const Options& options) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  VirtualBlocks::installed();
   looptorch::HostMemory::counted();
   Options options;
   looptorch::app::CommandLine line("memory_advice", "Advises how to train within the memory of a card.");
@@ -132,8 +107,6 @@ int main(int argc, char** argv) {
               {.min = 0});
   line.option("margin", "SHARE", options.limits.margin, "of the rest that stays free",
               {.min = 0, .max = 0.9});
-  line.toggle("advised", options.advised,
-              "leaves out the optimizers that are not advised, whose steps on the CPU take minutes");
   line.toggle("check", options.check, "compares with real dry runs, which takes minutes");
   return looptorch::app::run_main(argc, argv, line,
                                   [&] { options.check ? check_all(options) : advise_all(options); });

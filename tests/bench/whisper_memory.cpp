@@ -6,16 +6,16 @@
 //   whisper_memory [--only TEXT] [--real TEXT]   prints a JSON object a row: the peak of all tensors of a
 //                                                process, in bytes. Rows that contain --real's text make a
 //                                                real step, whose time is a row of its own; the others make
-//                                                it without arithmetic (support/shapes_only), which takes as
-//                                                much memory
+//                                                it without arithmetic (looptorch/shapes_only), which takes
+//                                                as much memory
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/advice/candidate.hpp"
 #include "support/advice/whisper.hpp"
 #include "support/interleaved.hpp"
-#include "support/shapes_only/shapes_only.hpp"
 
 #include <ATen/Parallel.h>
 
@@ -120,7 +120,7 @@ class Rows {
     const auto name = size_ + ": " + combination.name;
     if (name.find(options_.only) == std::string::npos) return;
     const bool is_real = name.find(options_.real) != std::string::npos;
-    std::optional<ShapesOnly> shapes_only;
+    std::optional<looptorch::ShapesOnly> shapes_only;
     if (!is_real) shapes_only.emplace();
     const Measured measured = measure(config_, combination.flags, accumulate);
     const auto bytes = static_cast<double>(measured.bytes);
@@ -153,7 +153,6 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  VirtualBlocks::installed();
   looptorch::HostMemory::counted();
   Options options;
   looptorch::app::CommandLine line("whisper_memory", "Measures the memory of fine-tuning Whisper's sizes.");

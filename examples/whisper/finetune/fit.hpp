@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit SIZE: chooses what saves memory, in order of what it costs, until a run fits. All
 // weights are trained as long as that can be made to fit, and adapters only then. A step's clips stay the
-// same: smaller batches are accumulated more often.
+// same: smaller batches are accumulated more often, where nothing fits with the batches that are given, since
+// a GPU takes as long for a small batch as for one that fills it.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>
@@ -11,13 +12,13 @@
 #include "options.hpp"
 #include "savings.hpp"
 
-#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,9 @@ namespace whisper {
     throw looptorch::app::CommandLineError("--fit: \"" + text + "\" is no size, such as 4GB or 900MB");
   }
 }
+
+/// What --fit stands for without a size: what the device has free.
+inline constexpr const char* kFitFree = "free";
 
 /// The outcome of one choice.
 struct FitTrial {
@@ -141,37 +145,61 @@ class Misfits {
   return {};
 }
 
-/// Returns the first choice for which `attempt(options)` says that it fits. Writes a line to `log` for each
-/// that was tried, and which was chosen, behind the name of the flag that asks and `cap`. Throws
-/// app::DoesNotFit if none does.
+/// What a choice needs.
+using FitMeasure = std::function<FitTrial(const FinetuneOptions&)>;
+
+namespace detail {
+
+/// Returns the numbers of clips in a batch that are tried: `given`, its half, and so on to 1.
+[[nodiscard]] inline std::vector<std::int64_t> batches_of(std::int64_t given) {
+  std::vector<std::int64_t> batches{given};
+  while (batches.back() > 1) batches.push_back(batches.back() % 2 == 0 ? batches.back() / 2 : 1);
+  return batches;
+}
+
+}  // namespace detail
+
+/// Returns the first choice that fits as `predict` and then, unless it is empty, `prove` say. Writes a line
+/// to `log` for each that was tried, and which was chosen, behind the name of the flag that asks and `cap`.
+/// Throws app::DoesNotFit if none does.
 [[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
-                                          const std::function<FitTrial(const FinetuneOptions&)>& attempt,
-                                          std::ostream& log, const FitQuestion& question = {}) {
+                                          const FitMeasure& predict, std::ostream& log,
+                                          const FitQuestion& question = {}, const FitMeasure& prove = {}) {
   using looptorch::app::bytes_text;
   const std::string begin = question.asking + " " + bytes_text(cap) + ": ";
-  std::vector<std::string> tried;
+  std::set<std::string> tried;
+  std::set<const Saving*> too_large;  // with any batch
   detail::Misfits misfits;
-  for (const Saving& saving : savings()) {
-    for (std::int64_t batch = given.training.batch_size;; batch = batch % 2 == 0 ? batch / 2 : 1) {
-      auto options = with_saving(given, saving, batch);
-      auto flags = flags_between(given, options);
-      if (std::find(tried.begin(), tried.end(), flags) != tried.end()) break;
-      if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) break;
-      tried.push_back(flags);
-      const FitTrial trial = attempt(options);
-      const std::string words = words_of(saving, options);
-      if (trial.fits) {
-        log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << "; "
-            << (tried.size() == 1 ? "that costs nothing"
-                                  : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))
-            << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
-        return {std::move(options), saving.words, std::move(flags), trial.needed};
+  for (const Trained trained : {Trained::all_weights, Trained::adapters, Trained::adapters_of_8_bits})
+    for (const std::int64_t batch : detail::batches_of(given.training.batch_size))
+      for (const Saving& saving : savings()) {
+        if (saving.trained != trained || too_large.contains(&saving)) continue;
+        auto options = with_saving(given, saving, batch);
+        auto flags = flags_between(given, options);
+        if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) continue;
+        if (!tried.insert(flags).second) continue;
+        const std::string words = words_of(saving, options);
+        FitTrial trial = predict(options);
+        if (trial.fits && prove) {
+          const auto predicted = trial.needed;
+          trial = prove(options);
+          if (!trial.fits)
+            log << begin << words << ": by its shapes it needs " << bytes_text(predicted)
+                << ", and a real window " << trial.words() << std::endl;
+        } else if (!trial.fits) {
+          log << begin << words << ": " << trial.words() << std::endl;
+        }
+        if (trial.fits) {
+          log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << "; "
+              << (tried.size() == 1
+                      ? "that costs nothing"
+                      : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))
+              << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
+          return {std::move(options), saving.words, std::move(flags), trial.needed};
+        }
+        misfits.add(trial, std::move(flags));
+        if (!trial.by_batch) too_large.insert(&saving);
       }
-      log << begin << words << ": " << trial.words() << std::endl;
-      misfits.add(trial, std::move(flags));
-      if (batch == 1 || !trial.by_batch) break;
-    }
-  }
   const auto free = std::lround(100 * question.margin);
   throw looptorch::app::DoesNotFit(looptorch::message(
       question.asking, " ", bytes_text(cap),

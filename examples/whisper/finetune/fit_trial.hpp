@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What one choice of --fit needs: dry steps of the run itself on its hardest clips, and a decoding of them
-// where validation decodes.
+// What one choice of --fit needs: dry steps of the run on its hardest clips, and a decoding of them where
+// validation decodes. By shapes alone (looptorch/shapes_only) they take no memory and a fraction of a second.
 #pragma once
 
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/app/memory_cap.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/preflight.hpp>
@@ -14,9 +16,12 @@
 #include "training_clips.hpp"
 
 #include <ATen/ops/constant_pad_nd.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace whisper {
@@ -51,9 +56,6 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
          (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }
 
-/// Returns the share of --fit's size that stays free, on a device for its allocator's fragmentation.
-inline double fit_margin(at::Device device) { return device.is_cpu() ? 0.02 : 0.1; }
-
 /// Returns the most bytes of tensors that reading clips takes beside a run: batches that wait, and sound that
 /// is decoded.
 inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
@@ -68,37 +70,108 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 
 }  // namespace detail
 
-/// Measures a run whose clips are `longest` against `cap`, of which the share `margin` is to stay free: its
-/// steps, and with `whole_program` also what the program does before, after and beside them. Leaves the model
-/// as it was.
+/// The memory that a run is to fit into.
+struct FitRoom {
+  at::Device device;
+  std::int64_t cap = 0;     ///< Of all that the process takes of the device.
+  std::int64_t beside = 0;  ///< Of it, beside tensors: what a device's context and libraries take.
+  double margin = 0;        ///< The share of the rest that stays free, on a device for fragmentation.
+  bool is_free = false;     ///< `cap` is what the device has free.
+
+  /// Returns the most bytes of tensors.
+  [[nodiscard]] std::int64_t tensors() const { return cap - beside; }
+  [[nodiscard]] std::int64_t allowed() const {
+    return looptorch::PreflightReport::allowed(tensors(), margin);
+  }
+
+  /// Returns "--fit 4 GB: 900 MB of it are the device's context, and 10 % of the rest stay free".
+  [[nodiscard]] std::string words() const {
+    using looptorch::app::bytes_text;
+    return looptorch::message(
+        "--fit ", bytes_text(cap), ": ",
+        is_free ? looptorch::message("what ", device.str(), " has free",
+                                     device.is_cpu() ? ", of the host's memory; " : "; ")
+                : "",
+        beside > 0 ? bytes_text(beside) + " of it are the device's context, and " : "",
+        std::lround(100 * margin), beside > 0 ? " % of the rest" : " % of it", " stay free");
+  }
+};
+
+/// Returns the room that --fit names, or without a size what the device has free. Throws
+/// app::CommandLineError for no size, and for a device that cannot say what it has.
+[[nodiscard]] inline FitRoom fit_room(const std::string& text, at::Device device) {
+  constexpr double kOfCpu = 0.02, kOfFree = 0.1;  // a CPU's prediction is exact; what is free changes
+  FitRoom room{.device = device,
+               .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
+               .margin = device.is_cpu() ? kOfCpu : kOfFree};
+  if (text != kFitFree) {
+    room.cap = parse_bytes(text);
+    return room;
+  }
+  const auto capacity = looptorch::memory_capacity(device);
+  if (!capacity)
+    throw looptorch::app::CommandLineError(looptorch::message(
+        "--fit: what ", device.str(), " has free cannot be told here: give a size, as --fit 4GB"));
+  room.cap = capacity->available + room.beside;  // the context is there already
+  room.margin = kOfFree, room.is_free = true;
+  return room;
+}
+
+/// How a run is measured: by shapes, on a CPU whatever the device is, or by steps of the run itself.
+enum class FitBy { shapes, steps };
+
+/// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
+/// transcribing before, after and within it. Leaves the model as it was.
 template <class Trainer>
 [[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
-                                   const TrainingClips& longest, std::int64_t cap, double margin,
+                                   const std::vector<Batch>& hardest, const FitRoom& room, FitBy by,
                                    bool whole_program) {
-  const auto device = recognizer.options().device();
-  const auto allowed = looptorch::PreflightReport::allowed(cap, margin);
+  constexpr std::int64_t kNoCap = 1'000'000'000'000'000;
   const auto held = trainer.expected_memory();
-  const auto between = held.weights + held.optimizer + held.averages + held.copies;
+  const bool elsewhere = by == FitBy::shapes && !room.device.is_cpu();  // what is on the host does not count
+  const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
   const auto least = between + held.gradients;
-  if (least > allowed) return {.needed = least, .fits = false, .by_batch = false};
+  if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
 
   const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
-  const auto hardest = hardest_batches(longest, options.training.batch_size);
-  const auto report =
-      looptorch::preflight(trainer, hardest, {.cap = cap, .margin = margin, .try_remedies = false});
-  FitTrial trial{.needed = report.needed, .fits = report.fits, .ran_out = report.out_of_memory};
-  if (!trial.fits || !whole_program) return trial;
+  const auto report = looptorch::preflight(
+      trainer, hardest,
+      {.cap = by == FitBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
+  FitTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
+                 .ran_out = report.out_of_memory};
   // The program transcribes before and after training, and within it where validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
-  for (const Batch& batch : hardest.of_at_most(options.clips_heard()))
-    trial.needed =
-        std::max(trial.needed,
-                 beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows, device));
-  constexpr std::int64_t kPictures = 4'000'000;  // of the learning curve, while they are drawn
-  if (device.is_cpu())
-    trial.needed += kPictures + detail::loading_bytes(longest, options.training.loader_options());
-  trial.fits = trial.needed <= allowed;
+  if (whole_program && trial.needed <= room.allowed())
+    for (const Batch& batch : hardest)
+      trial.needed = std::max(trial.needed,
+                              beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
+                                                              recognizer.options().device()));
+  trial.fits = !trial.ran_out && trial.needed <= room.allowed();
   return trial;
+}
+
+/// Returns what `measure` does; where it runs out of memory, or a library cannot compute on the device, that.
+template <class Measure>
+[[nodiscard]] FitTrial with_refusals(const FitRoom& room, Measure&& measure) {
+  try {
+    return measure();
+  } catch (const c10::OutOfMemoryError&) {  // of the weights alone
+    return {.needed = room.tensors(), .by_batch = false, .ran_out = true};
+  } catch (const c10::Error& error) {
+    const auto status = unsupported_status(error.what());
+    if (status.empty()) throw;
+    return {.needed = room.tensors(), .by_batch = false, .refused = status};
+  }
+}
+
+/// Adds to a prediction for a CPU that fits what the program takes there beside the run: batches that wait,
+/// sound that is decoded, and the pictures of the learning curve.
+inline void add_loading(FitTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
+                        const FitRoom& room) {
+  constexpr std::int64_t kPictures = 4'000'000;
+  if (!trial.fits || !room.device.is_cpu()) return;
+  trial.needed += kPictures + detail::loading_bytes(clips, options.training.loader_options());
+  trial.fits = trial.needed <= room.allowed();
 }
 
 }  // namespace whisper

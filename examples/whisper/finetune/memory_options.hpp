@@ -149,10 +149,11 @@ inline void add_flags(looptorch::app::CommandLine& line, MemoryOptions& options)
               "trains the decoder alone: the encoder keeps no activations, gradients or moments");
   line.toggle("cache-encoder", options.cache_encoder,
               "keeps what a frozen encoder makes of each clip in --cache: later epochs skip the encoder");
-  line.option(
-      "fit", "SIZE", options.fit,
-      "chooses the least costly of these and of recomputation, precision and batch size that fits into "
-      "SIZE, as 4GB, says what and why, and holds to it");
+  line.option("fit", "SIZE", options.fit,
+              "chooses the least costly of these and of recomputation, precision and batch size that fits "
+              "into SIZE, as 4GB, says what and why, and holds to it; without a value: into what the device "
+              "has free, of a CPU the host's memory")
+      .implied("free");
   line.option("lora", "RANK", options.lora,
               "trains low-rank adapters alone, and saves them in peft's layout; 0: trains the weights",
               {.min = 0, .max = 4096});

@@ -21,6 +21,10 @@
 
 namespace looptorch::app {
 
+/// Bytes of a GPU that a process takes beside tensors at most: CUDA's context and the workspaces of cuBLAS
+/// and cuDNN, 0.5 to 0.9 GB on an H100. `nvidia-smi` shows them with the tensors.
+inline constexpr std::int64_t kContextBytes = 900'000'000;
+
 /// Holds tensors on `device` below `bytes` from now on. On a CPU tensors that are older are not counted. On
 /// CUDA unused blocks of the allocator count, and the context of some hundred MB does not. Throws UsageError
 /// for another device, and for CUDA where this program was built without its headers.

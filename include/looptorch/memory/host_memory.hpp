@@ -37,6 +37,12 @@ class HostMemory final : public c10::Allocator {
   /// Sets that number. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
   void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
+  /// Returns the allocator from which blocks come.
+  [[nodiscard]] c10::Allocator& source() const { return *source_.load(std::memory_order_acquire); }
+  /// Takes blocks from `source` from now on, which must free those of the one before, too, and live until the
+  /// process ends.
+  void set_source(c10::Allocator& source) { source_.store(&source, std::memory_order_release); }
+
   /// Hears of single blocks.
   class Listener {
    public:
@@ -54,7 +60,7 @@ class HostMemory final : public c10::Allocator {
     take(bytes);
     std::byte* block = nullptr;
     try {
-      block = static_cast<std::byte*>(inner_.raw_allocate(kHead + size));
+      block = static_cast<std::byte*>(source().raw_allocate(kHead + size));
     } catch (...) {
       allocated_.fetch_sub(bytes, std::memory_order_relaxed);
       throw;
@@ -74,7 +80,7 @@ class HostMemory final : public c10::Allocator {
  private:
   static constexpr std::size_t kHead = c10::gAlignment;  // holds the block's size
 
-  explicit HostMemory(c10::Allocator& inner) : inner_(inner) {}
+  explicit HostMemory(c10::Allocator& source) : source_(&source) {}
 
   static HostMemory*& installed() {
     static HostMemory* memory = nullptr;
@@ -102,10 +108,10 @@ class HostMemory final : public c10::Allocator {
     auto* const block = static_cast<std::byte*>(data) - kHead;
     if (Listener* const listener = memory.listener_.load(std::memory_order_acquire)) listener->on_free(block);
     memory.allocated_.fetch_sub(*reinterpret_cast<const std::int64_t*>(block), std::memory_order_relaxed);
-    memory.inner_.raw_deallocate(block);
+    memory.source().raw_deallocate(block);
   }
 
-  c10::Allocator& inner_;
+  std::atomic<c10::Allocator*> source_;
   std::atomic<Listener*> listener_ = nullptr;
   std::atomic<std::int64_t> allocated_ = 0, peak_ = 0, limit_ = kNoLimit;
 };

@@ -2,7 +2,7 @@
 // The arguments of an operator that LibTorch's dispatcher calls, and the tensors among them.
 #pragma once
 
-#include "virtual_blocks.hpp"
+#include <looptorch/shapes_only/virtual_blocks.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/stack.h>
@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
@@ -63,4 +63,4 @@ class Arguments {
   std::size_t count_;
 };
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -3,9 +3,9 @@
 // LibTorch's shape functions, and with them the copies and workspaces that the real kernels make.
 #pragma once
 
-#include "arguments.hpp"
-#include "kernel_call.hpp"
-#include "workspace.hpp"
+#include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/kernel_call.hpp>
+#include <looptorch/shapes_only/workspace.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 /// Calls `f` with the tensors of arguments whose types LibTorch's iterators make common: all but numbers and
 /// masks.
@@ -43,6 +43,7 @@ void visit_typed(const Arguments& arguments, F&& f) {
 /// Returns the copies in a common type that the iterators make of arguments of other types, on a CPU.
 [[nodiscard]] inline std::vector<at::Tensor> copies_in_common_type(const Arguments& arguments) {
   std::optional<at::ScalarType> common;
+  if (!takes_workspaces) return {};
   visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
     common = common ? c10::promoteTypes(*common, tensor.scalar_type()) : tensor.scalar_type();
   });
@@ -87,7 +88,7 @@ inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Argu
 /// bf16 take the product in fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
-  if (product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
+  if (!takes_workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
   return products_of_bf16_take_fp32() ? 4 * product.numel() : KernelCall{op, arguments}.workspace();
 }
 
@@ -132,4 +133,4 @@ inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, c
   return change_nothing(op, stack, arguments);
 }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -3,8 +3,8 @@
 // are measured on a few samples.
 #pragma once
 
-#include "arguments.hpp"
-#include "kernel_call.hpp"
+#include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/kernel_call.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 /// Returns the numbers of a convolution for each of `dimensions`; a single one is that of all.
 [[nodiscard]] inline std::vector<std::int64_t> for_each_dimension(const c10::IValue& value,
@@ -58,4 +58,4 @@ inline bool convolve_backward(const c10::OperatorHandle& op, Stack&, const Argum
   return true;
 }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -2,8 +2,8 @@
 // A call of an operator, whose real kernel is run once on zeros to learn what it takes beside its results.
 #pragma once
 
-#include "arguments.hpp"
-#include "workspace.hpp"
+#include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/workspace.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 /// An operator's arguments, of which those numbered `batched` have samples in their first dimension.
 struct KernelCall {
@@ -78,6 +78,7 @@ struct KernelCall {
   /// Returns the workspace with all samples: measured with up to 4, else continued from 2 and 4. Without
   /// batched arguments it is measured as a whole.
   [[nodiscard]] std::int64_t workspace() const {
+    if (!takes_workspaces) return 0;
     if (batched.empty()) return workspace(0);
     const std::int64_t all = samples();
     if (all <= 4) return workspace(all);
@@ -89,4 +90,4 @@ struct KernelCall {
 /// Takes so much memory and gives it back, as a workspace.
 inline void take_for_a_moment(std::int64_t bytes) { (void)at::empty({bytes}, at::kByte); }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -5,7 +5,7 @@
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once
 
-#include "arguments.hpp"
+#include <looptorch/shapes_only/arguments.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 /// Returns zeros of the sizes of `[B, H, T, d]`, in memory ordered `[B, T, H, d]`.
 [[nodiscard]] inline at::Tensor heads_behind_time(const at::Tensor& like_BHTd) {
@@ -83,4 +83,4 @@ inline bool normalise_groups_backward(const c10::OperatorHandle&, Stack&, const 
   return true;
 }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Runs models of any size for what they allocate: shapes, order and number of all blocks are those of a real
 // run on a CPU, but large blocks are virtual (virtual_blocks.hpp), and kernels that take long compute nothing
-// (skipped_kernels.hpp). A training step of a model of 25 GB takes seconds, and looptorch::HostMemory counts
-// what the real one would take. All numbers are meaningless.
+// (skipped_kernels.hpp). A training step of a model of 25 GB takes seconds, and HostMemory counts what the
+// real one would take. All numbers are meaningless.
+//
+//   const lt::ShapesOnly shapes_only;
+//   Net net;                                // of any size
+//   lt::Trainer trainer(net, optimizer, objective);
+//   std::int64_t needed = lt::preflight(trainer, batches, {.cap = 1'000'000'000'000}).needed;
 #pragma once
 
-#include "skipped_kernels.hpp"
-#include "virtual_blocks.hpp"
+#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/skipped_kernels.hpp>
+#include <looptorch/shapes_only/virtual_blocks.hpp>
+#include <looptorch/shapes_only/workspace.hpp>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -14,18 +22,29 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstddef>
 #include <optional>
 
-namespace looptorch_bench {
+namespace looptorch {
+
+/// The device whose blocks are counted. Kernels are a CPU's; what these take beside their results, as copies
+/// in other layouts or types, is left out for an accelerator.
+enum class ShapesOf { cpu, accelerator };
 
 /// What this thread does to virtual blocks computes nothing while an object of this type lives. Models that
-/// are used then must have been made then. Make it before looptorch::HostMemory begins to count, and one at a
-/// time.
+/// are used then must have been made then, on a CPU. Make one at a time.
 class ShapesOnly {
  public:
-  ShapesOnly() : through_(use_key()) { VirtualBlocks::installed().turn(true); }
-  ~ShapesOnly() { VirtualBlocks::installed().turn(false); }
+  explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
+    detail::shapes::VirtualBlocks::installed().turn(true);
+    detail::shapes::takes_workspaces = device == ShapesOf::cpu;
+    detail::loops_are_skipped.store(true, std::memory_order_relaxed);
+  }
+  ~ShapesOnly() {
+    detail::loops_are_skipped.store(false, std::memory_order_relaxed);
+    detail::shapes::VirtualBlocks::installed().turn(false);
+  }
   ShapesOnly(const ShapesOnly&) = delete;
   ShapesOnly& operator=(const ShapesOnly&) = delete;
 
@@ -42,26 +61,29 @@ class ShapesOnly {
     return kKey;
   }
 
-  static void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-    const Arguments arguments(*stack, op.schema().arguments().size());
+  static void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const detail::shapes::Arguments arguments(*stack, op.schema().arguments().size());
     bool meets_virtual = false;
     for (std::size_t i = 0; i < arguments.size(); ++i)
-      visit_tensors(arguments[i], [&](const at::Tensor& tensor) { meets_virtual |= is_virtual(tensor); });
-    const auto skip = meets_virtual ? skipped_kernel(op.operator_name()) : nullptr;
+      detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
+        meets_virtual |= detail::shapes::is_virtual(tensor);
+      });
+    const auto skip = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
     if (skip && skip(op, *stack, arguments)) return;
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
     if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
   }
 
   /// Sets what a real kernel computed from virtual blocks to 0, lest it be infinite.
-  static void forget_numbers(Stack& stack, std::size_t results) {
+  static void forget_numbers(torch::jit::Stack& stack, std::size_t results) {
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
-      visit_tensors(stack[i], [](const at::Tensor& tensor) {
-        if (tensor.is_cpu() && tensor.is_floating_point() && !is_virtual(tensor)) tensor.detach().zero_();
+      detail::shapes::visit_tensors(stack[i], [](const at::Tensor& tensor) {
+        if (tensor.is_cpu() && tensor.is_floating_point() && !detail::shapes::is_virtual(tensor))
+          tensor.detach().zero_();
       });
   }
 
   c10::impl::IncludeDispatchKeyGuard through_;
 };
 
-}  // namespace looptorch_bench
+}  // namespace looptorch

@@ -3,10 +3,10 @@
 // results and its copies of inputs, and computes nothing. Those that are not listed run as they are.
 #pragma once
 
-#include "arguments.hpp"
-#include "arithmetic.hpp"
-#include "convolution.hpp"
-#include "layers.hpp"
+#include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/arithmetic.hpp>
+#include <looptorch/shapes_only/convolution.hpp>
+#include <looptorch/shapes_only/layers.hpp>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -14,7 +14,7 @@
 #include <initializer_list>
 #include <unordered_map>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
 /// Takes the arguments from the stack and puts results there. Returns false, with the stack as it was, to
 /// have the real kernel run.
@@ -69,7 +69,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
     add(&allocate_sum, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
     add(&change_nothing, "",
         {"aten::copy_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::exp_", "aten::addmm_",
-         "aten::_fused_adamw_", "aten::_fused_adam_"});
+         "aten::_fused_adamw_", "aten::_fused_adam_", "aten::_amp_foreach_non_finite_check_and_unscale_"});
     add(&write_nothing, "out", {"aten::mm"});
     add(&change_nothing, "Scalar", {"aten::fill_", "aten::masked_fill_"});
     add(&change_nothing_of_sum, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
@@ -80,4 +80,4 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
   return found == kernels.end() ? nullptr : found->second;
 }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

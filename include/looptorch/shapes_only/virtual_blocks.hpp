@@ -4,8 +4,9 @@
 // larger than the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once
 
+#include <looptorch/memory/host_memory.hpp>
+
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <sys/mman.h>
@@ -16,27 +17,35 @@
 #include <cstddef>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
 
-/// An allocator of CPU tensors that stands in front of LibTorch's. While it is on, large blocks are virtual;
+/// The allocator behind HostMemory, which counts what it hands out. While it is on, large blocks are virtual;
 /// smaller ones, such as indices and lengths, are real. Any thread may call it.
 class VirtualBlocks final : public c10::Allocator {
  public:
   static constexpr std::size_t kLeast = std::size_t{1} << 17;  ///< Bytes of the smallest virtual block.
 
-  /// Installs the allocator, at the first call. Call it before looptorch::HostMemory begins to count, which
-  /// then stands in front of it.
+  /// Installs the allocator, at the first call, for as long as the process lives.
   static VirtualBlocks& installed() {
     static VirtualBlocks& blocks = install();
     return blocks;
   }
 
-  void turn(bool on) { on_.store(on, std::memory_order_relaxed); }
+  /// Turned off, it gives the addresses of freed blocks back.
+  void turn(bool on) {
+    on_.store(on, std::memory_order_relaxed);
+    if (on) return;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [size, blocks] : free_)
+      for (void* const block : blocks) munmap(block, size);
+    free_.clear();
+  }
 
   c10::DataPtr allocate(std::size_t size) override {
     const bool is_virtual = size >= kLeast && on_.load(std::memory_order_relaxed);
-    void* const block = is_virtual ? map(size) : inner_.raw_allocate(size);
+    void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
     return {block, block, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -52,46 +61,64 @@ class VirtualBlocks final : public c10::Allocator {
                 " bytes of shared memory");
   }
   static VirtualBlocks& install() {
-    auto* const blocks = new VirtualBlocks(*c10::GetCPUAllocator());  // tensors may outlive static objects
-    c10::SetCPUAllocator(blocks, /*priority=*/1);
+    HostMemory& counter = HostMemory::counted();
+    auto* const blocks = new VirtualBlocks(counter.source());  // tensors may outlive static objects
+    counter.set_source(*blocks);
     return *blocks;
   }
 
-  /// Maps a block. Its first page is its own, since HostMemory writes the block's size there.
-  void* map(std::size_t size) {
-    constexpr int kMode = PROT_READ | PROT_WRITE, kReserve = MAP_NORESERVE;
+  /// Returns a freed block of this size, or maps one.
+  void* take(std::size_t size) {
     const std::size_t whole = (size + kPage - 1) / kPage * kPage;
+    const std::lock_guard lock(mutex_);
+    auto& free = free_[whole];
+    void* block = nullptr;
+    if (free.empty())
+      block = map(whole);
+    else
+      block = free.back(), free.pop_back();
+    sizes_.emplace(block, whole);
+    count_.store(sizes_.size(), std::memory_order_relaxed);
+    return block;
+  }
+
+  /// Maps a block. Its first page is its own, since HostMemory writes the block's size there.
+  [[nodiscard]] void* map(std::size_t whole) const {
+    constexpr int kMode = PROT_READ | PROT_WRITE, kReserve = MAP_NORESERVE;
     void* const block = mmap(nullptr, whole, kMode, MAP_PRIVATE | MAP_ANONYMOUS | kReserve, -1, 0);
     bool mapped = block != MAP_FAILED;
     for (std::size_t at = kPage; mapped && at < whole; at += kShared)
       mapped = mmap(static_cast<std::byte*>(block) + at, std::min(kShared, whole - at), kMode,
                     MAP_SHARED | MAP_FIXED | kReserve, shared_, 0) != MAP_FAILED;
-    TORCH_CHECK(mapped, "cannot map a virtual block of ", size, " bytes");
-    const std::lock_guard lock(mutex_);
-    sizes_.emplace(block, whole);
+    TORCH_CHECK(mapped, "cannot map a virtual block of ", whole, " bytes");
     return block;
   }
 
   static void release(void* block) {
     VirtualBlocks& blocks = installed();
+    if (blocks.count_.load(std::memory_order_relaxed) == 0) return blocks.inner_.raw_deallocate(block);
     std::unique_lock lock(blocks.mutex_);
     const auto found = blocks.sizes_.find(block);
     if (found == blocks.sizes_.end()) {
       lock.unlock();
-      blocks.inner_.raw_deallocate(block);
-      return;
+      return blocks.inner_.raw_deallocate(block);
     }
     const std::size_t size = found->second;
     blocks.sizes_.erase(found);
-    lock.unlock();
-    munmap(block, size);
+    blocks.count_.store(blocks.sizes_.size(), std::memory_order_relaxed);
+    if (blocks.on_.load(std::memory_order_relaxed))
+      blocks.free_[size].push_back(block);
+    else
+      munmap(block, size);
   }
 
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
+  std::atomic<std::size_t> count_ = 0;  // of virtual blocks that are in use
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
+  std::unordered_map<std::size_t, std::vector<void*>> free_;
 };
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

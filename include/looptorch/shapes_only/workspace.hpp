@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Measures the memory that a real kernel takes beside its results, on memory that looptorch::HostMemory does
+// Measures the memory that a real kernel takes beside its results, on memory that HostMemory does
 // not count: oneDNN's scratch space and its copies in layouts of its own, which no shape tells.
 #pragma once
 
@@ -15,7 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace looptorch_bench {
+namespace looptorch::detail::shapes {
+
+/// False where only results are counted.
+inline bool takes_workspaces = true;
 
 /// Stands in for the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
 class UncountedMemory final : public c10::Allocator {
@@ -81,4 +84,4 @@ template <class Prepare, class Work>
   return takes;
 }
 
-}  // namespace looptorch_bench
+}  // namespace looptorch::detail::shapes

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // ShapesOnly, by which memory_advice (tests/bench) runs models that are larger than the machine: what is
 // allocated is what a real run allocates, to the byte.
-#include "bench/support/shapes_only/shapes_only.hpp"
-
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
+#include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"
@@ -20,13 +19,10 @@
 
 namespace {
 
-using looptorch_bench::ShapesOnly;
+using looptorch::ShapesOnly;
 
 /// Counts from here on, with the virtual blocks behind it.
-looptorch::HostMemory& counted() {
-  looptorch_bench::VirtualBlocks::installed();
-  return looptorch::HostMemory::counted();
-}
+looptorch::HostMemory& counted() { return looptorch::HostMemory::counted(); }
 
 struct Work {
   std::string name;

@@ -7,6 +7,7 @@
 #include <looptorch/base/random.hpp>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -73,10 +74,14 @@ template <class Loop>
 }
 #endif
 
+/// True while loops over elements compute nothing, as ShapesOnly has it.
+inline std::atomic<bool> loops_are_skipped = false;
+
 /// Calls `loop.run(begin, end)`, a function that is always inlined, as compiled for the widest vectors that
 /// this processor has. Their last bits may differ, since some multiply and add in one rounding.
 template <class Loop>
 void run_widest(const Loop& loop, std::int64_t begin, std::int64_t end) {
+  if (loops_are_skipped.load(std::memory_order_relaxed)) return;
 #if defined(__x86_64__) && defined(__GNUC__)
   static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   static const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&

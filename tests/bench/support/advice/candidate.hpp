@@ -14,14 +14,15 @@
 
 namespace looptorch_bench {
 
+/// The last rank of a Saving: 0 trains all of the model, 1 freezes a part, 2 trains adapters, 3 adapters on
+/// weights in 8 bits.
+inline constexpr int kLastRank = 3;
+
 /// What a run does to save memory.
 struct Saving {
-  std::string words;    ///< As the tables call it.
-  std::string flags;    ///< Of the program; empty for nothing.
-  bool is_full = true;  ///< All of the model is trained.
-  /// The dry runs on a CPU count what a GPU takes. Not so for optimizers whose steps on a GPU are made of
-  /// many small operations with temporaries.
-  bool counts_for_gpus = true;
+  std::string words;  ///< As the tables call it.
+  std::string flags;  ///< Of the program; empty for nothing.
+  int rank = 0;       ///< What it trains.
 };
 
 /// A step's samples, cut into micro-batches.
@@ -39,8 +40,9 @@ struct Candidate {
   std::vector<std::string> checks = {};  ///< Flags of runs whose real steps are quick enough to compare with.
   /// Returns how a command's step is cut; every choice keeps the samples of the program's defaults.
   std::function<Window(const std::string& command)> window;
-  /// Makes dry steps of the program's Trainer. Returns the bytes of all tensors at their peak.
-  std::function<std::int64_t(const std::string& command)> needed;
+  /// Makes dry steps of the program's Trainer. Returns the bytes of all tensors at their peak, or without any
+  /// steps those between them, where these are more than `allowed`.
+  std::function<std::int64_t(const std::string& command, std::int64_t allowed)> needed;
   /// Returns the program's own flag for a card of so many GB; empty for a program or a card without one.
   std::function<std::string(std::int64_t gigabytes)> preset = [](std::int64_t) { return std::string(); };
 

@@ -6,8 +6,6 @@
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -15,21 +13,16 @@ namespace looptorch_bench {
 
 namespace lt = looptorch;
 
-/// Returns the bytes of all tensors at the peak of dry steps.
+/// Returns the bytes of all tensors at the peak of dry steps, or those that are held between steps if they
+/// are more than `allowed`.
 template <class Trainer, class Batch>
-[[nodiscard]] std::int64_t peak_of(Trainer& trainer, const Batch& batch) {
+[[nodiscard]] std::int64_t peak_of(Trainer& trainer, const Batch& batch, std::int64_t allowed) {
   constexpr std::int64_t kNoCap = 1'000'000'000'000;
+  const auto held = trainer.expected_memory();
+  const auto least = held.weights + held.gradients + held.optimizer + held.averages;
+  if (least > allowed) return least;
   const std::vector<Batch> hardest{batch};
   return lt::preflight(trainer, hardest, {.cap = kNoCap, .try_remedies = false}).needed;
-}
-
-/// Returns a copy of all weights and buffers, as RestoreBest holds one from the first validation on.
-/// Preflights leave it out, since that policy takes no part in dry steps.
-[[nodiscard]] inline std::vector<at::Tensor> best_weights_of(const torch::nn::Module& model) {
-  std::vector<at::Tensor> copies;
-  for (const auto& tensors : {model.parameters(), model.buffers()})
-    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.detach().clone());
-  return copies;
 }
 
 /// Returns a program's policy of mixed precision.

@@ -45,12 +45,11 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
           .texts = std::vector<std::string>(rows)};
 }
 
-[[nodiscard]] inline std::int64_t konkanivani_needs(const std::string& command) {
+[[nodiscard]] inline std::int64_t konkanivani_needs(const std::string& command, std::int64_t allowed) {
   namespace kv = konkanivani;
   const auto options = konkanivani_options(command);
   const auto& training = options.training;
   kv::KonkaniVani model(options.model(kVocabulary));
-  const auto best = best_weights_of(*model);
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
   const auto objective = [weights = options.loss()](kv::KonkaniVani& model, const kv::Batch& batch) {
     const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
@@ -60,7 +59,7 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
                       precision_of(training),
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
                       lt::ClipGradNorm{5.0}, lt::ScheduleLr{.decay = lt::LinearDecay{}});
-  return peak_of(trainer, longest_batch(options));
+  return peak_of(trainer, longest_batch(options), allowed);
 }
 
 /// Returns the savings of a program that can recompute its only kind of layer, or none.

@@ -29,7 +29,7 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
   return {at::randn({clips, 1, mels, spectrogram_gan::GanConfig{}.frames}), at::rand({clips, 2}) * 2 - 1};
 }
 
-[[nodiscard]] inline std::int64_t gan_needs(const std::string& command) {
+[[nodiscard]] inline std::int64_t gan_needs(const std::string& command, std::int64_t allowed) {
   namespace sg = spectrogram_gan;
   auto options = options_of<sg::TrainOptions>(command, kMusicFolders, sg::add_flags);
   const auto config = sg::choose_sizes(options);
@@ -47,10 +47,10 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
       lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
       lt::Accumulate<>{training.gradient_accumulation}, precision_of(training), lt::ClipGradNorm{1.0},
       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true}, .update = "generator"});
-  return peak_of(trainer, music_batch(training.batch_size, config.n_mels));
+  return peak_of(trainer, music_batch(training.batch_size, config.n_mels), allowed);
 }
 
-[[nodiscard]] inline std::int64_t vit_needs(const std::string& command) {
+[[nodiscard]] inline std::int64_t vit_needs(const std::string& command, std::int64_t allowed) {
   namespace sv = spectrogram_vit;
   auto options = options_of<sv::TrainOptions>(command, kMusicFolders, sv::add_flags);
   options.complete();
@@ -59,7 +59,6 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
   config.n_mels = options.n_mels;
   sv::ViT model(config);
   if (!options.from_scratch) sv::freeze_backbone(model);
-  const auto best = best_weights_of(*model);
   lt::FusedAdamW optimizer(model->parameters(),
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
   lt::Trainer trainer(model, optimizer, sv::ViTObjective{options.mixup},
@@ -67,7 +66,7 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}},
                       lt::ClipGradNorm{1.0}, lt::ScheduleLr{.decay = lt::CosineDecay{}},
                       lt::UnfreezeAt(options.unfreezing(config.layers)));
-  return peak_of(trainer, music_batch(training.batch_size, options.n_mels));
+  return peak_of(trainer, music_batch(training.batch_size, options.n_mels), allowed);
 }
 
 [[nodiscard]] inline Window gan_window(const std::string& command) {

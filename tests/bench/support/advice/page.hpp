@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The tables of memory_advice: what each choice needs, and which one is advised for a card.
+// The tables of memory_advice: which choice is advised for a card, and what it needs.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/shapes_only/shapes_only.hpp>
 
 #include "candidate.hpp"
 
@@ -17,7 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,11 +27,11 @@
 
 namespace looptorch_bench {
 
-inline constexpr std::array<std::int64_t, 6> kCards{4, 8, 12, 16, 24, 32};  ///< GB
+inline constexpr std::array<std::int64_t, 9> kCards{4, 6, 8, 11, 12, 16, 24, 32, 80};  ///< GB
 
 /// What may be taken of a card.
 struct Limits {
-  double reserve = 0.6;  ///< GB that the CUDA context and libraries take beside tensors.
+  double reserve = 0.9;  ///< GB that the CUDA context and libraries take beside tensors.
   double margin = 0.1;   ///< The share of the rest that stays free.
 
   [[nodiscard]] std::int64_t allowed(std::int64_t gigabytes) const {
@@ -38,99 +39,99 @@ struct Limits {
   }
 };
 
-/// Stands for a choice that needs more than the largest card has.
-inline constexpr std::int64_t kTooMuch = std::numeric_limits<std::int64_t>::max();
-inline constexpr std::int64_t kLargest = kCards.back() * 1'000'000'000;
-
-/// The bytes that each choice needs, by saving and window; kTooMuch if a smaller micro-batch needs too much.
-struct Needs {
+/// The bytes that commands of a candidate need, each measured once. Ask for large cards first.
+class Needs {
+ public:
+  explicit Needs(const Candidate& candidate) : candidate(candidate) {}
   const Candidate& candidate;
-  std::vector<Window> windows;
-  std::vector<std::vector<std::int64_t>> bytes;  ///< [saving][window]
-  std::vector<std::int64_t> of_presets = {};     ///< By card; 0 where the program has no settings for it.
+
+  /// Returns the bytes; of what does not fit into `allowed`, perhaps only those that are held between steps.
+  [[nodiscard]] std::int64_t bytes(const std::string& flags, std::int64_t allowed) {
+    const auto [found, is_new] = known_.try_emplace(flags, 0);
+    if (is_new) {
+      const looptorch::ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+      found->second = candidate.needed(candidate.with(flags), allowed);
+      std::fprintf(stderr, "%s %s: %.3f GB\n", candidate.name.c_str(), flags.c_str(),
+                   static_cast<double>(found->second) / 1e9);
+    }
+    return found->second;
+  }
+
+ private:
+  std::map<std::string, std::int64_t> known_;
 };
 
 /// A choice that fits.
 struct Advice {
-  std::size_t saving, window;
+  Saving saving;
+  Window window;
+  std::string flags;
+  std::int64_t bytes = 0;
+  friend bool operator==(const Advice& a, const Advice& b) { return a.flags == b.flags; }
 };
 
-/// Returns the first saving in order of cost with which a micro-batch fits, and the largest one that does.
-/// Savings whose numbers do not hold on a GPU are not advised.
-[[nodiscard]] inline std::optional<Advice> advise(const Needs& needs, std::int64_t allowed) {
-  for (std::size_t saving = 0; saving < needs.bytes.size(); ++saving) {
-    if (!needs.candidate.savings[saving].counts_for_gpus) continue;
-    for (std::size_t window = 0; window < needs.windows.size(); ++window)
-      if (needs.bytes[saving][window] <= allowed) return Advice{saving, window};
-  }
+/// Returns what `--fit` takes: of what trains most the largest micro-batch with which something fits, and of
+/// those the first saving in order of cost.
+[[nodiscard]] inline std::optional<Advice> advise(Needs& needs, const std::vector<Window>& windows,
+                                                  std::int64_t allowed) {
+  const auto& savings = needs.candidate.savings;
+  for (int rank = 0; rank <= kLastRank; ++rank)
+    for (const Window& window : windows)
+      for (const Saving& saving : savings) {
+        if (saving.rank != rank) continue;
+        const std::string flags = flags_of(window, saving);
+        if (const auto bytes = needs.bytes(flags, allowed); bytes <= allowed)
+          return Advice{saving, window, flags, bytes};
+      }
   return std::nullopt;
 }
 
+/// Returns the program's own settings for a card; nothing if it has none, or if they do not fit.
+[[nodiscard]] inline std::optional<Advice> preset(Needs& needs, std::int64_t card, std::int64_t allowed) {
+  const std::string flags = needs.candidate.preset(card);
+  if (flags.empty()) return std::nullopt;
+  const auto bytes = needs.bytes(flags, allowed);
+  if (bytes > allowed) return std::nullopt;
+  return Advice{
+      {.words = "nothing", .flags = {}}, needs.candidate.window(needs.candidate.with(flags)), flags, bytes};
+}
+
 [[nodiscard]] inline std::string gigabytes(std::int64_t bytes) {
-  if (bytes > kLargest) return "over " + std::to_string(kCards.back());
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", static_cast<double>(bytes) / 1e9);
   return text;
 }
 
-/// Returns the row of a card whose settings the program has itself; nothing if it has none, or if they do not
-/// fit.
-[[nodiscard]] inline std::optional<std::string> preset_row(const Needs& needs, std::size_t card,
-                                                           std::int64_t allowed) {
-  const std::int64_t bytes = needs.of_presets.empty() ? 0 : needs.of_presets[card];
-  if (bytes == 0 || bytes > allowed) return std::nullopt;
-  const std::string flags = needs.candidate.preset(kCards[card]);
-  const Window window = needs.candidate.window(needs.candidate.with(flags));
-  return std::to_string(window.batch) + " x " + std::to_string(window.accumulate) + " | nothing | " +
-         gigabytes(bytes) + " GB | `" + flags + "` |\n";
+[[nodiscard]] inline std::string window_text(const Window& window) {
+  return std::to_string(window.batch) + " x " + std::to_string(window.accumulate);
 }
 
-/// Returns the advice for each card as a Markdown table.
-[[nodiscard]] inline std::string advice_table(const Needs& needs, const Limits& limits) {
-  std::string text =
-      "| memory | micro-batch x accumulation | saved by | needs | flags |\n|---:|---:|---|---:|---|\n";
-  for (std::size_t i = 0; i < kCards.size(); ++i) {
-    const std::int64_t card = kCards[i], allowed = limits.allowed(card);
-    text += "| " + std::to_string(card) + " GB | ";
-    if (const auto row = preset_row(needs, i, allowed)) {
-      text += *row;
-      continue;
-    }
-    const auto advice = advise(needs, allowed);
-    if (!advice) {
-      text += "| does not fit | | |\n";
-      continue;
-    }
-    const Window& window = needs.windows[advice->window];
-    const Saving& saving = needs.candidate.savings[advice->saving];
-    text += std::to_string(window.batch) + " x " + std::to_string(window.accumulate) + " | " +
-            (saving.is_full ? saving.words : "does not fit by full fine-tuning; " + saving.words) + " | " +
-            gigabytes(needs.bytes[advice->saving][advice->window]) + " GB | `" + flags_of(window, saving) +
-            "` |\n";
+/// Returns what is advised for each card as a Markdown table, without rows that equal the one above.
+[[nodiscard]] inline std::string advice_table(Needs& needs, const Limits& limits) {
+  std::array<std::optional<Advice>, kCards.size()> advised;
+  for (std::size_t i = kCards.size(); i-- > 0;) {
+    const auto allowed = limits.allowed(kCards[i]);
+    advised[i] = preset(needs, kCards[i], allowed);
+    if (!advised[i]) advised[i] = advise(needs, needs.candidate.windows(), allowed);
   }
-  return text;
-}
-
-/// Returns what each choice needs as a Markdown table.
-[[nodiscard]] inline std::string needs_table(const Needs& needs) {
-  std::string text = "| GB at the peak, micro-batch of |", rule = "|---|";
-  for (const Window& window : needs.windows)
-    text += " " + std::to_string(window.batch) + " |", rule += "---:|";
-  text += "\n" + rule + "\n";
-  for (std::size_t saving = 0; saving < needs.bytes.size(); ++saving) {
-    const Saving& each = needs.candidate.savings[saving];
-    text += "| " + each.words + (each.counts_for_gpus ? "" : " (*)") + " |";
-    for (const std::int64_t bytes : needs.bytes[saving]) text += " " + gigabytes(bytes) + " |";
-    text += "\n";
+  std::string text =
+      "| memory | micro-batch x accumulation | saved by | tensors | flags |\n|---:|---:|---|---:|---|\n";
+  for (std::size_t i = 0; i < kCards.size(); ++i) {
+    if (i > 0 && advised[i] == advised[i - 1]) continue;
+    text += "| " + std::to_string(kCards[i]) + " GB | ";
+    const auto& advice = advised[i];
+    text += advice ? window_text(advice->window) + " | " + advice->saving.words + " | " +
+                         gigabytes(advice->bytes) + " GB | `" + advice->flags + "` |\n"
+                   : "| does not fit | | |\n";
   }
   return text;
 }
 
 /// Returns a model's section of the page.
-[[nodiscard]] inline std::string section(const Needs& needs, const Limits& limits) {
+[[nodiscard]] inline std::string section(Needs& needs, const Limits& limits) {
   const Candidate& candidate = needs.candidate;
   return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ". LibTorch " +
-         TORCH_VERSION + ", CPU.\n\n" + advice_table(needs, limits) + "\n" + needs_table(needs) + "\n";
+         TORCH_VERSION + ", by shapes.\n\n" + advice_table(needs, limits) + "\n";
 }
 
 /// The part of a page that the program writes: sections between two markers.

@@ -74,12 +74,11 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
 }
 
 [[nodiscard]] inline std::int64_t whisper_needs(const whisper::WhisperConfig& config,
-                                                const std::string& command) {
+                                                const std::string& command, std::int64_t allowed) {
   const auto options = whisper_options(command);
   std::int64_t needed = 0;
-  with_whisper_trainer(config, options, [&](auto& trainer, whisper::Whisper& model) {
-    const auto best = options.best == "last" ? std::vector<at::Tensor>() : best_weights_of(*model);
-    needed = peak_of(trainer, longest_batch(config, options.training.batch_size));
+  with_whisper_trainer(config, options, [&](auto& trainer, whisper::Whisper&) {
+    needed = peak_of(trainer, longest_batch(config, options.training.batch_size), allowed);
   });
   return needed;
 }
@@ -109,24 +108,22 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
 /// Returns what `whisper_finetune --fit` tries, in its order, with frozen encoders before adapters.
 [[nodiscard]] inline std::vector<Saving> whisper_savings() {
   const std::string frozen = "--freeze-encoder", recomputed = frozen + " --gradient-checkpointing all";
-  const std::vector<Saving> frozen_ones{{"encoder frozen", frozen, false},
-                                        {"encoder frozen, decoder recomputed", recomputed, false},
-                                        {"encoder frozen, decoder recomputed, weights in bf16, Adafactor",
-                                         recomputed + " --optimizer adafactor --bf16-weights", false}};
   const whisper::FinetuneOptions given = whisper_options("whisper_finetune");
   std::vector<Saving> all;
   for (const whisper::Saving& saving : whisper::savings()) {
     whisper::FinetuneOptions chosen = given;
     saving.apply(chosen);
-    const bool adapters = chosen.memory.lora > 0;
-    if (adapters && all.back().is_full) all.insert(all.end(), frozen_ones.begin(), frozen_ones.end());
-    const auto& optimizer = chosen.memory.optimizer;
     const std::string flags = whisper::flags_between(given, chosen);
-    all.push_back({.words = flags.empty() ? "nothing" : saving.words,
-                   .flags = flags,
-                   .is_full = !adapters,
-                   .counts_for_gpus = optimizer != "adamw8bit" && optimizer != "adamwbf16"});
+    const int rank = saving.trained == whisper::Trained::all_weights ? 0
+                     : saving.trained == whisper::Trained::adapters  ? 2
+                                                                     : 3;
+    all.push_back({.words = flags.empty() ? "nothing" : saving.words, .flags = flags, .rank = rank});
   }
+  all.push_back({"encoder frozen", frozen, 1});
+  all.push_back(
+      {"encoder frozen, decoder recomputed, moments in 8 bits", recomputed + " --optimizer adamw8bit", 1});
+  all.push_back({"encoder frozen, decoder recomputed, weights in bf16, Adafactor",
+                 recomputed + " --optimizer adafactor --bf16-weights", 1});
   return all;
 }
 
@@ -144,7 +141,9 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
                const auto training = whisper_options(command).training;
                return Window{training.batch_size, training.gradient_accumulation};
              },
-         .needed = [config = config](const std::string& command) { return whisper_needs(config, command); }});
+         .needed = [config = config](
+                       const std::string& command,
+                       std::int64_t allowed) { return whisper_needs(config, command, allowed); }});
   const std::string two = "--batch-size 1 --gradient-accumulation 2";
   candidates[0].checks = {
       "--batch-size 2",           two + " --gradient-checkpointing encoder",
