@@ -23,10 +23,10 @@ class MaskedBatchNormImpl : public torch::nn::Module {
   /// Takes `valid_B1T` as bool, at least one true. The results of padded frames are meaningless.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BCT, const at::Tensor& valid_B1T) {
     const auto wide_BCT = x_BCT.to(weight.scalar_type());
+    // Contiguous, as the result is in any case: PyTorch's decompositions expect the input's strides in it.
     if (!is_training())
-      return at::batch_norm(wide_BCT, weight, bias, running_mean, running_var, /*training=*/false, kMomentum,
-                            kEpsilon,
-                            /*cudnn_enabled=*/false);
+      return at::batch_norm(wide_BCT.contiguous(), weight, bias, running_mean, running_var,
+                            /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/false);
     const auto share_B1T = valid_B1T.to(wide_BCT.scalar_type());
     const auto count = share_B1T.sum();
     const auto mean_C1 = ((wide_BCT * share_B1T).sum(at::IntArrayRef{0, 2}) / count).unsqueeze(1);

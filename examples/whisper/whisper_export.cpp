@@ -15,6 +15,8 @@
 #include "generation.hpp"
 #include "pretrained.hpp"
 
+#include <torch/torch.h>
+
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -94,6 +96,7 @@ void export_model(const Options& options) {
   check_targets(options);
   auto source = load(options.model);
   if (!options.pt2.empty()) {
+    torch::manual_seed(0);  // the same files each time: an example is in each
     whisper::save_torch_export(options.pt2, source.model);
     std::cout << "wrote " << options.pt2.string() << std::endl;
   }

@@ -97,6 +97,9 @@ grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || 
 holds train.txt "    CER " # of the epoch
 says_memory errors.txt
 "$programs/konkanivani_export" --model model --output konkani.pt2 >export.txt && [ -s konkani.pt2 ] || fail "konkanivani_export: $(cat export.txt)"
+"$programs/konkanivani_export" --model model --output again.pt2 --decoder decoder.ts >export.txt && [ -s decoder.ts ] ||
+  fail "konkanivani_export --decoder: $(cat export.txt)"
+cmp konkani.pt2 again.pt2 || fail "two exports of one model differ"
 
 # On a CPU mixed precision is bf16. Flags that save memory or time change no bit; those that do nothing here say so.
 "${once[@]}" --output same --gradient-checkpointing --no-gradient-checkpointing --bf16 --flush-every 1 --prefetch 5 --tf32 \

@@ -101,6 +101,7 @@ refused "empty: holds no audio" "${predict[@]}" empty
 # Files for programs without our code.
 "$programs/vit_export" --model model --output vit.pt2 >said.txt || fail "vit_export: $(cat said.txt)"
 [ -s vit.pt2 ] || fail "vit_export wrote nothing"
+"$programs/vit_export" --model model --output again.pt2 >said.txt && cmp vit.pt2 again.pt2 || fail "two exports of one model differ"
 refused "vit.onnx: the suffix must be .pt2, or .ts or .pt for TorchScript" vit_export --model model --output vit.onnx
 refused "nowhere/config.json" vit_export --model nowhere --output x.pt2
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# python.sh UNIT_EXPORT PAGE [PYTHON [--compile]]: PyTorch reads the files of export_model, and computes C++'s outputs to the
-# bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
-# minutes, that of AOTInductor. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON, which packaging/setup.sh
-# --tests makes, PYTHON or python3, can import torch 2.11 or newer: older ones read other files.
+# python.sh UNIT_EXPORT PAGE [PYTHON [--compile|--real]]: PyTorch reads the files of export_model, and computes C++'s outputs to
+# the bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
+# minutes, that of AOTInductor, whose packages C++ runs then. --real reads the models of the examples at real size in place of all
+# that. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON, which packaging/setup.sh --tests makes, PYTHON or
+# python3, can import torch 2.11 or newer: older ones read other files, or round otherwise.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-page=$(realpath "$2")
+page=$(realpath "$2") mode=${4:-}
 can_read='import torch, torch.export; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)'
 for python in "${LOOPTORCH_PYTHON:-}" "${LOOPTORCH_TORCH_PYTHON:-}" "${3:-}" python3 none; do
   [ "$python" = none ] && { echo "skipped: no Python here can import torch 2.11 or newer"; exit 77; }
@@ -14,15 +15,26 @@ for python in "${LOOPTORCH_PYTHON:-}" "${LOOPTORCH_TORCH_PYTHON:-}" "${3:-}" pyt
 done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+if [ "$mode" = --real ]; then
+  LOOPTORCH_EXPORTS=$folder "$1" '[write_real_exports]' >/dev/null
+  timeout 900 "$python" "$here/read_exports.py" "$folder" 6
+  exit
+fi
 LOOPTORCH_EXPORTS=$folder "$1" '[write_exports]' >/dev/null
-timeout 400 "$python" "$here/read_exports.py" "$folder"
+timeout 400 "$python" "$here/read_exports.py" "$folder" 29
 
 run_blocks() { # run_blocks FENCE: the page's blocks of this kind, as one program, beside its models
   awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$folder/page/blocks.py"
   [ -s "$folder/page/blocks.py" ] || { echo "$page has no blocks \"$1\""; exit 1; }
-  (cd "$folder/page" && timeout 600 "$python" blocks.py) || { echo "FAILED: $1 of $page"; exit 1; }
+  (cd "$folder/page" && timeout 1500 "$python" blocks.py) || { echo "FAILED: $1 of $page"; exit 1; }
   echo "the page's blocks \"$1\" run"
 }
+cp "$folder"/konkanivani{,_decoder}.pt2 "$folder/page"
 run_blocks python
 ! "$python" -c 'import onnxscript, onnx' 2>/dev/null || run_blocks 'python onnx'
-[ "${4:-}" != --compile ] || run_blocks 'python aoti'
+if [ "$mode" = --compile ]; then
+  command -v g++ >/dev/null || { echo "skipped: AOTInductor needs g++"; exit 77; }
+  for name in mlp vit whisper generator konkanivani; do cp "$folder/$name".{pt2,cases} "$folder/page"; done
+  run_blocks 'python aoti'
+  LOOPTORCH_EXPORTS=$folder/page "$1" '[run_compiled]'
+fi

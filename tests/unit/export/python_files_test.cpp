@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: MIT
 // What tests/export/python.sh reads: models as .pt2 and TorchScript, with inputs and the outputs that C++
-// computes for them. Everywhere the models are exported, which compares them with their programs.
+// computes for them, and what AOTInductor made of them, which C++ runs. Everywhere the models are exported,
+// which compares them with their programs.
 //
 // Tests export: export_model
 #include <looptorch/export/export_model.hpp>
 
 #include "support/catch.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/export/exports.hpp"
 #include "unit/export/models.hpp"
 
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/torch.h>
 
 #include <spectrogram_gan_vit/vit/model.hpp>
 #include <whisper/model.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <tuple>
 #include <vector>
 
+namespace fs = std::filesystem;
 namespace lt = looptorch;
+using export_tests::Exports;
 using Tensors = std::vector<at::Tensor>;
 
 namespace {
@@ -50,36 +59,6 @@ spectrogram_vit::ViTBackbone small_vit() {
                                                                  .image = {16, 24},
                                                                  .patch = {8, 8}});
 }
-
-/// Exports a model twice, and writes `NAME.cases`: how many inputs and outputs a case has, then the inputs
-/// and the output of each.
-class Exports {
- public:
-  explicit Exports(std::filesystem::path folder) : folder_(std::move(folder)) {}
-
-  template <class Model, class Forward, class Example>
-  void add(const std::string& name, Model& model, Forward forward, const Example& example,
-           const lt::ExportOptions& options, const std::vector<Example>& cases) {
-    for (const char* suffix : {".pt2", ".ts"})
-      lt::export_model(model, forward, example, folder_ / (name + suffix), options);
-    model->eval();
-    const torch::NoGradGuard no_grad;
-    Tensors all;
-    for (const auto& each : cases) {
-      const auto in = lt::detail::tensors_of(each);
-      if (all.empty()) all.push_back(torch::tensor({static_cast<std::int64_t>(in.size()), std::int64_t{1}}));
-      all.insert(all.end(), in.begin(), in.end());
-      if constexpr (std::is_same_v<Example, at::Tensor>)
-        all.push_back(forward(model, each));
-      else
-        all.push_back(std::apply([&](const auto&... x) { return forward(model, x...); }, each));
-    }
-    torch::save(all, (folder_ / (name + ".cases")).string());
-  }
-
- private:
-  std::filesystem::path folder_;
-};
 
 /// Exports what docs/export.md reads.
 void write_page_models(const std::filesystem::path& folder) {
@@ -133,6 +112,25 @@ void write_exports(const std::filesystem::path& folder) {
   at::globalContext().setUserEnabledMkldnn(onednn);
 }
 
+/// Runs a package for the inputs of a file of Exports, and returns the largest difference to its outputs.
+double largest_difference(const fs::path& package, const fs::path& cases) {
+  torch::inductor::AOTIModelPackageLoader compiled(package.string());
+  Tensors all;
+  torch::load(all, cases.string());
+  const auto inputs = all.at(0)[0].item<std::int64_t>(), outputs = all[0][1].item<std::int64_t>();
+  double largest = 0;
+  for (auto at = all.begin() + 1; at != all.end(); at += inputs + outputs) {
+    const auto found = compiled.run(Tensors(at, at + inputs));
+    REQUIRE(found.size() == static_cast<std::size_t>(outputs));
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      const at::Tensor& wanted = *(at + inputs + i);
+      REQUIRE(found[static_cast<std::size_t>(i)].sizes() == wanted.sizes());
+      largest = std::max(largest, (found[static_cast<std::size_t>(i)] - wanted).abs().max().item<double>());
+    }
+  }
+  return largest;
+}
+
 }  // namespace
 
 TEST_CASE("an MLP, a ViT and Whisper are exported with dynamic batch, frames and tokens") {
@@ -147,4 +145,20 @@ TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_expor
   write_exports(folder);
   std::filesystem::create_directory(std::filesystem::path(folder) / "page");
   write_page_models(std::filesystem::path(folder) / "page");
+}
+
+TEST_CASE("for tests/export/python.sh: C++ runs what AOTInductor compiled", "[.run_compiled]") {
+  const char* folder = std::getenv("LOOPTORCH_EXPORTS");
+  if (!folder) return;  // by a filter on files
+  int run = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".cases") continue;
+    const auto name = entry.path().stem().string();
+    INFO(name);
+    const auto difference = largest_difference(fs::path(folder) / (name + "_compiled.pt2"), entry.path());
+    std::cout << name << ": " << difference << std::endl;
+    CHECK(difference < 1e-5);
+    ++run;
+  }
+  CHECK(run == 5);
 }
