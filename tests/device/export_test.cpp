@@ -51,3 +51,29 @@ TEST_CASE("a model on a device becomes a file for the CPU, and stays on its devi
   const auto other = torch::randn({5, 4});
   CHECK(torch::allclose(script.forward({other}).toTensor(), on_host(other), 1e-5, tolerance(1e-5) + 1e-7));
 }
+
+TEST_CASE("a program may miss the bits that its forward misses itself, on a device and within rounding") {
+  if (!has_device()) return;
+  torch::manual_seed(0);
+  Net net;
+  const auto forward = [&](double noise, bool varies) {
+    return [&net, noise, varies, calls = 0](const std::vector<at::Tensor>& in) mutable {
+      const double factor = 1 + noise * (varies ? 1 + calls++ % 3 : 1);
+      return std::vector{noise == 0 ? net(in[0]) : net(in[0]) * factor};
+    };
+  };
+  const auto checks = [&](at::Device device, double noise, bool varies) {
+    net->to(device);
+    const lt::detail::ExportScope scope(*net, device);
+    const std::vector<at::Tensor> x{torch::arange(12, torch::kFloat).view({3, 4}).to(device)};
+    const auto program = lt::detail::trace_program(*net, forward(0, false), x, {"x"}, {}, false);
+    const lt::detail::TensorFunction noisy = forward(noise, varies);
+    lt::detail::check_program(program, noisy, [] {});
+  };
+  const auto refuses = Catch::Contains("output 0 of the program differs from the forward's");
+  CHECK_NOTHROW(checks(test_device(), 0, false));
+  CHECK_NOTHROW(checks(test_device(), 1e-6, true));
+  CHECK_THROWS_WITH(checks(test_device(), 1e-6, false), refuses);  // repeats itself: another program
+  CHECK_THROWS_WITH(checks(test_device(), 1e-2, true), refuses);   // more than rounding
+  CHECK_THROWS_WITH(checks(at::kCPU, 1e-6, true), refuses);
+}
