@@ -2,6 +2,7 @@
 // What export_model refuses, each with its sentence: no file appears, and the model is as before.
 //
 // Tests export: export_model
+#include <looptorch/base/files/file.hpp>
 #include <looptorch/export/export_model.hpp>
 
 #include "support/catch.hpp"
@@ -11,6 +12,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,6 +24,13 @@ using Forward = std::function<at::Tensor(Net&, const at::Tensor&)>;
 namespace {
 
 const std::vector<lt::DynamicDim> kBatch{{.name = "batch", .places = {{0, 0}}}};
+
+/// Returns docs/export_refusals.md, which lists what errors say.
+const std::string& page() {
+  static const std::string text =
+      looptorch::read_file(std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "docs/export_refusals.md");
+  return text;
+}
 
 /// Returns the error of an export; `folder` must stay empty.
 lt::ExportError refused(const Forward& forward, lt::ExportOptions options = {.dynamic = kBatch},
@@ -39,6 +48,8 @@ lt::ExportError refused(const Forward& forward, lt::ExportOptions options = {.dy
   CHECK(net->is_training());
   CHECK(torch::equal(net->fc->weight, before));
   REQUIRE(error);
+  CHECK_THAT(page(),
+             Catch::Contains(std::string(error->what()).substr(std::string("export_model: ").size()) + '\n'));
   return *error;
 }
 
@@ -81,7 +92,8 @@ TEST_CASE("reads of values are refused unless they are trusted") {
 
 TEST_CASE("a trusted read that changes the result is found by the check") {
   const Forward reads = [](Net& net, const at::Tensor& x) { return net(x) * x.abs().max().item<float>(); };
-  expect(refused(reads, {.dynamic = kBatch, .trust_value_reads = true}), "aten::mul.Scalar", "other",
+  expect(refused(reads, {.dynamic = kBatch, .trust_value_reads = true}, torch::arange(12.F).view({3, 4})),
+         "aten::mul.Scalar", "other",
          "for the sizes and values tried: a number that is no integer cannot follow them");
   const Forward rare = [](Net& net, const at::Tensor& x) {
     const float first = *x.const_data_ptr<float>();  // no operator, and the same path for most values
