@@ -9,6 +9,9 @@
 
 #include <torch/script.h>
 
+#include <caffe2/serialize/inline_container.h>
+
+#include <string>
 #include <vector>
 
 namespace lt = looptorch;
@@ -50,6 +53,21 @@ TEST_CASE("a model on a device becomes a file for the CPU, and stays on its devi
   for (const auto& each : script.parameters()) CHECK(each.is_cpu());
   const auto other = torch::randn({5, 4});
   CHECK(torch::allclose(script.forward({other}).toTensor(), on_host(other), 1e-5, tolerance(1e-5) + 1e-7));
+}
+
+TEST_CASE("a file for a device names it, and no other") {
+  if (!has_device()) return;
+  const TemporaryFolder folder;
+  Net net;
+  lt::export_model(net, torch::randn({3, 4}), folder / "net.pt2", {.device = test_device()});
+  CHECK(net->fc->weight.is_cpu());
+  caffe2::serialize::PyTorchStreamReader file(folder / "net.pt2");
+  for (const char* record : {"models/model.json", "data/weights/model_weights_config.json"}) {
+    const auto [bytes, size] = file.getRecord(record);
+    const std::string text(static_cast<const char*>(bytes.get()), size);
+    CHECK_THAT(text, Catch::Contains('"' + c10::DeviceTypeName(test_device().type(), true) + '"'));
+    CHECK_THAT(text, !Catch::Contains("\"cpu\""));
+  }
 }
 
 TEST_CASE("a program may miss the bits that its forward misses itself, on a device and within rounding") {

@@ -339,12 +339,26 @@ Kind double_weights() {
   return kind;
 }
 
+Kind bf16_weights() {
+  Kind kind{.name = "bf16_weights"};
+  auto fc = kind.add("fc", nn::Linear(4, 4));
+  auto norm = kind.add("norm", nn::LayerNorm(nn::LayerNormOptions({4})));
+  kind.parts->to(torch::kBFloat16);
+  kind.forward = [=](const Tensors& in) mutable {
+    return Tensors{torch::gelu(norm(fc(in[0].to(torch::kBFloat16)))).softmax(-1)};
+  };
+  kind.example = {torch::randn({3, 4})};
+  kind.other = {torch::randn({5, 4})};
+  kind.dims = batch();
+  return kind;
+}
+
 std::vector<Kind> kinds() {
   torch::manual_seed(0);
   return {residual_cnn(),  u_net(),       separable_cnn(),      upsampler(),          causal_convolutions(),
           gru(),           lstm(),        masked_transformer(), rotary_attention(),   encoder_layer(),
           embedding_bag(), mixer(),       two_towers(),         mixture_of_experts(), in_place(),
-          state_space(),   spectrogram(), double_weights()};
+          state_space(),   spectrogram(), double_weights(),     bf16_weights()};
 }
 
 void write(const Kind& kind, const std::filesystem::path& folder) {
