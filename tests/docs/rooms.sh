@@ -28,6 +28,7 @@ declare -A floors=(
   [graph]='base objective data memory loop operations'
   [policies]='base objective data state optim memory report autopsy loop redo resume graph operations'
   [export]='base autopsy loop'
+  [exported]='base state memory adapters layers export'
   [app]='base objective data state optim memory report loop resume distributed policies loop.hpp trainer.hpp policies.hpp preflight preflight.hpp replay.hpp audio metrics'
   [preflight]='base objective data state optim memory report loop resume'
   [preflight.hpp]='base memory optim policies preflight loop.hpp'

@@ -8,6 +8,7 @@
 #include <looptorch/base/files/mapped_file.hpp>
 #include <looptorch/state/weights/checkpoint_parts.hpp>
 #include <looptorch/state/weights/pickle.hpp>
+#include <looptorch/state/weights/strided_bounds.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 #include <looptorch/state/weights/zip_directory.hpp>
 
@@ -15,7 +16,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -211,29 +211,13 @@ class TorchHost final : public PickleHost {
     const auto sizes = numbers(arguments[2], "sizes"), strides = numbers(arguments[3], "strides");
     const at::Tensor& bytes = storage.object->tensor;
     const auto available = bytes.numel() / static_cast<std::int64_t>(c10::elementSize(*type));
-    if (sizes.size() != strides.size() || !lies_within(arguments[1].integer, sizes, strides, available))
+    if (!lies_within(arguments[1].integer, sizes, strides, available))
       throw PickleError(message("has a tensor of sizes ", at::IntArrayRef(sizes), " and strides ",
                                 at::IntArrayRef(strides), " from ", arguments[1].integer,
                                 " on, which reaches beyond its storage of ", available, " elements"));
     const at::Tensor made =
         at::empty({0}, at::TensorOptions(*type)).set_(bytes.storage(), arguments[1].integer, sizes, strides);
     return unpickler_->make(Kind::tensor, {.tensor = made});
-  }
-
-  [[nodiscard]] static bool lies_within(std::int64_t offset, const std::vector<std::int64_t>& sizes,
-                                        const std::vector<std::int64_t>& strides, std::int64_t available) {
-    if (offset < 0 || offset > available) return false;
-    std::int64_t last = offset, elements = 1;
-    for (const std::int64_t size : sizes)
-      if (__builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements)) return false;
-    if (std::ranges::find(sizes, 0) != sizes.end()) return true;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      std::int64_t reach;
-      if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) ||
-          __builtin_add_overflow(last, reach, &last))
-        return false;
-    }
-    return last < available;
   }
 
   std::shared_ptr<MappedFile> file_;

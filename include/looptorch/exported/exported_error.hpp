@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// The error of a .pt2 that cannot be read or trained.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <string>
+#include <utility>
+
+namespace looptorch {
+
+/// Thrown for a file that is no sound archive of torch.export, and for a program that needs what is not
+/// supported: the message names the file, and the operator and its node where there are such.
+struct ExportedModelError : Error {
+  explicit ExportedModelError(const std::string& what, std::string operator_name_ = {})
+      : Error(what), operator_name(std::move(operator_name_)) {}
+
+  std::string operator_name;  ///< as the file has it, "torch.ops.aten.add.Tensor"; empty if none is at fault
+};
+
+}  // namespace looptorch

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// A model that comes in: reads the .pt2 of torch.export.save, or of export_model, as a module that trains.
+// Its program runs by LibTorch's dispatcher, so that all policies work on it as on a module in C++.
+#pragma once
+
+#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/program_file.hpp>
+#include <looptorch/exported/module/program_runner.hpp>
+#include <looptorch/exported/module/training_modes.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <concepts>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+/// The module behind ExportedModel. Its parameters, buffers and modules have Python's names.
+class ExportedModelImpl : public torch::nn::Module {
+ public:
+  /// Reads the file, whose tensors are mapped: it must not be written to in place meanwhile. Weights are on
+  /// the CPU, and require gradients as they did when they were exported. Throws FileError, and
+  /// ExportedModelError for a file that is not sound or needs what is not supported.
+  explicit ExportedModelImpl(const std::filesystem::path& path)
+      : torch::nn::Module("ExportedModel"), program_(path, *this), runner_(program_, *this) {}
+
+  /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
+  /// UsageError for inputs whose number, type or sizes do not fit.
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) { return runner_.run(inputs); }
+  template <std::convertible_to<at::Tensor>... More>
+  std::vector<at::Tensor> forward(const at::Tensor& first, const More&... more) {
+    return runner_.run({first, more...});
+  }
+  /// Takes the inputs by their names. Throws UsageError for one that is missing or not known, too.
+  std::vector<at::Tensor> forward_by_name(const TensorMap& inputs) {
+    return runner_.run(runner_.in_order(inputs));
+  }
+
+  /// Returns the names, types and sizes of the inputs.
+  [[nodiscard]] const std::vector<ExportedInput>& inputs() const { return program_.signature.inputs; }
+  /// Returns the names of the outputs that are tensors: keys of a dictionary, "0", "1", ... of a tuple,
+  /// "output" of a tensor.
+  [[nodiscard]] const std::vector<std::string>& output_names() const {
+    return program_.signature.output_names;
+  }
+  /// Returns the position of an output. Throws UsageError for a name that there is not.
+  [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
+
+  /// Returns what the model was exported without that training usually has, such as "dropout of encoder.drop"
+  /// of a model in eval mode. Empty for one that was exported in training mode.
+  [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
+
+  /// Switches dropout, batch statistics and their like as in Python, where the model was exported in training
+  /// mode. One that was exported in eval mode computes the same in both; the first call says what it lacks.
+  void train(bool on = true) override {
+    torch::nn::Module::train(on);
+    if (!on || lacks().empty() || warned_) return;
+    warned_ = true;
+    TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),
+               " stay as they are while it trains. Call model.train() before torch.export.export for more");
+  }
+
+ private:
+  detail::exported::ProgramFile program_;
+  detail::exported::ProgramRunner runner_;
+  bool warned_ = false;
+};
+TORCH_MODULE(ExportedModel);
+
+}  // namespace looptorch

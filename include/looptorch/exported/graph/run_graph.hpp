@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Runs a program's nodes through LibTorch's dispatcher, with autograd and autocast as they are on. A call
+// costs the boxing of its arguments, about a microsecond.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/graph/graph.hpp>
+#include <looptorch/exported/graph/read_arguments.hpp>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail::exported {
+
+/// What slots hold during one run.
+using Values = std::vector<c10::IValue>;
+
+/// Gradients and autocast as a BeginScope wants them, while it lives.
+class ModeScope {
+ public:
+  ModeScope(const BeginScope& wanted, at::DeviceType device)
+      : device_(device), gradients_(at::GradMode::is_enabled()) {
+    if (wanted.gradients) at::GradMode::set_enabled(*wanted.gradients);
+    if (!wanted.autocast) return;
+    autocast_.emplace(at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device));
+    at::autocast::set_autocast_enabled(device, *wanted.autocast);
+    if (*wanted.autocast) at::autocast::set_autocast_dtype(device, wanted.autocast_type);
+    at::autocast::increment_nesting();
+  }
+  ~ModeScope() {
+    at::GradMode::set_enabled(gradients_);
+    if (!autocast_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, autocast_->first);
+    at::autocast::set_autocast_dtype(device_, autocast_->second);
+  }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  at::DeviceType device_;
+  bool gradients_;
+  std::optional<std::pair<bool, at::ScalarType>> autocast_;
+};
+
+/// Boxes arguments from the values of a run. A value that is read for the last time is moved.
+class ArgumentBoxer {
+ public:
+  explicit ArgumentBoxer(Values& values) : values_(values) {}
+
+  [[nodiscard]] c10::IValue operator()(const GraphArgument& argument) {
+    switch (argument.kind) {
+      case ArgumentKind::constant:
+        return argument.constant;
+      case ArgumentKind::slot:
+        return take(argument);
+      case ArgumentKind::wrapped:
+        return wrapped(take(argument));
+      case ArgumentKind::ints:
+        return list<std::int64_t>(argument, [](const c10::IValue& item) { return item.toInt(); });
+      case ArgumentKind::floats:
+        return list<double>(argument, sizes::real);
+      case ArgumentKind::bools:
+        return list<bool>(argument, [](const c10::IValue& item) { return item.toBool(); });
+      case ArgumentKind::tensors:
+        return list<at::Tensor>(argument, [](c10::IValue item) { return std::move(item).toTensor(); });
+      case ArgumentKind::optional_tensors:
+        return list<std::optional<at::Tensor>>(
+            argument, [](c10::IValue item) { return std::move(item).toOptional<at::Tensor>(); });
+    }
+    return {};
+  }
+
+ private:
+  c10::IValue take(const GraphArgument& argument) {
+    if (argument.kind == ArgumentKind::constant) return argument.constant;
+    c10::IValue& value = values_[argument.slot];
+    return argument.is_last ? std::move(value) : value;
+  }
+  static c10::IValue wrapped(c10::IValue value) {
+    return value.isScalar() ? c10::IValue(wrapped_number(value)) : std::move(value);
+  }
+  template <class Item, class Unbox>
+  c10::IValue list(const GraphArgument& argument, const Unbox& unbox) {
+    c10::List<Item> items;
+    items.reserve(argument.items.size());
+    for (const auto& item : argument.items) items.push_back(unbox(take(item)));
+    return items;
+  }
+
+  Values& values_;
+};
+
+/// Runs nodes one after the other. Scopes that are open at the end, as after an exception, are left.
+class GraphRun {
+ public:
+  /// `device` is where autocast is switched.
+  GraphRun(Values& values, at::DeviceType device) : values_(values), box_(values), device_(device) {}
+  ~GraphRun() { leave_scopes(); }
+  GraphRun(const GraphRun&) = delete;
+  GraphRun& operator=(const GraphRun&) = delete;
+
+  /// Runs one node, a call with the argument `other` replaced by `value`.
+  void run(const GraphNode& node, std::size_t other = kNone, const c10::IValue& value = {}) {
+    if (const auto* op = node.op()) return call(node, *op, other, value);
+    if (const auto* scope = std::get_if<BeginScope>(&node.what)) {
+      scopes_.emplace_back(*scope, device_);
+      return;
+    }
+    if (std::holds_alternative<EndScope>(node.what)) {
+      scopes_.pop_back();
+      return;
+    }
+    Numbers numbers;
+    for (const auto& argument : node.arguments) numbers.push_back(box_(argument));
+    store(node.results[0].slots[0], std::get<SizeOperation>(node.what)(numbers));
+  }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  void call(const GraphNode& node, const c10::OperatorHandle& op, std::size_t other,
+            const c10::IValue& value) {
+    stack_.clear();
+    for (const auto& argument : node.arguments) stack_.push_back(box_(argument));
+    if (other != kNone) stack_[other] = value;
+    op.callBoxed(&stack_);
+    for (std::size_t i = 0; i < node.results.size(); ++i) take(node.results[i], std::move(stack_[i]));
+  }
+
+  void store(Slot slot, c10::IValue value) {
+    if (slot != kNoSlot) values_[slot] = std::move(value);
+  }
+
+  void take(const GraphResult& result, c10::IValue made) {
+    if (!result.is_list) return store(result.slots[0], std::move(made));
+    const auto tensors = std::move(made).toTensorVector();
+    if (tensors.size() != result.slots.size())
+      throw UsageError(message("an operator returns ", tensors.size(), " tensors, of which the program has ",
+                               result.slots.size(),
+                               ": its sizes are others than those it was exported with"));
+    for (std::size_t i = 0; i < tensors.size(); ++i) store(result.slots[i], tensors[i]);
+  }
+
+  void leave_scopes() {
+    while (!scopes_.empty()) scopes_.pop_back();  // the innermost first
+  }
+
+  Values& values_;
+  ArgumentBoxer box_;
+  at::DeviceType device_;
+  torch::jit::Stack stack_;
+  std::deque<ModeScope> scopes_;
+};
+
+}  // namespace looptorch::detail::exported

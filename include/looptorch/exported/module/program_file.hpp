@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+// A .pt2 as a whole: its program, and its tensors in the tree of a module.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/exported/archive/payload.hpp>
+#include <looptorch/exported/archive/pt2_archive.hpp>
+#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/graph/graph.hpp>
+#include <looptorch/exported/graph/read_graph.hpp>
+#include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/training_modes.hpp>
+#include <looptorch/exported/module/weight_registry.hpp>
+#include <looptorch/state/weights/zip_directory.hpp>
+
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail::exported {
+
+class ProgramFile {
+ public:
+  /// Reads a file, and registers its weights below `root`. Throws FileError and ExportedModelError.
+  ProgramFile(std::filesystem::path of, torch::nn::Module& root) : path(std::move(of)) {
+    try {
+      const Pt2Archive archive(path);
+      read(archive, root);
+    } catch (const ExportedModelError& error) {
+      throw ExportedModelError(path.string() + ": " + error.what(), error.operator_name);
+    } catch (const JsonError& error) {
+      throw ExportedModelError(path.string() +
+                               ": its program is not as torch.export writes it: " + error.what());
+    } catch (const ZipError& error) {
+      throw ExportedModelError(path.string() + ": " + error.what());
+    }
+  }
+
+  std::filesystem::path path;
+  Graph graph;
+  Signature signature;
+  TrainingModes modes;
+  at::Device device = at::kCPU;  ///< that the program names where it makes tensors
+  ProgramTensors tensors;
+
+  /// Returns up to three of `modes.lacks`.
+  [[nodiscard]] std::string lacking() const {
+    constexpr std::size_t kShown = 3;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(kShown, modes.lacks.size()); ++i)
+      text += (i == 0 ? "" : ", ") + modes.lacks[i];
+    if (modes.lacks.size() > kShown) text += message(" and ", modes.lacks.size() - kShown, " more");
+    return text;
+  }
+
+ private:
+  void read(const Pt2Archive& archive, torch::nn::Module& root) {
+    const Json program = archive.json(archive.program_file());
+    constexpr std::int64_t kSchema = 8;
+    if (const auto& version = program.at("schema_version"); version.at("major").as_int() != kSchema)
+      throw ExportedModelError(message("its schema is version ", version.at("major").as_int(), ", not ",
+                                       kSchema, ": write it with PyTorch 2.9 or newer"));
+    const Json& module = program.at("graph_module");
+    signature = SignatureReader(program).read(module.at("signature").at("input_specs"));
+    GraphReader reader(signature.names, signature.slots);
+    reader.read(module.at("graph"));
+    read_outputs(
+        module, [&](const Json& argument) { return reader.argument(argument); }, signature);
+    for (const Slot slot : signature.outputs) reader.keep(slot);
+    for (const auto& update : signature.updates) reader.keep(update.slot);
+    graph = std::move(reader).take();
+    refuse_writes();
+    modes = ModeFinder(graph, signature).find();
+    read_tensors(archive, root);
+  }
+
+  /// Throws ExportedModelError where an operator writes to a parameter or an input.
+  void refuse_writes() const {
+    std::map<Slot, std::string> fixed;
+    for (const auto& tensor : signature.tensors)
+      if (tensor.kind == TensorKind::parameter) fixed[tensor.slot] = "the parameter \"" + tensor.name + '"';
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+      fixed[signature.input_slots[i]] = "its input \"" + signature.inputs[i].name + '"';
+    for (const auto& node : graph.nodes) {
+      if (!node.op()) continue;
+      const auto& declared = node.op()->schema().arguments();
+      for (std::size_t i = 0; i < declared.size(); ++i)
+        if (declared[i].alias_info() && declared[i].alias_info()->isWrite())
+          if (const auto found = fixed.find(node.arguments[i].slot); found != fixed.end())
+            throw ExportedModelError("node \"" + node.name + "\", " + node.target +
+                                         ": the program writes to " + found->second +
+                                         ": export a model that writes to a copy",
+                                     node.target);
+    }
+  }
+
+  void read_tensors(const Pt2Archive& archive, torch::nn::Module& root) {
+    auto stored = PayloadReader(archive, "data/weights/").read(archive.json(archive.weights_file()));
+    device = signature.device.value_or(at::kCPU);
+    for (const auto& each : stored)
+      if (each.is_parameter) device = each.device;
+    auto constants = PayloadReader(archive, "data/constants/").read(archive.json(archive.constants_file()));
+    for (auto& each : constants) stored.push_back(std::move(each));
+    tensors = WeightRegistry(graph, signature, root).add(stored);
+  }
+};
+
+}  // namespace looptorch::detail::exported

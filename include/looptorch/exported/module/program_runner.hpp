@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// Runs an exported model's program: checks inputs, follows the device of the weights and the mode of each
+// module, and writes updated buffers back.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/exported/graph/graph.hpp>
+#include <looptorch/exported/graph/run_graph.hpp>
+#include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/program_file.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail::exported {
+
+class ProgramRunner {
+ public:
+  /// Keeps references to both. The file's modules lie below `root`.
+  ProgramRunner(ProgramFile& file, const torch::nn::Module& root) : file_(file), device_(at::kCPU) {
+    std::map<std::string, const torch::nn::Module*> modules;
+    for (const auto& item : root.named_modules("", /*include_self=*/false))
+      modules[item.key()] = item.value().get();
+    modules[""] = &root;
+    for (const auto& path : file.graph.modules) {
+      const auto found = modules.find(path);
+      modules_.push_back(found == modules.end() ? &root : found->second);
+    }
+    plans_.resize(file.graph.nodes.size());
+    for (const auto& [node, mode] : file.modes.in_eval) plans_[node].in_eval = &mode;
+    for (const auto& [node, linear] : file.tensors.linears) plans_[node].linear = linear;
+    for (auto& node : file.graph.nodes)
+      for (auto& argument : node.arguments)
+        if (argument.constant.isDevice() && argument.constant.toDevice().type() == file.device.type())
+          devices_.push_back(&argument.constant);
+  }
+
+  /// Returns the outputs that are tensors. Throws UsageError.
+  [[nodiscard]] std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
+    check(inputs);
+    follow_device(inputs);
+    Values values = start(inputs);
+    {
+      GraphRun graph(values, device_.type());
+      for (std::size_t i = 0; i < file_.graph.nodes.size(); ++i) step(i, graph, values);
+    }
+    update_buffers(values);
+    std::vector<at::Tensor> outputs;
+    for (const Slot slot : file_.signature.outputs) outputs.push_back(values[slot].toTensor());
+    return outputs;
+  }
+
+  /// Returns named inputs in the program's order. Throws UsageError.
+  [[nodiscard]] std::vector<at::Tensor> in_order(const TensorMap& named) const {
+    std::vector<at::Tensor> inputs;
+    for (const auto& input : file_.signature.inputs) {
+      const auto found = named.find(input.name);
+      if (found == named.end()) throw UsageError("the input \"" + input.name + "\" is missing: " + takes());
+      inputs.push_back(found->second);
+    }
+    if (named.size() == inputs.size()) return inputs;
+    for (const auto& [name, tensor] : named)
+      if (!has_input(name)) throw UsageError("there is no input \"" + name + "\": " + takes());
+    return inputs;
+  }
+
+  [[nodiscard]] std::size_t output(const std::string& name) const {
+    const auto& names = file_.signature.output_names;
+    std::string all;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == name) return i;
+      all += (i == 0 ? "" : ", ") + names[i];
+    }
+    throw UsageError("the model has no output \"" + name + "\", but " + all);
+  }
+
+ private:
+  /// What differs at a node from a plain call.
+  struct NodePlan {
+    const EvalMode* in_eval = nullptr;
+    LinearPartImpl* linear = nullptr;
+  };
+
+  void step(std::size_t i, GraphRun& graph, Values& values) {
+    const GraphNode& node = file_.graph.nodes[i];
+    const NodePlan& plan = plans_[i];
+    if (plan.linear && (plan.linear->has_adapter() || plan.linear->is_int8())) {
+      const Slot into = node.results[0].slots[0];
+      at::Tensor made = plan.linear->forward(values[node.arguments[0].slot].toTensor());
+      if (into != kNoSlot) values[into] = std::move(made);
+      return;
+    }
+    if (!plan.in_eval || modules_[node.module]->is_training()) return graph.run(node);
+    if (plan.in_eval->is_skipped) return;
+    graph.run(node, plan.in_eval->argument, plan.in_eval->value);
+  }
+
+  [[nodiscard]] Values start(const std::vector<at::Tensor>& inputs) const {
+    Values values(file_.graph.slots);
+    for (const auto& weight : file_.tensors.weights) values[weight.slot] = weight.tensor;
+    for (const auto& constant : file_.tensors.constants) values[constant.slot] = constant.tensor;
+    for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
+    return values;
+  }
+
+  /// Writes what a functional program says that buffers are now.
+  void update_buffers(const Values& values) const {
+    const at::NoGradGuard no_gradients;
+    for (const auto& update : file_.signature.updates) {
+      if (counts_batches(update.buffer) && !modules_[0]->is_training()) continue;
+      const at::Tensor& buffer = file_.tensors.buffers.at(update.buffer);
+      buffer.copy_(values[update.slot].toTensor());
+    }
+  }
+
+  /// Moves constants, and arguments that name a device, to where the weights are now.
+  void follow_device(const std::vector<at::Tensor>& inputs) {
+    at::Device now = device_;
+    if (!file_.tensors.weights.empty())
+      now = file_.tensors.weights.front().tensor.device();
+    else if (!inputs.empty())
+      now = inputs.front().device();
+    if (now == device_ && is_placed_) return;
+    for (auto& constant : file_.tensors.constants) constant.tensor = constant.tensor.to(now);
+    for (c10::IValue* device : devices_) *device = now;
+    device_ = now;
+    is_placed_ = true;
+  }
+
+  // ---- Inputs ----
+
+  [[nodiscard]] bool has_input(const std::string& name) const {
+    for (const auto& input : file_.signature.inputs)
+      if (input.name == name) return true;
+    return false;
+  }
+  [[nodiscard]] std::string takes() const {
+    std::string names;
+    for (const auto& input : file_.signature.inputs) names += (names.empty() ? "" : ", ") + input.name;
+    return "the model takes " + names;
+  }
+
+  void check(const std::vector<at::Tensor>& inputs) const {
+    const auto& wanted = file_.signature.inputs;
+    if (inputs.size() != wanted.size())
+      throw UsageError(message(takes(), ": ", wanted.size(), " tensors, not ", inputs.size()));
+    std::map<std::string, std::int64_t> sizes;
+    for (std::size_t i = 0; i < inputs.size(); ++i) check(inputs[i], wanted[i], sizes);
+  }
+
+  static void check(const at::Tensor& input, const ExportedInput& wanted,
+                    std::map<std::string, std::int64_t>& sizes) {
+    const std::string name = "the input \"" + wanted.name + "\" ";
+    if (!input.defined()) throw UsageError(name + "is undefined");
+    const bool is_float = at::isFloatingType(wanted.dtype);
+    if (is_float != input.is_floating_point())
+      throw UsageError(message(name, "is ", input.scalar_type(), ", and was exported as ", wanted.dtype));
+    if (input.dim() != static_cast<std::int64_t>(wanted.dims.size()))
+      throw UsageError(message(name, "has sizes ", input.sizes(), ", and was exported with ",
+                               wanted.dims.size(), " dimensions"));
+    for (std::size_t d = 0; d < wanted.dims.size(); ++d) {
+      const ExportedDim& dim = wanted.dims[d];
+      const std::int64_t size = input.size(static_cast<std::int64_t>(d));
+      const std::string at = message(name, "has sizes ", input.sizes(), ": dimension ", d, " ");
+      if (dim.size && size != *dim.size)
+        throw UsageError(
+            message(at, "is fixed at ", *dim.size, ". Export the model with it dynamic for others"));
+      if (size < dim.min || (dim.max && size > *dim.max))
+        throw UsageError(message(at, "may be ", dim.min, " to ", dim.max ? message(*dim.max) : "any size"));
+      if (dim.symbol.empty()) continue;
+      if (const auto [known, is_new] = sizes.emplace(dim.symbol, size); !is_new && known->second != size)
+        throw UsageError(message(at, "must be ", known->second, ", as another one"));
+    }
+  }
+
+  ProgramFile& file_;
+  at::Device device_;
+  bool is_placed_ = false;
+  std::vector<NodePlan> plans_;                    ///< by node
+  std::vector<const torch::nn::Module*> modules_;  ///< by Graph::modules
+  std::vector<c10::IValue*> devices_;
+};
+
+}  // namespace looptorch::detail::exported

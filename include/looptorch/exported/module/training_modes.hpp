@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Which calls of a program depend on whether a model trains: dropout, batch norm and their like. A program
+// that was exported in training mode is evaluated by switching these off.
+#pragma once
+
+#include <looptorch/exported/graph/graph.hpp>
+#include <looptorch/exported/graph/signature.hpp>
+
+#include <ATen/core/ivalue.h>
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace looptorch::detail::exported {
+
+/// What a node does in eval mode that it does not in training.
+struct EvalMode {
+  bool is_skipped = false;   ///< counts batches
+  std::size_t argument = 0;  ///< that differs
+  c10::IValue value = {};    ///< what it is in eval mode
+};
+
+/// The nodes of a program that behave differently in eval mode, and those that lack what training needs.
+struct TrainingModes {
+  std::map<std::size_t, EvalMode> in_eval;  ///< by node
+  std::vector<std::string> lacks;           ///< such as "dropout of encoder.layers.0.dropout"
+};
+
+/// True for "bn.num_batches_tracked", to which BatchNorm adds 1 in training.
+[[nodiscard]] inline bool counts_batches(std::string_view buffer) {
+  return buffer == "num_batches_tracked" || buffer.ends_with(".num_batches_tracked");
+}
+
+class ModeFinder {
+ public:
+  ModeFinder(const Graph& graph, const Signature& signature) : graph_(graph) {
+    for (const auto& tensor : signature.tensors)
+      if (counts_batches(tensor.name)) counters_.insert(tensor.slot);
+  }
+
+  [[nodiscard]] TrainingModes find() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (const auto* op = graph_.nodes[i].op()) look(i, op->schema());
+    return std::move(modes_);
+  }
+
+ private:
+  void look(std::size_t number, const c10::FunctionSchema& schema) {
+    const GraphNode& node = graph_.nodes[number];
+    const auto& declared = schema.arguments();
+    if (schema.name() == "aten::add_" && counters_.contains(node.arguments[0].slot))
+      modes_.in_eval[number] = {true};
+    if (needs_own_statistics(node, declared)) return;
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      const auto& name = declared[i].name();
+      const c10::IValue& value = node.arguments[i].constant;
+      if ((name == "train" || name == "training") && value.isBool()) {
+        if (value.toBool())
+          modes_.in_eval[number] = {false, i, false};
+        else
+          lack(node, schema.name());
+      } else if (name == "dropout_p" && value.isDouble() && value.toDouble() > 0) {
+        modes_.in_eval[number] = {false, i, 0.0};
+      }
+    }
+  }
+
+  /// True for a batch norm that tracks no statistics: it uses the batch's in every mode.
+  static bool needs_own_statistics(const GraphNode& node, const std::vector<c10::Argument>& declared) {
+    for (std::size_t i = 0; i < declared.size(); ++i)
+      if (declared[i].name() == "running_mean")
+        return node.arguments[i].slot == kNoSlot && node.arguments[i].constant.isNone();
+    return false;
+  }
+
+  /// Notes an operator that was exported in eval mode, unless it does nothing in training either.
+  void lack(const GraphNode& node, const std::string& name) {
+    const auto& declared = node.op()->schema().arguments();
+    for (std::size_t i = 0; i < declared.size(); ++i)
+      if ((declared[i].name() == "p" || declared[i].name() == "dropout") &&
+          node.arguments[i].constant.isDouble() && node.arguments[i].constant.toDouble() == 0)
+        return;
+    const std::string& module = graph_.modules[node.module];
+    modes_.lacks.push_back(name.substr(name.find("::") + 2) + (module.empty() ? "" : " of " + module));
+  }
+
+  const Graph& graph_;
+  std::set<Slot> counters_;
+  TrainingModes modes_;
+};
+
+}  // namespace looptorch::detail::exported

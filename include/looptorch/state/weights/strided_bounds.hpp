@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Whether a tensor that a file describes lies within its data.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// True if a tensor of these sizes and strides, as many of both and none of them negative, lies within
+/// `available` elements from the first on. False for more elements than 64 bits count.
+[[nodiscard]] inline bool lies_within(std::int64_t offset, const std::vector<std::int64_t>& sizes,
+                                      const std::vector<std::int64_t>& strides, std::int64_t available) {
+  if (sizes.size() != strides.size() || offset < 0 || offset > available) return false;
+  std::int64_t last = offset, elements = 1;
+  for (const std::int64_t size : sizes)
+    if (__builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements)) return false;
+  if (std::ranges::find(sizes, 0) != sizes.end()) return true;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::int64_t reach;
+    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
+  }
+  return last < available;
+}
+
+}  // namespace looptorch::detail
