@@ -3,11 +3,12 @@
 // Its program runs by LibTorch's dispatcher, so that all policies work on it as on a module in C++.
 #pragma once
 
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/program_runner.hpp>
 #include <looptorch/exported/module/training_modes.hpp>
+#include <looptorch/memory/recompute/checkpointed_call.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -68,6 +69,21 @@ class ExportedModelImpl : public torch::nn::Module {
     TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),
                " stay as they are while it trains. Call model.train() before torch.export.export for more");
   }
+
+  /// Recomputes each module in backward whose path matches, as "encoder.layers.*" (`*`, `?`, `[abc]`), and
+  /// returns how many these are. Without a pattern those are meant that have a number for a name, as in an
+  /// nn.ModuleList or an nn.Sequential. Bits stay, as with checkpoint(). Throws UsageError if there are none,
+  /// or if they do not run one after the other.
+  std::size_t checkpoint_blocks(const std::string& pattern = {}, const CheckpointOptions& options = {}) {
+    return runner_.recompute_blocks(pattern, options);
+  }
+  /// Recomputes the nodes from one to another, both included, by their names in Python. Throws UsageError.
+  void checkpoint_between(const std::string& first, const std::string& last,
+                          const CheckpointOptions& options = {}) {
+    runner_.recompute_between(first, last, options);
+  }
+  /// Recomputes nothing from now on.
+  void checkpoint_nothing() { runner_.recompute_nothing(); }
 
  private:
   detail::exported::ProgramFile program_;

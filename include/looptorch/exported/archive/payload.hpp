@@ -4,9 +4,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/archive/pt2_archive.hpp>
-#include <looptorch/exported/exported_error.hpp>
-#include <looptorch/exported/graph/schema_values.hpp>
+#include <looptorch/exported/archive/schema_values.hpp>
 #include <looptorch/state/weights/strided_bounds.hpp>
 
 #include <ATen/core/Tensor.h>

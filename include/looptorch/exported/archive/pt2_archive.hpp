@@ -7,7 +7,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/state/weights/zip_directory.hpp>
 
 #include <filesystem>
@@ -37,8 +37,10 @@ class Pt2Archive {
   /// Returns the bytes of a file in the archive. Throws ExportedModelError.
   [[nodiscard]] std::string_view record(const std::string& name) const {
     const auto found = zip_.files().find(root_ + name);
-    if (found == zip_.files().end())
-      throw ExportedModelError("the archive has no \"" + name + "\", or has it compressed");
+    if (found == zip_.files().end()) {
+      refuse_compressed(root_ + name);
+      throw ExportedModelError("the archive has no \"" + name + '"');
+    }
     return found->second;
   }
   /// Returns a file of JSON. Throws ExportedModelError.
@@ -88,6 +90,7 @@ class Pt2Archive {
       program_.resize(program_.size() - kSuffix.size());
     }
     if (!program_.empty()) return;
+    refuse_compressed(kFolder);
     for (const auto& [name, bytes] : zip_.files()) {
       if (name.ends_with("/constants.pkl"))
         throw ExportedModelError("is a TorchScript program: export the model by torch.export.save");
@@ -97,6 +100,15 @@ class Pt2Archive {
         throw ExportedModelError("is compiled by AOTInductor: read the file that torch.export.save wrote");
     }
     throw ExportedModelError("the archive has no models/*.json: torch.export.save has not written it");
+  }
+
+  /// Throws ExportedModelError if the archive has a file compressed whose name holds `part`.
+  void refuse_compressed(std::string_view part) const {
+    for (const std::string& name : zip_.compressed())
+      if (name.find(part) != std::string::npos)
+        throw ExportedModelError("its \"" + name +
+                                 "\" is compressed, and only archives without compression are read, "
+                                 "as torch.export.save writes them");
   }
 
   void expect(const std::string& name, std::string_view value) const {

@@ -4,9 +4,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
+#include <looptorch/exported/archive/schema_values.hpp>
 #include <looptorch/exported/graph/graph.hpp>
-#include <looptorch/exported/graph/schema_values.hpp>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>

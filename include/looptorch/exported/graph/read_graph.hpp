@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
 
@@ -215,9 +215,7 @@ class GraphReader {
       graph = 4;
     } else {
       throw ExportedModelError(
-          "operators of higher order are not supported but for those that switch "
-          "gradients and autocast",
-          "torch.ops.higher_order." + kind);
+          "operators of higher order are not supported but for those that switch gradients and autocast");
     }
     const std::size_t module = module_of(json);
     push(name, "begin", module, scope);

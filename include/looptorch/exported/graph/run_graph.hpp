@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
 

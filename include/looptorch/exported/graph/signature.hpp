@@ -5,10 +5,10 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
+#include <looptorch/exported/archive/schema_values.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
-#include <looptorch/exported/graph/schema_values.hpp>
 #include <looptorch/exported/graph/tree_names.hpp>
 
 #include <c10/core/Device.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/adapters/lora_layer.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/layers/linear.hpp>
 
 #include <ATen/core/Tensor.h>

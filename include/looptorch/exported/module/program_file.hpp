@@ -4,9 +4,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/archive/payload.hpp>
 #include <looptorch/exported/archive/pt2_archive.hpp>
-#include <looptorch/exported/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
@@ -15,6 +15,7 @@
 #include <looptorch/state/weights/zip_directory.hpp>
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -39,6 +40,9 @@ class ProgramFile {
     } catch (const JsonError& error) {
       throw ExportedModelError(path.string() +
                                ": its program is not as torch.export writes it: " + error.what());
+    } catch (const c10::Error& error) {
+      throw ExportedModelError(path.string() +
+                               ": LibTorch refuses what it holds: " + error.what_without_backtrace());
     } catch (const ZipError& error) {
       throw ExportedModelError(path.string() + ": " + error.what());
     }

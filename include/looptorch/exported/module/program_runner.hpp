@@ -8,6 +8,8 @@
 #include <looptorch/exported/graph/run_graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/program_file.hpp>
+#include <looptorch/exported/module/segments.hpp>
+#include <looptorch/memory/recompute/checkpointed_call.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +17,11 @@
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +31,8 @@ namespace looptorch::detail::exported {
 class ProgramRunner {
  public:
   /// Keeps references to both. The file's modules lie below `root`.
-  ProgramRunner(ProgramFile& file, const torch::nn::Module& root) : file_(file), device_(at::kCPU) {
+  ProgramRunner(ProgramFile& file, const torch::nn::Module& root)
+      : file_(file), root_(root), device_(at::kCPU) {
     std::map<std::string, const torch::nn::Module*> modules;
     for (const auto& item : root.named_modules("", /*include_self=*/false))
       modules[item.key()] = item.value().get();
@@ -49,10 +54,18 @@ class ProgramRunner {
   [[nodiscard]] std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
     check(inputs);
     follow_device(inputs);
-    Values values = start(inputs);
+    Values values(file_.graph.slots);
+    hold(values);
+    for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
     {
       GraphRun graph(values, device_.type());
-      for (std::size_t i = 0; i < file_.graph.nodes.size(); ++i) step(i, graph, values);
+      std::size_t next = 0;
+      for (const auto& segment : segments_) {
+        for (; next < segment->begin; ++next) step(next, graph, values);
+        recompute(segment, values);
+        next = segment->end;
+      }
+      for (; next < file_.graph.nodes.size(); ++next) step(next, graph, values);
     }
     update_buffers(values);
     std::vector<at::Tensor> outputs;
@@ -74,6 +87,31 @@ class ProgramRunner {
     return inputs;
   }
 
+  /// Recomputes each block that the pattern matches, and returns how many there are. Throws UsageError.
+  std::size_t recompute_blocks(const std::string& pattern, const CheckpointOptions& options) {
+    const Blocks blocks = find_blocks(file_.graph, pattern);
+    if (blocks.empty())
+      throw UsageError("the model has no " + (pattern.empty()
+                                                  ? std::string("list of modules that run in turn")
+                                                  : "module that matches \"" + pattern + '"'));
+    Segments segments = segments_;
+    for (const auto& [path, range] : blocks) {
+      CheckpointOptions own = options;
+      if (own.name.empty()) own.name = path;
+      add_segment(segments, SegmentMaker(file_).make(range, std::move(own)), file_.graph);
+    }
+    segments_ = std::move(segments);
+    return blocks.size();
+  }
+  /// Recomputes the nodes from one to another. Throws UsageError.
+  void recompute_between(const std::string& first, const std::string& last,
+                         const CheckpointOptions& options) {
+    const NodeRange range{node(first), node(last)};
+    if (range.last < range.first) throw UsageError("the node \"" + last + "\" runs before \"" + first + '"');
+    add_segment(segments_, SegmentMaker(file_).make(range, options), file_.graph);
+  }
+  void recompute_nothing() { segments_.clear(); }
+
   [[nodiscard]] std::size_t output(const std::string& name) const {
     const auto& names = file_.signature.output_names;
     std::string all;
@@ -91,6 +129,15 @@ class ProgramRunner {
     LinearPartImpl* linear = nullptr;
   };
 
+  [[nodiscard]] std::size_t node(const std::string& name) const {
+    const auto& nodes = file_.graph.nodes;
+    const auto found =
+        std::find_if(nodes.begin(), nodes.end(), [&](const GraphNode& each) { return each.name == name; });
+    if (found == nodes.end())
+      throw UsageError("the model has no node \"" + name + "\": print(program) in Python lists them");
+    return static_cast<std::size_t>(found - nodes.begin());
+  }
+
   void step(std::size_t i, GraphRun& graph, Values& values) {
     const GraphNode& node = file_.graph.nodes[i];
     const NodePlan& plan = plans_[i];
@@ -105,12 +152,50 @@ class ProgramRunner {
     graph.run(node, plan.in_eval->argument, plan.in_eval->value);
   }
 
-  [[nodiscard]] Values start(const std::vector<at::Tensor>& inputs) const {
-    Values values(file_.graph.slots);
+  /// Puts weights and constants into their slots.
+  void hold(Values& values) const {
     for (const auto& weight : file_.tensors.weights) values[weight.slot] = weight.tensor;
     for (const auto& constant : file_.tensors.constants) values[constant.slot] = constant.tensor;
-    for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
-    return values;
+  }
+
+  /// Runs a segment, and does so again in backward. The model is kept until then.
+  void recompute(const std::shared_ptr<const Segment>& segment, Values& values) {
+    std::vector<at::Tensor> tensors;
+    std::vector<std::pair<Slot, c10::IValue>> others;  // sizes, and tensors that are None
+    std::vector<Slot> slots;
+    for (const Slot slot : segment->reads) {
+      if (values[slot].isTensor() && values[slot].toTensor().defined())
+        tensors.push_back(values[slot].toTensor()), slots.push_back(slot);
+      else
+        others.emplace_back(slot, values[slot]);
+    }
+    for (const Slot slot : segment->ends) values[slot] = {};
+    const auto made = std::make_shared<Values>();  // of the latest run
+    const auto body = [this, segment, slots, others, made,
+                       kept = root_.shared_from_this()](const std::vector<at::Tensor>& given) {
+      Values own(file_.graph.slots);
+      hold(own);
+      for (std::size_t i = 0; i < slots.size(); ++i) own[slots[i]] = given[i];
+      for (const auto& [slot, value] : others) own[slot] = value;
+      {
+        GraphRun graph(own, device_.type());
+        for (std::size_t i = segment->begin; i < segment->end; ++i) step(i, graph, own);
+      }
+      std::vector<at::Tensor> results;
+      made->clear();
+      for (const Slot slot : segment->makes) {
+        const bool is_tensor = own[slot].isTensor();
+        if (is_tensor) results.push_back(own[slot].toTensor());
+        made->push_back(is_tensor ? c10::IValue() : own[slot]);
+      }
+      return results;
+    };
+    const auto results =
+        call_checkpointed(segment->options, Callee{nullptr, "a part of the exported model"}, body, tensors);
+    auto next = results.begin();
+    for (std::size_t i = 0; i < segment->makes.size(); ++i)
+      values[segment->makes[i]] =
+          (*made)[i].isNone() && next != results.end() ? c10::IValue(*next++) : (*made)[i];
   }
 
   /// Writes what a functional program says that buffers are now.
@@ -184,11 +269,13 @@ class ProgramRunner {
   }
 
   ProgramFile& file_;
+  const torch::nn::Module& root_;
   at::Device device_;
   bool is_placed_ = false;
   std::vector<NodePlan> plans_;                    ///< by node
   std::vector<const torch::nn::Module*> modules_;  ///< by Graph::modules
   std::vector<c10::IValue*> devices_;
+  Segments segments_;
 };
 
 }  // namespace looptorch::detail::exported

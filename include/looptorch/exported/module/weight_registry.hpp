@@ -3,8 +3,8 @@
 // once, and linear layers as modules that can take adapters.
 #pragma once
 
+#include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/archive/payload.hpp>
-#include <looptorch/exported/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/module_tree.hpp>

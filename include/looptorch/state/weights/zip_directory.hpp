@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -35,6 +36,8 @@ class ZipDirectory {
 
   /// Returns the bytes of each file that is stored as it is, by its name.
   [[nodiscard]] const std::map<std::string, std::string_view>& files() const { return files_; }
+  /// Returns the names of those that are left out.
+  [[nodiscard]] const std::vector<std::string>& compressed() const { return compressed_; }
 
  private:
   struct End {
@@ -85,7 +88,10 @@ class ZipDirectory {
     std::uint64_t size = number<std::uint32_t>(at + 24), local = number<std::uint32_t>(at + 42);
     read_wide(range(at + kFixed + name_size, extra_size), number<std::uint32_t>(at + 20), size, local);
     const std::uint64_t next = at + kFixed + name_size + extra_size + number<std::uint16_t>(at + 32);
-    if (method != 0 || (flags & 1) != 0) return next;  // compressed or encrypted
+    if (method != 0 || (flags & 1) != 0) {  // compressed or encrypted
+      compressed_.push_back(std::move(name));
+      return next;
+    }
     if (!has(local, 0x04034b50)) fail(message("has no \"", name, "\" where its directory says"));
     const std::uint64_t begin =
         local + 30 + number<std::uint16_t>(local + 26) + number<std::uint16_t>(local + 28);
@@ -118,6 +124,7 @@ class ZipDirectory {
 
   std::string_view bytes_;
   std::map<std::string, std::string_view> files_;
+  std::vector<std::string> compressed_;
 };
 
 }  // namespace looptorch::detail

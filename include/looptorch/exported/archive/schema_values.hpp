@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/exported/exported_error.hpp>
+#include <looptorch/exported/archive/exported_error.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Layout.h>
