@@ -4,9 +4,10 @@
 usage: python tests/parity/exported_programs.py    (needs torch 2.11 or newer, safetensors; writes data/exported_programs)
 
 NAME.pt2 is the program, NAME.safetensors has a case of inputs, outputs, loss, gradients, buffers behind it and the losses of
-50 steps of AdamW. The loss is a product of the outputs with waves, see `loss_of`. Weights are small waves, and dropout draws from
+50 steps of AdamW, and outputs under autocast. The loss is a product of the outputs with waves, see `loss_of`. Weights are small waves, and dropout draws from
 the seed 7. Stack traces are left out of the files, since they name folders of the machine.
 """
+import copy
 import pathlib
 import sys
 import zipfile
@@ -118,6 +119,7 @@ def models():
     batch = Dim("batch", min=1)
     image = {"image": {0: batch}}
     yield "cnn", Cnn(), (wave((2, 3, 6, 6), 0.1),), {}, image, (wave((3, 3, 6, 6), 0.2),), {}
+    yield "cnn_decomposed", Cnn(), (wave((2, 3, 6, 6), 0.1),), {}, image, (wave((3, 3, 6, 6), 0.2),), {}
     yield "cnn_eval", Cnn().eval(), (wave((2, 3, 6, 6), 0.1),), {}, image, (wave((3, 3, 6, 6), 0.2),), {}
     yield ("recurrent", Recurrent(), (wave((2, 5, 4), 0.1),), {}, {"x": {0: Dim.AUTO}}, (wave((3, 5, 4), 0.2),), {})
     ids = lambda *sizes: (torch.arange(sizes[0] * sizes[1]) * 5 % 11).reshape(sizes)
@@ -143,11 +145,14 @@ def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
         for number, parameter in enumerate(model.parameters()):
             parameter.copy_(0.3 * wave(parameter.shape, number))
     program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic)
+    if name.endswith("_decomposed"):  # functional: buffers are outputs
+        program = program.run_decompositions()
     for graph in [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]:
         for node in graph.nodes:
             for key in ("stack_trace", "from_node"):
                 node.meta.pop(key, None)
     torch.export.save(program, DATA / f"{name}.pt2")
+    before = copy.deepcopy(model)
     record = {f"input.{i}": tensor for i, tensor in enumerate(flat((other_args, other_kwargs)))}
     torch.manual_seed(7)
     outputs = flat(model(*other_args, **other_kwargs))
@@ -157,6 +162,10 @@ def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
     record["loss"] = loss.detach()
     record |= {f"gradient.{key}": p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
     record |= {f"buffer.{key}": tensor.clone() for key, tensor in model.named_buffers()}
+    torch.manual_seed(7)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        outputs = flat(before(*other_args, **other_kwargs))
+    record |= {f"autocast.{i}": tensor for i, tensor in enumerate(outputs)}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     torch.manual_seed(7)
@@ -177,7 +186,8 @@ def main():
         if not wanted or name in wanted:
             record(name, *rest)
     with zipfile.ZipFile(DATA / "compressed.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("compressed/models/model.json", "{}" * 10)
+        entry = zipfile.ZipInfo("compressed/models/model.json")  # of a fixed time
+        archive.writestr(entry, "{}" * 10, zipfile.ZIP_DEFLATED)
 
 
 main()

@@ -13,9 +13,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,6 +32,36 @@ struct StoredTensor {
   at::Device device = at::kCPU;  ///< as saved
   bool is_parameter = false;
 };
+
+/// Returns the sizes or strides of a tensor. Throws ExportedModelError and JsonError.
+[[nodiscard]] inline std::vector<std::int64_t> stored_numbers(const Json& list) {
+  constexpr std::size_t kMost = 64;
+  if (list.as_array().size() > kMost) throw ExportedModelError("has a tensor of more than 64 dimensions");
+  std::vector<std::int64_t> numbers;
+  for (const Json& number : list.as_array()) {
+    numbers.push_back(number.at("as_int").as_int());
+    if (numbers.back() < 0) throw ExportedModelError("has a tensor of a negative size or stride");
+  }
+  return numbers;
+}
+
+/// Returns a tensor that is known to lie within `bytes`.
+[[nodiscard]] inline at::Tensor stored_view(const at::Tensor& bytes, const Json& meta) {
+  return at::empty({0}, at::TensorOptions(dtype_of(meta.at("dtype"))))
+      .set_(bytes.storage(), meta.at("storage_offset").at("as_int").as_int(),
+            stored_numbers(meta.at("sizes")), stored_numbers(meta.at("strides")));
+}
+
+/// Returns the bytes of a file in the archive, mapped, but for what is not aligned.
+[[nodiscard]] inline at::Tensor bytes_of(std::string_view record, std::shared_ptr<MappedFile> file) {
+  if (record.empty()) return at::empty({0}, at::kByte);
+  auto* const data = const_cast<char*>(record.data());  // the mapping is private
+  const at::Tensor bytes = at::from_blob(
+      data, {static_cast<std::int64_t>(record.size())}, [kept = std::move(file)](void*) {},
+      at::TensorOptions(at::kByte));
+  constexpr std::uintptr_t kAlignment = 16;  // PyTorch aligns to 64
+  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0 ? bytes : bytes.clone();
+}
 
 class PayloadReader {
  public:
@@ -64,46 +98,21 @@ class PayloadReader {
 
   at::Tensor view(const std::string& name, const std::string& file, const Json& meta, bool is_parameter) {
     const auto dtype = dtype_of(meta.at("dtype"));
-    const auto sizes = numbers(meta.at("sizes")), strides = numbers(meta.at("strides"));
+    const auto sizes = stored_numbers(meta.at("sizes")), strides = stored_numbers(meta.at("strides"));
     const auto offset = meta.at("storage_offset").at("as_int").as_int();
     at::Tensor& known = views_[{file, dtype, sizes, strides, offset}];
     if (known.defined()) return known;
-    const at::Tensor& bytes = bytes_of(file);
+    at::Tensor& bytes = files_[file];
+    if (!bytes.defined()) bytes = bytes_of(archive_.record(folder_ + file), archive_.file());
     const auto available = bytes.numel() / static_cast<std::int64_t>(c10::elementSize(dtype));
     if (!lies_within(offset, sizes, strides, available))
       throw ExportedModelError(message("\"", name, "\" of sizes ", at::IntArrayRef(sizes), " and strides ",
                                        at::IntArrayRef(strides), " from ", offset, " on reaches beyond ",
                                        file, ", which has ", available, " elements"));
-    known = at::empty({0}, at::TensorOptions(dtype)).set_(bytes.storage(), offset, sizes, strides);
+    known = stored_view(bytes, meta);
     if (is_parameter && known.numel() > available)
       throw ExportedModelError("the parameter \"" + name + "\" lies upon itself");
     return known;
-  }
-
-  static std::vector<std::int64_t> numbers(const Json& list) {
-    constexpr std::size_t kMost = 64;
-    if (list.as_array().size() > kMost) throw ExportedModelError("has a tensor of more than 64 dimensions");
-    std::vector<std::int64_t> numbers;
-    for (const Json& number : list.as_array()) {
-      numbers.push_back(number.at("as_int").as_int());
-      if (numbers.back() < 0) throw ExportedModelError("has a tensor of a negative size or stride");
-    }
-    return numbers;
-  }
-
-  /// Returns a file's bytes, the same tensor each time: mapped, but for what is not aligned.
-  const at::Tensor& bytes_of(const std::string& file) {
-    at::Tensor& bytes = files_[file];
-    if (bytes.defined()) return bytes;
-    const auto record = archive_.record(folder_ + file);
-    if (record.empty()) return bytes = at::empty({0}, at::kByte);
-    auto* const data = const_cast<char*>(record.data());  // the mapping is private
-    bytes = at::from_blob(
-        data, {static_cast<std::int64_t>(record.size())}, [kept = archive_.file()](void*) {},
-        at::TensorOptions(at::kByte));
-    constexpr std::uintptr_t kAlignment = 16;  // PyTorch aligns to 64
-    if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0) bytes = bytes.clone();
-    return bytes;
   }
 
   using Place = std::tuple<std::string, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>,

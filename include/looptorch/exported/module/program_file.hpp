@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,8 @@ class ProgramFile {
   /// Reads a file, and registers its weights below `root`. Throws FileError and ExportedModelError.
   ProgramFile(std::filesystem::path of, torch::nn::Module& root) : path(std::move(of)) {
     try {
-      const Pt2Archive archive(path);
-      read(archive, root);
+      archive = std::make_shared<Pt2Archive>(path);
+      read(root);
     } catch (const ExportedModelError& error) {
       throw ExportedModelError(path.string() + ": " + error.what(), error.operator_name);
     } catch (const JsonError& error) {
@@ -49,6 +50,7 @@ class ProgramFile {
   }
 
   std::filesystem::path path;
+  std::shared_ptr<const Pt2Archive> archive;
   Graph graph;
   Signature signature;
   TrainingModes modes;
@@ -66,8 +68,8 @@ class ProgramFile {
   }
 
  private:
-  void read(const Pt2Archive& archive, torch::nn::Module& root) {
-    const Json program = archive.json(archive.program_file());
+  void read(torch::nn::Module& root) {
+    const Json program = archive->json(archive->program_file());
     constexpr std::int64_t kSchema = 8;
     if (const auto& version = program.at("schema_version"); version.at("major").as_int() != kSchema)
       throw ExportedModelError(message("its schema is version ", version.at("major").as_int(), ", not ",
@@ -83,7 +85,7 @@ class ProgramFile {
     graph = std::move(reader).take();
     refuse_writes();
     modes = ModeFinder(graph, signature).find();
-    read_tensors(archive, root);
+    read_tensors(root);
   }
 
   /// Throws ExportedModelError where an operator writes to a parameter or an input.
@@ -106,12 +108,13 @@ class ProgramFile {
     }
   }
 
-  void read_tensors(const Pt2Archive& archive, torch::nn::Module& root) {
-    auto stored = PayloadReader(archive, "data/weights/").read(archive.json(archive.weights_file()));
+  void read_tensors(torch::nn::Module& root) {
+    auto stored = PayloadReader(*archive, "data/weights/").read(archive->json(archive->weights_file()));
     device = signature.device.value_or(at::kCPU);
     for (const auto& each : stored)
       if (each.is_parameter) device = each.device;
-    auto constants = PayloadReader(archive, "data/constants/").read(archive.json(archive.constants_file()));
+    auto constants =
+        PayloadReader(*archive, "data/constants/").read(archive->json(archive->constants_file()));
     for (auto& each : constants) stored.push_back(std::move(each));
     tensors = WeightRegistry(graph, signature, root).add(stored);
   }

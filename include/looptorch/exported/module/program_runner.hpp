@@ -203,7 +203,7 @@ class ProgramRunner {
     const at::NoGradGuard no_gradients;
     for (const auto& update : file_.signature.updates) {
       if (counts_batches(update.buffer) && !modules_[0]->is_training()) continue;
-      const at::Tensor& buffer = file_.tensors.buffers.at(update.buffer);
+      const at::Tensor& buffer = file_.tensors.by_name.at(update.buffer);
       buffer.copy_(values[update.slot].toTensor());
     }
   }

@@ -30,7 +30,7 @@ struct ProgramTensors {
   };
   std::vector<Held> weights;                       ///< parameters and buffers, which the module holds, too
   std::vector<Held> constants;                     ///< all others
-  std::map<std::string, at::Tensor> buffers;       ///< by name
+  std::map<std::string, at::Tensor> by_name;       ///< weights, tied ones by each of their names
   std::map<std::size_t, LinearPartImpl*> linears;  ///< by the node that multiplies by one
 };
 
@@ -134,8 +134,8 @@ class WeightRegistry {
     const bool is_parameter =
         kind == kinds_.end() ? each.is_parameter : kind->second == TensorKind::parameter;
     if (kind != kinds_.end() && kind->second == TensorKind::constant) return;
+    made_.by_name.emplace(each.name, each.tensor);
     if (!is_parameter) {
-      made_.buffers.emplace(each.name, each.tensor);
       return tree_.add_buffer(each.name, each.tensor);
     }
     if (!registered_.insert(each.tensor.unsafeGetTensorImpl()).second) return;  // tied
