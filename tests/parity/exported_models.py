@@ -152,6 +152,7 @@ def record(name, drop=0.0, attention="sdpa"):
     module = copy.deepcopy(program).module()
     torch.manual_seed(7)
     found["losses"] = trained(module, lambda batch: loss_of(module, batch, sizes)[0], batches)
+    model = copy.deepcopy(model)  # its parameters are the program's, too
     torch.manual_seed(7)
     difference = (trained(model, lambda batch: model(**batch).loss, batches) - found["losses"]).abs().max().item()
     assert difference < 1e-6, f"{name}: transformers' own losses differ by {difference}"
