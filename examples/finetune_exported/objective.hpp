@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The loss of a batch: the model's own output, or one that is computed of its scores and the labels.
+#pragma once
+
+#include <looptorch/exported/exported_model.hpp>
+#include <looptorch/objective/loss.hpp>
+
+#include "samples.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace finetune_exported {
+
+/// What --loss, --labels, --output-name and --count-labels say.
+struct LossOptions {
+  std::string kind;  ///< "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss"
+  std::string labels = "labels";
+  std::string scores = "logits";
+  std::int64_t blank = 0;
+  bool count_labels = false;  ///< weigh a batch by its labels, not by its samples
+};
+
+/// Computes the loss of a batch, and the accuracy where there is one score for each class and sample.
+class Objective {
+ public:
+  /// Completes the columns by the labels, if they are no input of the model. Throws UsageError for a model
+  /// without the outputs that the options name.
+  Objective(LossOptions options, const lt::ExportedModelImpl& model, std::vector<Column>& columns)
+      : options_(std::move(options)) {
+    const auto& outputs = model.output_names();
+    const bool has_loss = std::ranges::find(outputs, "loss") != outputs.end();
+    if (options_.kind.empty()) options_.kind = has_loss ? "own" : "";
+    if (options_.kind.empty())
+      throw lt::UsageError("the model has no output \"loss\": say by --loss how it is computed");
+    if (is_own()) loss_ = model.output("loss");
+    const bool has_scores = std::ranges::find(outputs, options_.scores) != outputs.end();
+    if (has_scores || !is_own()) scores_ = model.output(options_.scores);
+    inputs_ = columns.size();
+    const auto found = std::ranges::find(columns, options_.labels, &Column::name);
+    labels_ = static_cast<std::size_t>(found - columns.begin());
+    if (found == columns.end() && !is_own()) {
+      constexpr double kIgnored = -100;
+      columns.push_back({.name = options_.labels,
+                         .dtype = options_.kind == "mse" ? at::kFloat : at::kLong,
+                         .padding = options_.kind == "mse" ? 0 : kIgnored});
+    }
+    has_labels_ = labels_ < columns.size();
+    if (options_.count_labels && !has_labels_)
+      throw lt::UsageError("--count-labels: the data has no \"" + options_.labels + "\"");
+  }
+
+  lt::Loss operator()(lt::ExportedModel& model, const Row& batch) const {
+    const std::vector<at::Tensor> inputs(batch.tensors.begin(),
+                                         batch.tensors.begin() + static_cast<std::ptrdiff_t>(inputs_));
+    const auto outputs = model->forward(inputs);
+    const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
+    lt::Loss loss{.value = is_own() ? outputs[*loss_] : outside(outputs[*scores_], labels),
+                  .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnored).sum())
+                                                  : lt::Quantity(batch.tensors.front().size(0))};
+    if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 && outputs[*scores_].dim() == 2)
+      loss.metrics.push_back({"accuracy", (outputs[*scores_].argmax(1) == labels).to(torch::kFloat).mean()});
+    return loss;
+  }
+
+  [[nodiscard]] const LossOptions& options() const { return options_; }
+
+ private:
+  static constexpr std::int64_t kIgnored = -100;
+
+  [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
+
+  [[nodiscard]] at::Tensor outside(const at::Tensor& scores, const at::Tensor& labels) const {
+    if (options_.kind == "mse") return torch::mse_loss(scores.to(labels.scalar_type()).view_as(labels), labels);
+    if (options_.kind == "ctc") {
+      const at::Tensor lengths = labels.ge(0).sum(1);
+      const at::Tensor frames = torch::full_like(lengths, scores.size(1));
+      return torch::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1), labels.clamp_min(0), frames,
+                             lengths, options_.blank);
+    }
+    return torch::cross_entropy_loss(scores.flatten(0, -2).to(torch::kFloat), labels.flatten());
+  }
+
+  LossOptions options_;
+  std::optional<std::size_t> loss_, scores_;
+  std::size_t inputs_ = 0, labels_ = 0;
+  bool has_labels_ = false;
+};
+
+}  // namespace finetune_exported

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// The dataset: samples of one tensor a column, and batches in which shorter ones are padded.
+#pragma once
+
+#include "sources.hpp"
+
+#include <looptorch/data/stack_samples.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace finetune_exported {
+
+/// The tensors of a sample or a batch, in the order of the columns.
+struct Row {
+  std::vector<at::Tensor> tensors;
+};
+
+class Samples {
+ public:
+  Samples(std::shared_ptr<const Source> source, std::vector<Column> columns)
+      : source_(std::move(source)), columns_(std::move(columns)) {}
+
+  [[nodiscard]] std::int64_t size() const { return source_->size(); }
+  [[nodiscard]] Row get(std::int64_t index) const {
+    Row row;
+    for (const auto& column : columns_) row.tensors.push_back(source_->get(index, column));
+    return row;
+  }
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const { return source_->fingerprint(index); }
+
+  /// Stacks each column. Dimensions of different sizes are padded to the longest, those that the model has
+  /// fixed to its size.
+  [[nodiscard]] Row collate(std::span<Row> rows) const {
+    Row batch;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      std::vector<at::Tensor> column;
+      for (auto& row : rows) column.push_back(std::move(row.tensors[c]));
+      pad(column, columns_[c]);
+      batch.tensors.push_back(lt::StackTensors{}(column));
+    }
+    return batch;
+  }
+
+ private:
+  static void pad(std::vector<at::Tensor>& tensors, const Column& column) {
+    std::vector<std::int64_t> sizes = tensors.front().sizes().vec();
+    for (const auto& tensor : tensors) {
+      if (tensor.dim() != std::ssize(sizes))
+        throw DataError("samples of a batch have \"" + column.name + "\" of different dimensions");
+      for (std::size_t d = 0; d < sizes.size(); ++d)
+        sizes[d] = std::max(sizes[d], tensor.size(static_cast<std::int64_t>(d)));
+    }
+    for (std::size_t d = 0; column.dims && d < sizes.size(); ++d) sizes[d] = (*column.dims)[d].size.value_or(sizes[d]);
+    for (auto& tensor : tensors) {
+      if (tensor.sizes() == sizes) continue;
+      std::vector<std::int64_t> behind;
+      for (auto d = sizes.size(); d-- > 0;)
+        behind.insert(behind.end(), {0, sizes[d] - tensor.size(static_cast<std::int64_t>(d))});
+      tensor = torch::constant_pad_nd(tensor, behind, column.padding);
+    }
+  }
+
+  std::shared_ptr<const Source> source_;
+  std::vector<Column> columns_;
+};
+
+}  // namespace finetune_exported

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# finetune_exported_cli_test.sh PROGRAM MODELS: what a user sees of finetune_exported. MODELS holds the .pt2 files of
+# tests/parity/exported_models.py.
+#
+# Bad input gives one line and exit code 2. A text classifier, an image classifier and a speech model are trained, from lines
+# of JSON, from safetensors and from sounds; a run says what the model takes, and leaves weights and a summary.
+set -euo pipefail
+
+programs=$(dirname -- "$(realpath "$1")") models=$(realpath "$2")
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+export OMP_NUM_THREADS=1
+name=finetune_exported
+
+"$programs/$name" --help >help.txt || fail "--help"
+has_flags help.txt model train validation output loss labels scores blank count-labels weight-decay clip freeze lora lora-rank sample-rate \
+  normalize-sound batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
+
+# Data: tokens as lines of JSON, images as safetensors of Python's standard library, sounds as 16-bit WAV.
+python3 - <<'PYTHON'
+import json, math, random, struct, wave
+
+random.seed(1)
+
+
+def safetensors(name, tensors):
+    header, data = {}, b""
+    for key, (kind, code, shape, values) in tensors.items():
+        packed = struct.pack(f"<{len(values)}{code}", *values)
+        header[key] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    with open(name, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+with open("text.jsonl", "w") as file:
+    for i in range(12):
+        label, length = i % 3, 4 + i % 5
+        ids = [1 + 12 * label + random.randrange(12) for _ in range(length)]
+        file.write(json.dumps({"input_ids": ids, "attention_mask": [1] * length, "labels": label}) + "\n")
+classes = [i % 3 for i in range(6)]
+pixels = ("F32", "f", [6, 3, 16, 16], [c - 1 + random.random() for c in classes for _ in range(3 * 16 * 16)])
+safetensors("images.safetensors", {"pixel_values": pixels, "labels": ("I64", "q", [6], classes)})
+safetensors("floats.safetensors", {"pixel_values": pixels, "labels": ("F32", "f", [6], classes)})
+safetensors("unlabelled.safetensors", {"pixel_values": pixels})
+safetensors("uneven.safetensors", {"pixel_values": pixels, "labels": ("I64", "q", [5], classes[:5])})
+safetensors("wide.safetensors", {"pixel_values": ("F32", "f", [2, 3, 16, 20], [0.0] * 1920), "labels": ("I64", "q", [2], [0, 1])})
+with open("speech.jsonl", "w") as file:
+    for i in range(4):
+        with wave.open(f"tone{i}.wav", "wb") as sound:
+            sound.setnchannels(1), sound.setsampwidth(2), sound.setframerate(16000)
+            sound.writeframes(b"".join(struct.pack("<h", int(9000 * math.sin(n * (i + 1) / 9))) for n in range(420 + 40 * i)))
+        file.write(json.dumps({"input_values": f"tone{i}.wav", "labels": [1 + i, 2 + i, 3][: 2 + i % 2]}) + "\n")
+PYTHON
+
+common=(--device cpu --workers 1 --no-report)
+vit=(--model "$models/vit.pt2" "${common[@]}")
+refused "--model is missing" $name --train text.jsonl --output x
+refused "nowhere.pt2" $name --model nowhere.pt2 --train text.jsonl --output x "${common[@]}"
+refused "--model images.safetensors is no .pt2: write one by torch.export.save" $name --model images.safetensors --train text.jsonl --output x "${common[@]}"
+cp images.safetensors fake.pt2
+refused "fake.pt2" $name --model fake.pt2 --train text.jsonl --output x "${common[@]}"
+refused "nowhere.jsonl: is missing" $name "${vit[@]}" --train nowhere.jsonl --output x
+refused "help.txt: is neither .safetensors, nor a folder of such files, nor .jsonl" $name "${vit[@]}" --train help.txt --output x
+refused 'unlabelled.safetensors: has no tensor "labels"; it has pixel_values' $name "${vit[@]}" --train unlabelled.safetensors --output x
+refused 'floats.safetensors: "labels" is Float, and the model takes Long' $name "${vit[@]}" --train floats.safetensors --output x
+refused 'uneven.safetensors: "labels" has 5 samples, and "pixel_values" 6' $name "${vit[@]}" --train uneven.safetensors --output x
+refused 'wide.safetensors: "pixel_values" has sizes [3, 16, 20] in each sample, and the model takes [3, 16, 16]' \
+  $name "${vit[@]}" --train wide.safetensors --output x
+refused 'text.jsonl:1: has no field "pixel_values"' $name "${vit[@]}" --train text.jsonl --output x
+refused 'the model has no output "loss": say by --loss how it is computed' $name --model "$models/wav2vec2.pt2" "${common[@]}" --train speech.jsonl --output x
+refused 'the model has no output "scores", but' $name "${vit[@]}" --train images.safetensors --output x --loss cross-entropy --scores scores
+bert=(--model "$models/bert.pt2" "${common[@]}")
+line='{"input_ids": [1, 2], "attention_mask": [1, 1], "labels": 0}'
+broken() { # broken TEXT LINE: a second line that is refused
+  printf '%s\n%s\n' "$line" "$2" >broken.jsonl
+  refused "broken.jsonl:2: $1" $name "${bert[@]}" --train broken.jsonl --output x
+}
+broken 'has no field "labels"' '{"input_ids": [1], "attention_mask": [1]}'
+broken '"input_ids" is Float, and the model takes Long' '{"input_ids": [1.5], "attention_mask": [1], "labels": 0}'
+broken '"input_ids" has lists of different lengths' '{"input_ids": [[1], [1, 2]], "attention_mask": [1], "labels": 0}'
+broken '"input_ids" holds null, where a number should be' '{"input_ids": [null], "attention_mask": [1], "labels": 0}'
+broken 'is an array, and no object of inputs' '[1]'
+broken '"input_ids" has sizes [17] in each sample, and the model takes' \
+  "{\"input_ids\": [$(seq -s, 17)], \"attention_mask\": [1], \"labels\": 0}"
+broken 'gone.npy is missing' '{"input_ids": "gone.npy", "attention_mask": [1], "labels": 0}'
+refused "no parameter" $name "${bert[@]}" --train text.jsonl --output x --freeze 'nothing.*'
+[ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
+
+# Text, from lines: the classes are told apart.
+"$programs/$name" "${bert[@]}" --train text.jsonl --validation text.jsonl --output text --epochs 30 --batch-size 4 --learning-rate 0.02 \
+  --warmup-steps 5 --clip 1 >out.txt 2>err.txt || fail "text: $(cat err.txt)"
+grep -qE '^input_ids +Long +\[s[0-9]+, s[0-9]+ <= 16\]$' out.txt || fail "no table of inputs: $(cat out.txt)"
+holds out.txt "outputs: loss logits"
+holds text/summary.json '"steps": 90'
+grep -qE '"validation_accuracy": (1|0\.9)' text/summary.json || fail "the classes are not told apart: $(cat text/summary.json)"
+[ -s text/model.safetensors ] || fail "no weights"
+
+# Images, from safetensors, in bf16, frozen but for the head.
+"$programs/$name" "${vit[@]}" --train images.safetensors --output images --epochs 2 --batch-size 2 --gradient-accumulation 2 --bf16 \
+  --freeze 'vit.*' >out.txt 2>err.txt || fail "images: $(cat err.txt)"
+holds images/summary.json '"steps": 4'
+cmp <(bytes_of images/model.safetensors vit.layernorm.weight | cut -c-8) <(echo 0000803f) || fail "a frozen weight has moved"
+
+# Speech, from sounds, by CTC.
+"$programs/$name" --model "$models/wav2vec2.pt2" "${common[@]}" --train speech.jsonl --output speech --loss ctc --epochs 3 --batch-size 2 \
+  >out.txt 2>err.txt || fail "speech: $(cat err.txt)"
+holds speech/summary.json '"steps": 6'
+
+# Adapters.
+"$programs/$name" "${bert[@]}" --train text.jsonl --output adapted --epochs 1 --lora '*query' --lora '*value' --lora-rank 2 >out.txt 2>err.txt ||
+  fail "adapters: $(cat err.txt)"
+[ -s adapted/adapter/adapter_model.safetensors ] || fail "no adapters were saved"
+
+[ "$failures" = 0 ] && echo "all well"
+exit "$failures"
