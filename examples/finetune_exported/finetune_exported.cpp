@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Fine-tunes any model that Python exported by torch.export, without its code: reads a .pt2, prints which
-// inputs it takes, trains it on tensors of these names, and writes it as .pt2 and safetensors.
+// inputs it takes, and trains it on tensors of these names.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
 #include <looptorch/app/training_program.hpp>
-#include <looptorch/export/export_model.hpp>
 #include <looptorch/exported/exported_model.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
@@ -18,6 +17,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -72,8 +72,9 @@ void train(app::Session& session, const Options& options) {
   if (!options.lora.empty())
     lt::add_lora(*model, {.rank = options.lora_rank, .alpha = 2.0 * static_cast<double>(options.lora_rank),
                           .patterns = options.lora});
-  model->to(session.device());
   const auto& training = session.options();
+  if (training.gradient_checkpointing) model->checkpoint_blocks();
+  model->to(session.device());
   lt::FusedAdamW optimizer(model->parameters(),
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
   auto validation = session.loader(held_out);
@@ -99,13 +100,19 @@ void train(app::Session& session, const Options& options) {
   session.finish(*model, figures);
 }
 
+app::TrainingFlags flags() {
+  auto flags = app::standard_flags();
+  std::erase(flags.without, app::TrainingFlag::gradient_checkpointing);
+  return flags;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   app::TrainingProgram program("finetune_exported",
                                "Fine-tunes a model that torch.export.save wrote, without its code.",
-                               {.epochs = 3, .batch_size = 8, .learning_rate = 5e-5});
+                               {.epochs = 3, .batch_size = 8, .learning_rate = 5e-5}, flags());
   add_flags(program.line(), options);
   return program.run(argc, argv, [&](app::Session& session) { train(session, options); });
 }

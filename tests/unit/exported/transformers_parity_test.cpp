@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace lt = looptorch;
@@ -68,13 +69,13 @@ void check_close(const at::Tensor& made, const at::Tensor& wanted, double bound)
   CHECK((made - wanted).abs().max().item<double>() <= bound);
 }
 
-/// The losses of steps `first` to 50, as the recording's Python computes them.
-std::vector<double> trained(lt::ExportedModel& model, const Recorded& recorded) {
+/// The losses of the first steps of such a run, as the recording's Python computes them.
+std::vector<double> trained(lt::ExportedModel& model, const Recorded& recorded, std::int64_t steps = kSteps) {
   std::vector<lt::TensorMap> batches;
   for (const char* number : {"0", "1", "2"})
     batches.push_back(recorded.below(std::string("batch.") + number + "."));
   std::vector<std::int64_t> numbers;
-  for (std::int64_t step = 0; step < kSteps; ++step) numbers.push_back(step % 3);
+  for (std::int64_t step = 0; step < steps; ++step) numbers.push_back(step % 3);
   lt::FusedAdamW optimizer(model->parameters(), {.lr = 5e-3, .weight_decay = 0.01});
   std::vector<double> losses;
   const auto objective = [&](lt::ExportedModel& net, std::int64_t number) {
@@ -126,6 +127,27 @@ TEST_CASE("exported models of transformers train to PyTorch's losses: AdamW, cli
     const auto losses = torch::tensor(trained(model, recorded), torch::kDouble);
     check_close(losses, recorded["losses"], 1e-5);
     CHECK(losses[kSteps - 1].item<double>() < losses[0].item<double>());
+  }
+}
+
+TEST_CASE("exported models of transformers train to the same bits with their blocks recomputed") {
+  constexpr std::int64_t kFew = 6;
+  const lt::testing::TemporaryFolder folder;
+  for (const auto& [name, pattern, blocks] : {std::tuple{"vit", "vit.layers.*", 2U},
+                                              {"bert", "bert.encoder.layer.*", 2U},
+                                              {"gpt2", "", 2U},
+                                              {"whisper", "model.encoder.layers.*", 2U},
+                                              {"wav2vec2", "wav2vec2.encoder.layers.*", 2U}}) {
+    INFO(name);
+    const Recorded recorded(name);
+    const auto path = lt::testing::stored_pt2(name, folder.path());
+    lt::ExportedModel kept(path), recomputed(path);
+    CHECK(recomputed->checkpoint_blocks(pattern) == blocks);
+    CHECK(trained(recomputed, recorded, kFew) == trained(kept, recorded, kFew));
+    for (const auto& item : kept->named_parameters()) {
+      INFO(item.key());
+      CHECK(torch::equal(item.value(), *recomputed->named_parameters().find(item.key())));
+    }
   }
 }
 
