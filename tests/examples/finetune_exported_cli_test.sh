@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# finetune_exported_cli_test.sh PROGRAM MODELS: what a user sees of finetune_exported. MODELS holds the .pt2 files of
-# tests/parity/exported_models.py.
+# finetune_exported_cli_test.sh PROGRAM MODELS PROGRAMS: what a user sees of finetune_exported. MODELS holds the .pt2 files of
+# tests/parity/exported_models.py, PROGRAMS those of exported_programs.py.
 #
 # Bad input gives one line and exit code 2. A text classifier, an image classifier and a speech model are trained, from lines
 # of JSON, from safetensors and from sounds; a run says what the model takes, and leaves weights and a summary.
 set -euo pipefail
 
-programs=$(dirname -- "$(realpath "$1")") models=$(realpath "$2")
+programs=$(dirname -- "$(realpath "$1")") models=$(realpath "$2") others=$(realpath "$3")
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 export OMP_NUM_THREADS=1
@@ -14,7 +14,7 @@ name=finetune_exported
 
 "$programs/$name" --help >help.txt || fail "--help"
 has_flags help.txt model train validation output loss labels scores blank count-labels weight-decay clip freeze lora lora-rank sample-rate \
-  normalize-sound batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
+  normalize-sound gradient-checkpointing batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
 
 # Data: tokens as lines of JSON, images as safetensors of Python's standard library, sounds as 16-bit WAV.
 python3 - <<'PYTHON'
@@ -46,6 +46,8 @@ safetensors("floats.safetensors", {"pixel_values": pixels, "labels": ("F32", "f"
 safetensors("unlabelled.safetensors", {"pixel_values": pixels})
 safetensors("uneven.safetensors", {"pixel_values": pixels, "labels": ("I64", "q", [5], classes[:5])})
 safetensors("wide.safetensors", {"pixel_values": ("F32", "f", [2, 3, 16, 20], [0.0] * 1920), "labels": ("I64", "q", [2], [0, 1])})
+small = ("F32", "f", [6, 3, 6, 6], [random.random() for _ in range(6 * 3 * 36)])
+safetensors("small.safetensors", {"image": small, "labels": ("I64", "q", [6], [0, 1] * 3)})
 with open("speech.jsonl", "w") as file:
     for i in range(4):
         with wave.open(f"tone{i}.wav", "wb") as sound:
@@ -71,6 +73,8 @@ refused 'wide.safetensors: "pixel_values" has sizes [3, 16, 20] in each sample, 
 refused 'text.jsonl:1: has no field "pixel_values"' $name "${vit[@]}" --train text.jsonl --output x
 refused 'the model has no output "loss": say by --loss how it is computed' $name --model "$models/wav2vec2.pt2" "${common[@]}" --train speech.jsonl --output x
 refused 'the model has no output "scores", but' $name "${vit[@]}" --train images.safetensors --output x --loss cross-entropy --scores scores
+refused 'the first dimension of the input "factor" is missing: export the model with an open batch' \
+  $name --model "$others/encoder.pt2" "${common[@]}" --train text.jsonl --output x
 bert=(--model "$models/bert.pt2" "${common[@]}")
 line='{"input_ids": [1, 2], "attention_mask": [1, 1], "labels": 0}'
 broken() { # broken TEXT LINE: a second line that is refused
@@ -96,6 +100,18 @@ holds out.txt "outputs: loss logits"
 holds text/summary.json '"steps": 90'
 grep -qE '"validation_accuracy": (1|0\.9)' text/summary.json || fail "the classes are not told apart: $(cat text/summary.json)"
 [ -s text/model.safetensors ] || fail "no weights"
+
+# Blocks that are recomputed leave the weights the same.
+for flag in --no-gradient-checkpointing --gradient-checkpointing; do
+  "$programs/$name" "${bert[@]}" --train text.jsonl --output "run$flag" --epochs 2 --batch-size 4 --learning-rate 0.01 $flag >out.txt 2>&1 ||
+    fail "$flag: $(cat out.txt)"
+done
+cmp run--no-gradient-checkpointing/model.safetensors run--gradient-checkpointing/model.safetensors || fail "recomputed blocks train otherwise"
+
+# A model that was exported for inference says what it lacks.
+"$programs/$name" --model "$others/cnn_eval.pt2" "${common[@]}" --train small.safetensors --output inference --epochs 1 --loss cross-entropy \
+  --scores output >out.txt 2>err.txt || fail "a model for inference: $(cat err.txt)"
+holds err.txt "cnn_eval.pt2 was exported in eval mode: "
 
 # Images, from safetensors, in bf16, frozen but for the head.
 "$programs/$name" "${vit[@]}" --train images.safetensors --output images --epochs 2 --batch-size 2 --gradient-accumulation 2 --bf16 \
