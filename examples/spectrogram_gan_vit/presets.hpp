@@ -35,21 +35,23 @@ inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 inline constexpr std::int64_t kFlushEvery = 10;
 
 /// Returns the largest preset that a card of so many GB has memory for. Throws CommandLineError if that is
-/// none.
-[[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {
+/// none, with what to give `instead`.
+[[nodiscard]] inline const GpuPreset& gpu_preset(
+    std::int64_t gigabytes,
+    const char* instead = "--batch-size and --n-mels, and --preflight says before the run what fits") {
   const GpuPreset* fitting = nullptr;
   for (const auto& preset : kGpuPresets)
     if (preset.gigabytes <= gigabytes) fitting = &preset;
   if (fitting) return *fitting;
   throw looptorch::app::CommandLineError(
       looptorch::message("--gpu-memory: the smallest card with settings has ", kGpuPresets[0].gigabytes,
-                         " GB, not ", gigabytes));
+                         " GB, not ", gigabytes, ": in its place give ", instead));
 }
 
 /// Returns how many spectrograms to generate: `count`, or if it is 0, what the settings for a card of so many
 /// GB say; 16 if neither is given. Throws CommandLineError for a card that is too small.
 [[nodiscard]] inline std::int64_t samples_to_draw(std::int64_t count, std::int64_t gigabytes) {
-  const auto by_memory = gigabytes > 0 ? gpu_preset(gigabytes).synthetic : 16;
+  const auto by_memory = gigabytes > 0 ? gpu_preset(gigabytes, "--count").synthetic : 16;
   return count > 0 ? count : by_memory;
 }
 

@@ -90,7 +90,9 @@ fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
 }
 
 void predict(const Options& options) {
-  const auto files = looptorch::audio_files(options.files);
+  const auto files = looptorch::audio_files(options.files, [](const fs::path& file) {
+    return looptorch::is_audio_file(file) || sg::is_saved_spectrogram(file);
+  });
   Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
   if (!options.attention.empty()) fs::create_directories(options.attention);
   if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
@@ -98,7 +100,8 @@ void predict(const Options& options) {
   std::size_t failed = 0;
   for (const auto& file : files) {
     try {
-      if (fs::is_directory(file)) throw sg::ClipError(file.string() + ": holds no audio");
+      if (fs::is_directory(file))
+        throw sg::ClipError(file.string() + ": holds no audio and no .npy spectrogram");
       const auto heard = listener.hear(file);
       std::cout << sv::line_of(heard, listener.remark_on(heard), options.format) << std::endl;
     } catch (const looptorch::Error& error) {
@@ -120,8 +123,8 @@ int main(int argc, char** argv) {
   Options options;
   app::CommandLine line(
       "vit_predict",
-      "Prints the valence and arousal of each FILE, from -1 to 1; a folder stands for its audio "
-      "files.\nThe first 30 s count. A FILE that cannot be used is a line on stderr, and the exit "
+      "Prints the valence and arousal of each FILE, from -1 to 1; a folder stands for its files "
+      "of these kinds.\nThe first 30 s count. A FILE that cannot be used is a line on stderr, and the exit "
       "code is then 2.");
   line.positional("FILE", options.files,
                   "WAV, FLAC, MP3, Ogg or Opus, any sample rate; or a .npy spectrogram");

@@ -40,11 +40,17 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
     throw looptorch::LoraError(looptorch::message(
         file.string(),
         ": names no model that the adapters are for: set \"base_model_name_or_path\" to its folder"));
+  bool is_itself = false;
   for (const auto& path : {folder / named.as_string(), std::filesystem::path(named.as_string())}) {
     std::error_code error;
-    if (std::filesystem::is_directory(path, error) && !std::filesystem::equivalent(path, folder, error))
-      return path;
+    if (!std::filesystem::is_directory(path, error)) continue;
+    if (!std::filesystem::equivalent(path, folder, error)) return path;
+    is_itself = true;
   }
+  if (is_itself)
+    throw looptorch::LoraError(looptorch::message(
+        file.string(), ": the adapters are for ", named.as_string(),
+        ", which is this folder itself: set \"base_model_name_or_path\" to the folder of the model that they adapt"));
   try {
     const auto downloaded = looptorch::app::model_folder(named.as_string());
     if (downloaded != named.as_string()) return downloaded;

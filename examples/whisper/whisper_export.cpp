@@ -65,6 +65,7 @@ struct Source {
 
 Source load(const fs::path& model_folder) {
   auto model = whisper::load_pretrained(model_folder);
+  looptorch::require_no_nan(*model);
   const auto folder = whisper::described_by(model_folder);
   (void)whisper::load_folder_tokenizer(folder);  // refuses one that the other programs would refuse
   const auto preprocessor = folder / "preprocessor_config.json";

@@ -66,6 +66,11 @@ with open("saved.npy", "wb") as file:
 PYTHON
 "$programs/${predict[0]}" "${predict[@]:1}" saved.npy >heard.txt 2>said.txt || fail "a saved spectrogram: $(cat said.txt)"
 grep -qE $'^saved.npy\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+.*padded to 30 s' heard.txt || fail "a saved spectrogram: $(cat heard.txt)"
+mkdir arrays
+cp saved.npy arrays/a.npy
+cp saved.npy arrays/b.NPY
+"$programs/${predict[0]}" "${predict[@]:1}" arrays >heard.txt 2>said.txt || fail "a folder of spectrograms: $(cat said.txt)"
+[ "$(grep -cE $'^arrays/(a.npy|b.NPY)\tvalence ' heard.txt)" = 2 ] || fail "a folder of spectrograms: $(cat heard.txt)"
 head -c 5000 saved.npy >cut.npy
 refused "cut.npy: is cut off: its shape [64, 500] needs 32000 numbers of 4 bytes, and 4872 bytes are there" "${predict[@]}" cut.npy
 

@@ -18,7 +18,7 @@ done
 has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps quick learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
-  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
+  cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
   empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora int8-base lora-alpha lora-dropout \
   lora-patterns profile report-sound histograms
@@ -343,6 +343,11 @@ refused "--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml" whisper_exp
 refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
 refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml
+cp -r out torn
+printf '\0\0\xc0\x7f' | dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none # a NaN
+refused " holds NaN: export a model of before training diverged" whisper_export --model torn --ggml torn.ggml
+refused " holds NaN: export a model of before training diverged" whisper_export --model torn --pt2 torn_pt2
+[ ! -e torn.ggml ] || fail "whisper_export wrote a model with a NaN"
 rm -r again half/model.safetensors
 refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2
 [ -s ct2/model.bin ] || fail "a failed export took the old one away"

@@ -97,6 +97,12 @@ code=0
   >other.out 2>other.log || code=$?
 [ "$code" = 2 ] || fail "a snapshot of another model's weights: exit code $code: $(cat other.log)"
 holds other.log "is not of this run: looptorch::app::RunSettings: --model is weights "
+# So are weights in 8 bits, by their flag before the tensors that differ.
+code=0
+"$programs/whisper_finetune" "${run[@]}" --output begun --lora 4 --max-steps 3 --snapshot-every 1 --resume auto --int8-base \
+  >other.out 2>other.log || code=$?
+[ "$code" = 2 ] || fail "a snapshot of wide weights goes on with --int8-base: exit code $code: $(cat other.log)"
+holds other.log "is not of this run: looptorch::app::RunSettings: --lora is 4, alpha 16, dropout 0, *q_proj,*v_proj, --int8-base here and 4, "
 # So are other validation clips.
 cp -r "$tiny" fewer
 sed -i 1d fewer/clips.jsonl

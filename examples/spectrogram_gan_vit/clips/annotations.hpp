@@ -244,7 +244,7 @@ class AnnotationReader {
   }
 
   static constexpr std::array kExtensions{".mp3", ".wav",  ".flac", ".ogg",  ".opus", ".MP3",
-                                          ".WAV", ".FLAC", ".OGG",  ".OPUS", ".npy"};
+                                          ".WAV", ".FLAC", ".OGG",  ".OPUS", ".npy",  ".NPY"};
 
   std::filesystem::path audio_folder_;
   LeftOut* left_out_;

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <set>
 #include <string>
@@ -318,6 +319,7 @@ inline std::vector<detail::FlagForm> CommandLine::forms() const {
 inline bool CommandLine::parse(int argc, char* const* argv) {
   const auto forms = this->forms();
   auto words = detail::WordReader(forms, argc, argv).read();
+  for (const auto& sentence : detail::flags_of_two_names(words.flags)) std::cerr << sentence << std::endl;
   if (config_) words.flags = detail::with_config_files(std::move(words.flags), *config_, forms);
   detail::require_one_a_group(forms, words.flags);
   given_.clear();

@@ -36,12 +36,29 @@ struct FlagForm {
 };
 
 /// A flag that was given, by its number, and its value; empty where it has none. `place` is where it stands
-/// in a file; empty: on the command line.
+/// in a file; empty: on the command line, where it was written as `word`.
 struct GivenFlag {
   std::size_t number;
   std::string value;
   std::string place = {};
+  std::string word = {};
 };
+
+/// Returns a sentence for each flag that the command line has by two names, with two values.
+[[nodiscard]] inline std::vector<std::string> flags_of_two_names(const std::vector<GivenFlag>& given) {
+  std::map<std::size_t, GivenFlag> last;
+  std::vector<std::string> sentences;
+  const auto text = [](const GivenFlag& flag) { return flag.word + " " + flag.value; };
+  for (const GivenFlag& flag : given) {
+    if (!flag.place.empty()) continue;
+    const auto [earlier, is_first] = last.emplace(flag.number, flag);
+    if (!is_first && earlier->second.word != flag.word && earlier->second.value != flag.value)
+      sentences.push_back(text(earlier->second) + " and " + text(flag) +
+                          " are one flag: the last one counts");
+    earlier->second = flag;
+  }
+  return sentences;
+}
 
 struct CommandWords {
   std::vector<GivenFlag> flags = {};
@@ -124,7 +141,7 @@ class WordReader {
       if (their_value.empty() && our_value.empty())
         take(number, word, value);
       else if (!their_value.empty() || is_true(word, value))
-        read_.flags.push_back({number, std::string(our_value)});
+        read_.flags.push_back({number, std::string(our_value), {}, flag});
       return true;
     }
     return false;
@@ -141,7 +158,7 @@ class WordReader {
     }
     if (value && form.takes == Takes::nothing)
       throw CommandLineError("--" + form.names.front() + " takes no value: " + word);
-    read_.flags.push_back({number, value ? *value : value_behind(form)});
+    read_.flags.push_back({number, value ? *value : value_behind(form), {}, word.substr(0, word.find('='))});
   }
 
   enum class Truth { none, yes, no };

@@ -18,6 +18,7 @@ struct FamiliarFlag {
 
 inline constexpr auto kFamiliarFlags = std::to_array<FamiliarFlag>({
     {"accumulate-grad-batches", "gradient-accumulation"},
+    {"auto-find-batch-size", "retry-on-oom"},
     {"checkpointing-steps", "snapshot-every"},
     {"cpu", "device cpu"},
     {"data-dir", "data"},
@@ -27,6 +28,7 @@ inline constexpr auto kFamiliarFlags = std::to_array<FamiliarFlag>({
     {"early-stopping-patience", "patience"},
     {"eval-steps", "validate-every"},
     {"gradient-accumulation-steps", "gradient-accumulation"},
+    {"load-in-8bit", "int8-base"},
     {"lora-r", "lora"},
     {"lora-rank", "lora"},
     {"lr", "learning-rate"},
@@ -106,6 +108,7 @@ inline constexpr auto kFlagsWithoutEqual = std::to_array<FlagWithoutEqual>({
     {"fsdp", "batch-size", kNotSharded},
     {"hub-model-id", "output", kNotUploaded},
     {"load-best-model-at-end", "best", "--best says which weights are kept"},
+    {"load-in-4bit", "int8-base", "frozen weights have 8 bits at least: give --int8-base"},
     {"logging-dir", "report", kWritten},
     {"logging-steps", "report", kWritten},
     {"lr-scheduler-type", "warmup-steps", kInSource},

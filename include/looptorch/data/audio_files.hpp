@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,16 +29,18 @@ inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac
          kAudioExtensions.end();
 }
 
-/// Returns files as they are, and for a folder the audio files within it and below, by name. A folder without
-/// any is itself in the list: the caller can report it and go on with the others. Throws
+/// Returns files as they are, and for a folder the files within it and below that `is_wanted`, by name. A
+/// folder without any is itself in the list: the caller can report it and go on with the others. Throws
 /// std::filesystem::filesystem_error for a folder that cannot be read.
-[[nodiscard]] inline std::vector<std::filesystem::path> audio_files(const std::vector<std::string>& names) {
+[[nodiscard]] inline std::vector<std::filesystem::path> audio_files(
+    const std::vector<std::string>& names,
+    const std::function<bool(const std::filesystem::path&)>& is_wanted = is_audio_file) {
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path name : names) {
     std::vector<std::filesystem::path> within;
     if (std::filesystem::is_directory(name))
       for (const auto& entry : std::filesystem::recursive_directory_iterator(name))
-        if (is_audio_file(entry.path())) within.push_back(entry.path());
+        if (is_wanted(entry.path())) within.push_back(entry.path());
     if (within.empty()) within.push_back(name);
     std::sort(within.begin(), within.end());
     files.insert(files.end(), within.begin(), within.end());

@@ -54,6 +54,15 @@ struct ExportReport {
   std::vector<std::string> notes = {};
 };
 
+/// Throws ExportError for a model whose weights hold NaN, by the name of the first: other programs would read
+/// it without a word. export_model asks this.
+inline void require_no_nan(const torch::nn::Module& model) {
+  for (const auto& item : model.named_parameters())
+    if (item.value().is_floating_point() && item.value().isnan().any().item<bool>())
+      throw ExportError("the weight " + item.key() +
+                        " holds NaN: export a model of before training diverged");
+}
+
 namespace detail {
 
 template <class Outputs>
@@ -154,6 +163,7 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
   at::Device device = example.empty() ? at::Device(at::kCPU) : example.front().device();
   for (const auto& weight : weights_of(module))
     if (!weight.tensor.is_cpu()) device = weight.tensor.device();
+  require_no_nan(module);
   const ExportScope scope(module, device);
   const auto program =
       trace_program(module, forward, example, names, options.dynamic, options.trust_value_reads);

@@ -40,9 +40,9 @@ class Resumption {
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
+    stage_listed(engine_.stack(), state_, commits_, differences_);  // first, since settings explain the rest
     compare_parts();
     compare_model();
-    stage_listed(engine_.stack(), state_, commits_, differences_);
     compare_optimizers();
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();

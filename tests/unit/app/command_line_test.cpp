@@ -4,6 +4,8 @@
 
 #include <looptorch/app/command_line.hpp>
 
+#include "support/captured_stderr.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -250,6 +252,23 @@ TEST_CASE("command line: an alias sets the flag before it, and help does not sho
   line.option("threads", "N", other, "");
   CHECK_THROWS_AS(parse({}), looptorch::UsageError);
   CHECK_THROWS_WITH(parse({}), "CommandLine: --threads is listed twice");
+}
+
+TEST_CASE(
+    "command line: a flag that is given by two names with two values is said, and the last one counts") {
+  const looptorch::testing::CapturedStderr captured;
+  const auto said = [&](std::vector<std::string> words) {
+    Program program;
+    words.insert(words.end(), {"--model", "m", "a.wav"});
+    const auto before = captured.text().size();
+    REQUIRE(program.parse(std::move(words)));
+    return std::pair(program.batch_size, captured.text().substr(before));
+  };
+  using Said = std::pair<std::int64_t, std::string>;
+  CHECK(said({"--batch-size", "8", "--per_device_train_batch_size=4"}) ==
+        Said(4, "--batch-size 8 and --per_device_train_batch_size 4 are one flag: the last one counts\n"));
+  CHECK(said({"--batch-size", "4", "--per_device_train_batch_size", "4"}) == Said(4, ""));
+  CHECK(said({"--batch-size", "8", "--batch-size", "4"}) == Said(4, ""));
 }
 
 TEST_CASE(

@@ -30,6 +30,8 @@ TEST_CASE("audio files of folders, by name; what holds none stands for itself") 
   using Paths = std::vector<fs::path>;
   CHECK(lt::audio_files({(root / "clips").string()}) ==
         Paths{root / "clips/a.flac", root / "clips/b.WAV", root / "clips/below/c.ogg"});
+  const auto is_text = [](const fs::path& file) { return lt::small_extension(file) == ".txt"; };
+  CHECK(lt::audio_files({(root / "clips").string()}, is_text) == Paths{root / "clips/notes.txt"});
   CHECK(lt::audio_files({(root / "empty").string(), "missing.wav", (root / "clips/notes.txt").string()}) ==
         Paths{root / "empty", "missing.wav", root / "clips/notes.txt"});
 }

@@ -258,6 +258,22 @@ TEST_CASE("a size at which the forward fails is named") {
   exports(fails, {.dynamic = {{.name = "batch", .places = {{0, 0}}, .min = 2}}});
 }
 
+TEST_CASE("a weight that holds NaN is refused by name, and one that holds infinity is not") {
+  const looptorch::testing::TemporaryFolder folder;
+  Net net;
+  const auto write = [&](double value) {
+    const torch::NoGradGuard no_grad;
+    net->fc->weight[1][2] = value;
+    lt::export_model(net, torch::randn({3, 4}), folder / "net.pt2");
+  };
+  CHECK_THROWS_WITH(
+      write(NAN), "export_model: the weight fc.weight holds NaN: export a model of before training diverged");
+  CHECK_THAT(page(),
+             Catch::Contains("the weight fc.weight holds NaN: export a model of before training diverged\n"));
+  CHECK(folder.entries() == 0);
+  CHECK_NOTHROW(write(-INFINITY));
+}
+
 TEST_CASE("inputs, names and paths that cannot be are refused") {
   const Forward plain = [](Net& net, const at::Tensor& x) { return net(x); };
   expect(refused(plain, {.input_names = {"a", "b"}}), "", "", "2 input names for 1 inputs");

@@ -129,6 +129,10 @@ TEST_CASE("DEAM is found as its archives unpack, with both its tables, and a cor
     CHECK(std::filesystem::exists(songs[1].audio));
   }
   CHECK(unpack(corpus, "audio", ".").size() == 2);
+  const TemporaryFolder arrays;
+  for (const auto* name : {"2.NPY", "3.npy"}) std::ofstream(arrays / name) << "x";
+  std::ofstream(arrays / "annotations.csv") << "song_id,valence_mean,arousal_mean\n2,3.1,3\n3,4,5\n";
+  CHECK(spectrogram_gan::load_songs(arrays.path()).size() == 2);
   const TemporaryFolder empty;
   CHECK_THROWS_WITH(spectrogram_gan::load_songs(empty.path()),
                     empty.path().string() +

@@ -177,7 +177,9 @@ TEST_CASE("Settings by the card's memory are those of the first project's table"
   CHECK(row(11) == row(8));
   CHECK(row(23) == row(16));
   for (const int64_t gigabytes : {32, 40, 80}) CHECK(row(gigabytes) == row(24));
-  CHECK_THROWS_WITH(gan::gpu_preset(6), "--gpu-memory: the smallest card with settings has 8 GB, not 6");
+  CHECK_THROWS_WITH(gan::gpu_preset(6),
+                    "--gpu-memory: the smallest card with settings has 8 GB, not 6: in its place give "
+                    "--batch-size and --n-mels, and --preflight says before the run what fits");
   CHECK_THROWS_AS(gan::gpu_preset(7), looptorch::app::CommandLineError);
   // gan_sample: --count overrules the card's number.
   CHECK(gan::samples_to_draw(0, 10) == 1500);

@@ -146,6 +146,12 @@ TEST_CASE("adapters whose model is missing are refused with what to set") {
                              "\"base_model_name_or_path\" to the folder of that model"));
   const auto config = folder / "alone/adapter_config.json";
   auto json = lt::load_json(config);
+  for (const std::string itself : {".", "../alone"}) {
+    json.set("base_model_name_or_path", itself);
+    lt::write_file_atomically(config, json.dump());
+    CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"),
+                      Contains("the adapters are for " + itself + ", which is this folder itself: set "));
+  }
   json.set("base_model_name_or_path", nullptr);
   lt::write_file_atomically(config, json.dump());
   CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("names no model"));
