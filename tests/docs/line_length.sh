@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# line_length.sh REPOSITORY [--write [PAGE...]]: no line of prose in a Markdown page exceeds 120 characters. Code blocks,
+# tables and HTML comments are not prose. Fails where a line does, or wraps the paragraphs that have such lines. The pages
+# in `later` are not checked.
+set -euo pipefail
+cd "$1"
+shift
+exec python3 - "$@" <<'END'
+import re, subprocess, sys
+
+LIMIT = 120
+later = {"docs/memory.md", "docs/memory_advice.md", "docs/export.md"}
+write = sys.argv[1:2] == ["--write"]
+pages = sys.argv[2:] or sorted(
+    subprocess.run(["find", "README.md", "KNOWN_LIMITS.md", "docs", "examples", "-name", "*.md"],
+                   capture_output=True, text=True, check=True).stdout.split())
+
+
+def paragraphs(lines):
+    """Yields (is_prose, lines): a paragraph, or an item of a list with its text, is prose as a whole."""
+    fence, held = False, []
+    for line in lines:
+        begins_fence = line.lstrip().startswith("```")
+        if fence or begins_fence:
+            if held:
+                yield True, held
+                held = []
+            fence = not fence if begins_fence else fence
+            yield False, [line]
+        elif not line.strip() or re.match(r"(#|\||<!--|<a |    +[^ -])", line) and not held:
+            if held:
+                yield True, held
+                held = []
+            yield False, [line]
+        elif re.match(r"(\||#|<!--)", line):
+            yield True, held
+            held = []
+            yield False, [line]
+        elif re.match(r" *([-*]|\d+\.) ", line) and held:
+            yield True, held
+            held = [line]
+        else:
+            held.append(line)
+    if held:
+        yield True, held
+
+
+def words(text):
+    """Splits at blanks, but not within a span of code of up to 60 characters."""
+    spans = []
+    text = re.sub(r"`[^`]{1,60}`", lambda m: spans.append(m[0]) or m[0].replace(" ", "\0"), text)
+    return [word.replace("\0", " ") for word in text.split()]
+
+
+def wrapped(lines):
+    first = re.match(r" *(?:(?:[-*]|\d+\.) |> )?", lines[0])[0]
+    rest = first if first.endswith("> ") else " " * len(first)
+    marker = len(first)
+    text = " ".join([lines[0][marker:]] + [line.lstrip(" >") if rest.endswith("> ") else line for line in lines[1:]])
+    made, line = [], first
+    for word in words(text):
+        begins = not line.strip(" >-*0123456789.") and (line == first or line == rest)
+        risky = re.match(r"([-+*>#|]|\d+\.)", word) and not begins and len(line) + 1 + len(word) > LIMIT
+        if not begins and len(line) + 1 + len(word) > LIMIT and not risky:
+            made.append(line)
+            line = rest + word
+        elif risky:  # would begin an item of a list: takes the word before with it
+            head, _, last = line.rpartition(" ")
+            made.append(head)
+            line = rest + last + " " + word
+        else:
+            line += word if begins else " " + word
+    return made + [line]
+
+
+too_long = 0
+for page in pages:
+    with open(page, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    made, number = [], 0
+    for prose, part in paragraphs(lines):
+        long = [i for i, line in enumerate(part) if len(line) > LIMIT and " " in line.strip()] if prose else []
+        if long and write:
+            part = wrapped(part)
+        elif long and page not in later:
+            too_long += len(long)
+            for i in long:
+                print(f"{page}:{number + i + 1}: {len(part[i])} characters", file=sys.stderr)
+        made += part
+        number += len(part)
+    if write and made != lines:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write("\n".join(made))
+if too_long:
+    sys.exit(f"{too_long} lines of prose exceed {LIMIT} characters: tests/docs/line_length.sh . --write wraps them")
+END
