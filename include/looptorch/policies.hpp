@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The policies, with when to use each, but those that write reports and weights, and those of several
-// processes, which have headers of their own. docs/policies.md has a section on each.
+// processes, which have headers of their own. docs/policies.md lists them all.
 //
 //   Accumulate<N>         the batch you want does not fit
 //   Autocast<bf16>        the hardware has 16-bit units, or activations must shrink

@@ -1,11 +1,11 @@
-# The table of pairs as docs/policies.md has it, and the names of the policies' headers, for policy_pairs_test.cpp.
+# The list of refused pairs as docs/policies.md has it, and the names of the policies' headers, for policy_pairs_test.cpp.
 set(page ${PROJECT_SOURCE_DIR}/docs/policies.md)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
 file(READ ${page} text)
 string(FIND "${text}" "<!-- pairs -->\n" begin)
 string(FIND "${text}" "<!-- end of pairs -->" end)
 if(begin EQUAL -1 OR end EQUAL -1)
-  message(FATAL_ERROR "docs/policies.md has no table between <!-- pairs --> and <!-- end of pairs -->")
+  message(FATAL_ERROR "docs/policies.md has no list between <!-- pairs --> and <!-- end of pairs -->")
 endif()
 math(EXPR begin "${begin} + 15")
 math(EXPR length "${end} - ${begin}")

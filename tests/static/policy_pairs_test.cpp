@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every pair of policies composes or is refused: the compiler's verdict, the declarations and the table in
+// Every pair of policies composes or is refused: the compiler's verdict, the declarations and the list in
 // docs/policies.md say the same. After a change run `cmake --build BUILD --target write_policy_pairs`.
 #include "support/policy_pairs.hpp"
 
@@ -15,7 +15,7 @@ using namespace policy_pairs;
 
 constexpr Text kTable = table();
 static_assert(kTable.view() == kDocumentedPairs,
-              "docs/policies.md has another table of pairs: cmake --build BUILD --target write_policy_pairs");
+              "docs/policies.md lists other pairs: cmake --build BUILD --target write_policy_pairs");
 
 /// Each header of include/looptorch/policies has an entry.
 constexpr bool is_in_catalogue(std::string_view header) {

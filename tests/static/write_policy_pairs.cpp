@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// write_policy_pairs PAGE: puts the table of pairs between the page's `<!-- pairs -->` lines.
+// write_policy_pairs PAGE: puts the list of refused pairs between the page's `<!-- pairs -->` lines.
 #include <looptorch/trainer.hpp>
 
 #include "support/policy_pairs.hpp"

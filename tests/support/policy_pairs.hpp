@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Generates the table of policy pairs in docs/policies.md from the policies' declarations, at compile time.
+// Generates the list of policies in docs/policies.md that do not go together from their declarations, at
+// compile time.
 #pragma once
 
 #include <looptorch/policies.hpp>
@@ -87,44 +88,52 @@ struct Text {
   [[nodiscard]] constexpr std::string_view view() const { return {characters.data(), size}; }
 };
 
-template <std::size_t I, std::size_t... J>
-constexpr void add_row(Text& text, std::index_sequence<J...>) {
-  text.add("| `");
+template <std::size_t I>
+constexpr void add_name(Text& text) {
+  text.add("`");
   text.add(std::get<I>(kCatalogue).name);
-  text.add("` |");
-  (text.add(refused<policy_t<I>, policy_t<J>>() ? " no |" : " + |"), ...);
-  text.add("\n");
+  text.add("`");
 }
 
-/// Appends one line for each exclusion that a policy declares.
+/// Appends a row for a pair that is refused.
 template <std::size_t I, std::size_t J>
-constexpr void add_reason(Text& text) {
-  if constexpr (constexpr auto exclusion = lt::detail::declared_exclusion<policy_t<I>, policy_t<J>>();
-                exclusion) {
-    text.add("\n`");
-    text.add(std::get<I>(kCatalogue).name);
-    text.add("` and `");
-    text.add(std::get<J>(kCatalogue).name);
-    text.add("`: ");
-    text.add(exclusion->reason);
-    text.add(". ");
-    text.add(exclusion->remedy);
-    text.add(".\n");
+constexpr void add_refused(Text& text) {
+  using A = policy_t<I>;
+  using B = policy_t<J>;
+  if constexpr (I < J && refused<A, B>()) {
+    text.add("| ");
+    add_name<I>(text);
+    text.add(" | ");
+    add_name<J>(text);
+    text.add(" | ");
+    if constexpr (constexpr auto exclusion = lt::exclusion_between<A, B>(); exclusion) {
+      text.add(exclusion->reason);
+      text.add(". ");
+      text.add(exclusion->remedy);
+    } else {
+      text.add("two forms of one policy. List one of them");
+    }
+    text.add(" |\n");
   }
 }
 
-/// Returns the Markdown table of all pairs, and the reasons below it.
+/// Returns what does not go together, as Markdown: which policies may be listed twice, and the pairs that
+/// are refused.
 constexpr Text table() {
   Text text;
-  text.add("| |");
-  std::apply([&](const auto&... entry) { ((text.add(" `"), text.add(entry.name), text.add("` |")), ...); },
-             kCatalogue);
-  text.add("\n|---|");
-  for (std::size_t i = 0; i < kSize; ++i) text.add("---|");
-  text.add("\n");
-  lt::detail::for_each_index<kSize>([&](auto i) { add_row<i>(text, std::make_index_sequence<kSize>{}); });
+  text.add("- Twice in one Trainer:");
+  lt::detail::for_each_index<kSize>([&](auto i) {
+    if constexpr (!refused<policy_t<i>, policy_t<i>>()) {
+      text.add(" ");
+      add_name<i>(text);
+      text.add(",");
+    }
+  });
+  text.size -= 1;
+  text.add(" may be, every other policy may not.\n- These pairs are refused:\n\n");
+  text.add("| policy | does not go with | reason and remedy |\n|---|---|---|\n");
   lt::detail::for_each_index<kSize>(
-      [&](auto i) { lt::detail::for_each_index<kSize>([&](auto j) { add_reason<i, j>(text); }); });
+      [&](auto i) { lt::detail::for_each_index<kSize>([&](auto j) { add_refused<i, j>(text); }); });
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // LibTorch's process-wide switches for speed and reproducibility in one place: TF32, cuDNN's search for the
 // fastest algorithm, deterministic algorithms, the kernels of attention. They are set for the run and
-// restored after it. Costs nothing a step by itself; docs/policies.md says what the switches cost or save.
+// restored after it. Costs nothing a step by itself; docs/policies says what the switches cost or save.
 #pragma once
 
 #include <looptorch/base/device/tf32_settings.hpp>

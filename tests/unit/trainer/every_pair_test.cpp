@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every pair of policies that the table of docs/policies.md admits: trained through, and trained, killed or
+// Every pair of policies that docs/policies.md admits: trained through, and trained, killed or
 // stopped at a random moment and resumed by other objects, the run ends with the same bits. Every pair that
 // it refuses is refused. One Trainer lists all policies under When, so one compilation covers all pairs.
 // Triples and processes that SIGKILL ends are tried in samples, and in full by `ctest -C long -L long`:
