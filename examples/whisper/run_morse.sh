@@ -3,7 +3,7 @@
 #
 # Whisper learns nothing from long clips at once. So it begins with one to three characters a clip, goes on with up to
 # seven, and ends with what operators key: calls, reports, words and code groups in up to 8 s, at 15 to 25 words a minute.
-# Takes some 26 minutes of processor time (README.md has the curve). The result lies in OUTPUT (default: whisper-morse):
+# Takes some 26 minutes of processor time (RESULTS.md has the curve). The result lies in OUTPUT (default: whisper-morse):
 #
 #   summary.json       cer, wer (of texts as they are, blanks counted), clips, steps, seconds (since the last start)
 #   characters/, groups/, phrases/   the model after each stage, each with its curve.csv; the last is the result
