@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # line_length.sh REPOSITORY [--write [PAGE...]]: no line of prose in a Markdown page exceeds 120 characters. Code blocks,
 # tables and HTML comments are not prose. Fails where a line does, or wraps the paragraphs that have such lines. The pages
-# in `later` are not checked.
+# in `later` are not checked yet.
 set -euo pipefail
 cd "$1"
 shift
@@ -9,10 +9,10 @@ exec python3 - "$@" <<'END'
 import re, subprocess, sys
 
 LIMIT = 120
-later = {"docs/memory.md", "docs/memory_advice.md", "docs/export.md"}
+later = {"docs/memory.md", "docs/memory_advice.md", "docs/export.md"}  # are being written
 write = sys.argv[1:2] == ["--write"]
 pages = sys.argv[2:] or sorted(
-    subprocess.run(["find", "README.md", "KNOWN_LIMITS.md", "docs", "examples", "-name", "*.md"],
+    subprocess.run(["find", "README.md", "docs", "examples", "-name", "*.md"],
                    capture_output=True, text=True, check=True).stdout.split())
 
 
@@ -47,8 +47,7 @@ def paragraphs(lines):
 
 def words(text):
     """Splits at blanks, but not within a span of code of up to 60 characters."""
-    spans = []
-    text = re.sub(r"`[^`]{1,60}`", lambda m: spans.append(m[0]) or m[0].replace(" ", "\0"), text)
+    text = re.sub(r"`[^`]+`", lambda m: m[0].replace(" ", "\0") if len(m[0]) <= 62 else m[0], text)
     return [word.replace("\0", " ") for word in text.split()]
 
 
@@ -59,17 +58,16 @@ def wrapped(lines):
     text = " ".join([lines[0][marker:]] + [line.lstrip(" >") if rest.endswith("> ") else line for line in lines[1:]])
     made, line = [], first
     for word in words(text):
-        begins = not line.strip(" >-*0123456789.") and (line == first or line == rest)
-        risky = re.match(r"([-+*>#|]|\d+\.)", word) and not begins and len(line) + 1 + len(word) > LIMIT
-        if not begins and len(line) + 1 + len(word) > LIMIT and not risky:
+        if line in (first, rest):
+            line += word
+        elif len(line) + 1 + len(word) <= LIMIT:
+            line += " " + word
+        elif not re.match(r"([-+*>#|]|\d+[.)])", word):
             made.append(line)
             line = rest + word
-        elif risky:  # would begin an item of a list: takes the word before with it
-            head, _, last = line.rpartition(" ")
-            made.append(head)
-            line = rest + last + " " + word
-        else:
-            line += word if begins else " " + word
+        else:  # would begin an item of a list there: takes the word before with it
+            made.append(line[: line.rindex(" ")])
+            line = rest + line[line.rindex(" ") + 1 :] + " " + word
     return made + [line]
 
 
