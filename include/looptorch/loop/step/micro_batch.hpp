@@ -16,6 +16,7 @@
 #include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/sums_aside.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_or.h>
@@ -26,6 +27,7 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -118,7 +120,9 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         const double correction = work.weight.take_correction();
         rescale_gradients(view, work, correction);
         observer.before_backward(weighed, correction);
+        SumsAside sums(engine.run().device().is_cpu() ? std::vector<at::Tensor>() : view.parameters);
         scaled.backward(observer.root(work, scaled));
+        sums.add();
       },
       I);
   observer.after_backward(loss);

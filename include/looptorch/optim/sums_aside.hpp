@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Adds a backward's small gradients to those of earlier ones by one launch for some dozens of tensors:
+// autograd adds each by a launch of its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Sets gradients aside, so that a backward makes new ones, and puts them back as it goes: the sums have the
+/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Leaves large gradients where they are, beside which new ones would take memory, those
+/// that are sparse, and parameters whose gradients a hook sees.
+class SumsAside {
+ public:
+  static constexpr std::int64_t kMostElements = 4096;  // 16 KB a tensor, when activations are gone
+
+  explicit SumsAside(const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters) {
+      at::Tensor& sum = parameter.mutable_grad();
+      if (!sum.defined() || sum.numel() > kMostElements || sum.layout() != at::kStrided ||
+          torch::autograd::impl::post_acc_grad_hooks(parameter))
+        continue;
+      parameters_.push_back(parameter);
+      sums_.push_back(std::exchange(sum, {}));
+    }
+  }
+  ~SumsAside() { put_back(); }
+  SumsAside(const SumsAside&) = delete;
+  SumsAside& operator=(const SumsAside&) = delete;
+
+  /// Adds what backward has made.
+  void add() {
+    at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> sums, made;
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      at::Tensor& gradient = parameters_[i].mutable_grad();
+      if (!gradient.defined()) continue;
+      if (gradient.layout() == at::kStrided)
+        sums.push_back(sums_[i]), made.push_back(std::move(gradient));
+      else
+        sums_[i].add_(gradient);
+    }
+    if (!sums.empty()) at::_foreach_add_(sums, made);
+    for (const at::Tensor& sum : sums) torch::autograd::impl::bump_version(sum);  // operators on lists do not
+    put_back();
+  }
+
+ private:
+  void put_back() {
+    for (std::size_t i = 0; i < sums_.size(); ++i) parameters_[i].mutable_grad() = std::move(sums_[i]);
+    sums_.clear();
+  }
+
+  std::vector<at::Tensor> parameters_, sums_;
+};
+
+}  // namespace looptorch::detail
