@@ -16,8 +16,11 @@
 namespace lt = looptorch;
 using namespace exported_programs;
 
+static const std::vector<std::string> kNames{"cnn",     "cnn_decomposed", "cnn_eval", "recurrent",
+                                             "encoder", "scoped",         "picked"};
+
 TEST_CASE("An exported model computes Python's outputs, gradients and buffers") {
-  for (const std::string name : {"cnn", "cnn_eval", "recurrent", "encoder", "scoped", "picked"}) {
+  for (const std::string& name : kNames) {
     CAPTURE(name);
     auto model = load(name);
     const auto& wanted = recorded(name);
@@ -48,7 +51,7 @@ TEST_CASE("An exported model computes Python's outputs, gradients and buffers") 
 }
 
 TEST_CASE("50 steps of AdamW have Python's losses") {
-  for (const std::string name : {"cnn", "cnn_eval", "recurrent", "encoder", "scoped", "picked"}) {
+  for (const std::string& name : kNames) {
     CAPTURE(name);
     auto model = load(name);
     const auto& wanted = recorded(name);
@@ -144,6 +147,10 @@ TEST_CASE("Eval mode of a model that was exported in training mode") {
   model->eval();
   CHECK(reference::difference(model->forward(input)[0], other->forward(input)[0]) < 1e-6);
   CHECK(model->named_buffers()["blocks.0.bn.num_batches_tracked"].item<int>() == 0);
+  auto decomposed = load("cnn_decomposed");
+  decomposed->eval();
+  CHECK(reference::difference(decomposed->forward(input)[0], other->forward(input)[0]) < 1e-6);
+  CHECK(decomposed->named_buffers()["blocks.0.bn.num_batches_tracked"].item<int>() == 0);
   SECTION("of one part") {
     model->train();
     model->named_modules()["blocks"]->eval();

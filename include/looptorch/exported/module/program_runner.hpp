@@ -204,7 +204,11 @@ class ProgramRunner {
     for (const auto& update : file_.signature.updates) {
       if (counts_batches(update.buffer) && !modules_[0]->is_training()) continue;
       const at::Tensor& buffer = file_.tensors.by_name.at(update.buffer);
-      buffer.copy_(values[update.slot].toTensor());
+      // Batch norm keeps its statistics for backward, which does not read them after training: as LibTorch's
+      // own update, this does not raise their version.
+      const bool is_statistic =
+          update.buffer.ends_with("running_mean") || update.buffer.ends_with("running_var");
+      (is_statistic ? buffer.variable_data() : buffer).copy_(values[update.slot].toTensor());
     }
   }
 
