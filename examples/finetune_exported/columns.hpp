@@ -35,18 +35,19 @@ struct Column {
 };
 
 /// Returns the columns of a model's inputs. Throws UsageError for one whose first dimension is not open.
-inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inputs, const std::string& labels) {
+inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inputs,
+                                      const std::string& labels) {
   constexpr double kIgnored = -100;  // by PyTorch's cross entropy, and by transformers
   std::vector<Column> columns;
   for (const auto& input : inputs) {
     if (input.dims.empty() || input.dims.front().size)
-      throw lt::UsageError("the first dimension of the input \"" + input.name + "\" is " +
-                           (input.dims.empty() ? std::string("missing")
-                                               : lt::message("fixed at ", *input.dims.front().size)) +
-                           ": export the model with an open batch, "
-                           "dynamic_shapes={\"" + input.name + "\": {0: torch.export.Dim.AUTO}, ...}");
-    columns.push_back({input.name, input.dtype,
-                       std::vector(input.dims.begin() + 1, input.dims.end()),
+      throw lt::UsageError(
+          "the first dimension of the input \"" + input.name + "\" is " +
+          (input.dims.empty() ? std::string("missing") : lt::message("fixed at ", *input.dims.front().size)) +
+          ": export the model with an open batch, "
+          "dynamic_shapes={\"" +
+          input.name + "\": {0: torch.export.Dim.AUTO}, ...}");
+    columns.push_back({input.name, input.dtype, std::vector(input.dims.begin() + 1, input.dims.end()),
                        input.name == labels ? kIgnored : 0});
   }
   return columns;
@@ -67,7 +68,8 @@ inline std::string sizes_text(const std::vector<lt::ExportedDim>& dims) {
 /// Prints the table of inputs, and the outputs' names.
 inline void print_table(std::ostream& out, const lt::ExportedModelImpl& model) {
   constexpr int kName = 24, kType = 8;
-  out << std::left << std::setw(kName) << "input" << std::setw(kType) << "type" << "sizes\n";
+  out << std::left << std::setw(kName) << "input" << std::setw(kType) << "type"
+      << "sizes\n";
   for (const auto& input : model.inputs())
     out << std::setw(kName) << input.name << std::setw(kType) << lt::message(input.dtype)
         << sizes_text(input.dims) << '\n';
@@ -78,8 +80,11 @@ inline void print_table(std::ostream& out, const lt::ExportedModelImpl& model) {
 
 /// Throws DataError, which begins with `where`, unless a sample's tensor fits its column. With `padded`, a
 /// shorter one fits, too.
-inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column, bool padded) {
-  const auto fail = [&](const std::string& what) { throw DataError(where + ": \"" + column.name + "\" " + what); };
+inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column,
+                       bool padded) {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(where + ": \"" + column.name + "\" " + what);
+  };
   if (column.dtype) {
     const bool to_float = at::isFloatingType(*column.dtype);
     if (to_float != tensor.is_floating_point())

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Fine-tunes any model that Python exported by torch.export, without its code: reads a .pt2, prints which
-// inputs it takes, and trains it on tensors of these names.
+// inputs it takes, trains it on tensors of these names, and writes it as .pt2 and safetensors.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
 #include <looptorch/app/training_program.hpp>
+#include <looptorch/exported/export_again.hpp>
 #include <looptorch/exported/exported_model.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
@@ -38,8 +39,9 @@ struct Options {
 
 void add_flags(app::CommandLine& line, Options& options) {
   line.required("model", "FILE", options.model, "a .pt2 of torch.export.save")
-      .required("train", "DATA", options.train,
-                "a .safetensors file or a folder of them, whose tensors have the names of the model's inputs; or .jsonl")
+      .required(
+          "train", "DATA", options.train,
+          "a .safetensors file or a folder of them, whose tensors have the names of the model's inputs; or .jsonl")
       .option("validation", "DATA", options.validation, "the same, held out")
       .choice("loss", options.loss.kind, {"own", "cross-entropy", "ctc", "mse"},
               "own: the model's output \"loss\", which is the default where it has one")
@@ -50,27 +52,32 @@ void add_flags(app::CommandLine& line, Options& options) {
               "weighs a batch by its labels other than -100: for a loss that is a mean over tokens")
       .option("weight-decay", "X", options.weight_decay, "of AdamW", {.min = 0})
       .option("clip", "X", options.clip, "greatest norm of the gradients", {.above = 0})
-      .option("freeze", "PATTERN", options.freeze, "parameters that stay, as \"bert.embeddings.*\"; may be repeated")
+      .option("freeze", "PATTERN", options.freeze,
+              "parameters that stay, as \"bert.embeddings.*\"; may be repeated")
       .option("lora", "PATTERN", options.lora,
               "linear layers that learn by adapters, as \"*.query\", while all else stays; may be repeated")
       .option("lora-rank", "N", options.lora_rank, "rank of the adapters", {.min = 1})
       .option("sample-rate", "HZ", options.sounds.sample_rate, "of sounds that .jsonl names", {.min = 1})
-      .toggle("normalize-sound", options.sounds.normalize, "to mean 0 and variance 1, as Wav2Vec2's extractor does");
+      .toggle("normalize-sound", options.sounds.normalize,
+              "to mean 0 and variance 1, as Wav2Vec2's extractor does");
 }
 
 void train(app::Session& session, const Options& options) {
   if (options.model.extension() != ".pt2")
-    throw app::CommandLineError("--model " + options.model.string() + " is no .pt2: write one by torch.export.save");
+    throw app::CommandLineError("--model " + options.model.string() +
+                                " is no .pt2: write one by torch.export.save");
   lt::ExportedModel model(options.model);
   if (app::leads()) fe::print_table(std::cout, *model);
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
   const fe::Samples samples(fe::open_source(options.train, columns, options.sounds), columns);
   const fe::Samples held_out =
-      options.validation.empty() ? samples
-                                 : fe::Samples(fe::open_source(options.validation, columns, options.sounds), columns);
+      options.validation.empty()
+          ? samples
+          : fe::Samples(fe::open_source(options.validation, columns, options.sounds), columns);
   if (!options.lora.empty())
-    lt::add_lora(*model, {.rank = options.lora_rank, .alpha = 2.0 * static_cast<double>(options.lora_rank),
+    lt::add_lora(*model, {.rank = options.lora_rank,
+                          .alpha = 2.0 * static_cast<double>(options.lora_rank),
                           .patterns = options.lora});
   const auto& training = session.options();
   if (training.gradient_checkpointing) model->checkpoint_blocks();
@@ -80,12 +87,12 @@ void train(app::Session& session, const Options& options) {
   auto validation = session.loader(held_out);
   const app::RunDetails details{.settings = {{"loss", objective.options().kind}},
                                 .data = {{"--train", app::samples_of(samples)}}};
-  lt::Trainer trainer(model, optimizer, objective, lt::ClipGradNorm{options.clip},
-                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
-                      lt::When{!options.freeze.empty(), lt::Freeze(options.freeze.empty() ? std::vector<std::string>{"*"}
-                                                                                          : options.freeze)},
-                      lt::When{!options.validation.empty(), lt::Validate{validation}},
-                      session.policies(*model, details));
+  lt::Trainer trainer(
+      model, optimizer, objective, lt::ClipGradNorm{options.clip},
+      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
+      lt::When{!options.freeze.empty(),
+               lt::Freeze(options.freeze.empty() ? std::vector<std::string>{"*"} : options.freeze)},
+      lt::When{!options.validation.empty(), lt::Validate{validation}}, session.policies(*model, details));
   session.fit(trainer, session.shuffled(samples));
   std::vector<std::pair<std::string, lt::Json>> figures{{"samples", samples.size()}};
   if (!options.validation.empty()) {
@@ -94,9 +101,10 @@ void train(app::Session& session, const Options& options) {
     for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
   }
   if (!options.lora.empty()) {
-    lt::save_lora(*model, session.output() / "adapter");
-    lt::merge_lora(*model);
+    if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
+    lt::fold_lora(*model);
   }
+  if (app::leads()) lt::export_model(model, session.output() / "model.pt2");
   session.finish(*model, figures);
 }
 

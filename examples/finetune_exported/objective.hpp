@@ -17,7 +17,8 @@ namespace finetune_exported {
 
 /// What --loss, --labels, --output-name and --count-labels say.
 struct LossOptions {
-  std::string kind;  ///< "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss"
+  std::string
+      kind;  ///< "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss"
   std::string labels = "labels";
   std::string scores = "logits";
   std::int64_t blank = 0;
@@ -61,7 +62,8 @@ class Objective {
     lt::Loss loss{.value = is_own() ? outputs[*loss_] : outside(outputs[*scores_], labels),
                   .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnored).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
-    if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 && outputs[*scores_].dim() == 2)
+    if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 &&
+        outputs[*scores_].dim() == 2)
       loss.metrics.push_back({"accuracy", (outputs[*scores_].argmax(1) == labels).to(torch::kFloat).mean()});
     return loss;
   }
@@ -74,12 +76,13 @@ class Objective {
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
 
   [[nodiscard]] at::Tensor outside(const at::Tensor& scores, const at::Tensor& labels) const {
-    if (options_.kind == "mse") return torch::mse_loss(scores.to(labels.scalar_type()).view_as(labels), labels);
+    if (options_.kind == "mse")
+      return torch::mse_loss(scores.to(labels.scalar_type()).view_as(labels), labels);
     if (options_.kind == "ctc") {
       const at::Tensor lengths = labels.ge(0).sum(1);
       const at::Tensor frames = torch::full_like(lengths, scores.size(1));
-      return torch::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1), labels.clamp_min(0), frames,
-                             lengths, options_.blank);
+      return torch::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1), labels.clamp_min(0),
+                             frames, lengths, options_.blank);
     }
     return torch::cross_entropy_loss(scores.flatten(0, -2).to(torch::kFloat), labels.flatten());
   }

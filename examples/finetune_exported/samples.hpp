@@ -2,9 +2,9 @@
 // The dataset: samples of one tensor a column, and batches in which shorter ones are padded.
 #pragma once
 
-#include "sources.hpp"
-
 #include <looptorch/data/stack_samples.hpp>
+
+#include "sources.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -56,7 +56,8 @@ class Samples {
       for (std::size_t d = 0; d < sizes.size(); ++d)
         sizes[d] = std::max(sizes[d], tensor.size(static_cast<std::int64_t>(d)));
     }
-    for (std::size_t d = 0; column.dims && d < sizes.size(); ++d) sizes[d] = (*column.dims)[d].size.value_or(sizes[d]);
+    for (std::size_t d = 0; column.dims && d < sizes.size(); ++d)
+      sizes[d] = (*column.dims)[d].size.value_or(sizes[d]);
     for (auto& tensor : tensors) {
       if (tensor.sizes() == sizes) continue;
       std::vector<std::int64_t> behind;

@@ -77,13 +77,14 @@ class TensorFiles final : public Source {
     for (const auto& column : columns) {
       const auto found = shard.tensors.find(column.name);
       if (found == shard.tensors.end())
-        throw DataError(file.string() + ": has no tensor \"" + column.name + "\"; it has " + names_of(shard.tensors));
+        throw DataError(file.string() + ": has no tensor \"" + column.name + "\"; it has " +
+                        names_of(shard.tensors));
       const at::Tensor& tensor = found->second;
       if (tensor.dim() == 0 || tensor.size(0) == 0)
         throw DataError(file.string() + ": \"" + column.name + "\" has no samples");
       if (shard.end >= 0 && begin + tensor.size(0) != shard.end)
-        throw DataError(lt::message(file.string(), ": \"", column.name, "\" has ", tensor.size(0), " samples, and \"",
-                                    columns.front().name, "\" ", shard.end - begin));
+        throw DataError(lt::message(file.string(), ": \"", column.name, "\" has ", tensor.size(0),
+                                    " samples, and \"", columns.front().name, "\" ", shard.end - begin));
       shard.end = begin + tensor.size(0);
       check_fits(file.string(), tensor[0], column, /*padded=*/false);
     }
@@ -135,7 +136,9 @@ class JsonLines final : public Source {
     std::int64_t number;
   };
 
-  [[nodiscard]] std::string place(const Line& line) const { return lt::message(path_.string(), ":", line.number); }
+  [[nodiscard]] std::string place(const Line& line) const {
+    return lt::message(path_.string(), ":", line.number);
+  }
 
   [[nodiscard]] lt::Json parsed(const Line& line) const try {
     return lt::Json::parse(line.text);
@@ -145,9 +148,11 @@ class JsonLines final : public Source {
 
   void check(const Line& line, const std::vector<Column>& columns) const {
     const lt::Json fields = parsed(line);
-    if (!fields.is_object()) throw DataError(place(line) + ": is " + fields.kind() + ", and no object of inputs");
+    if (!fields.is_object())
+      throw DataError(place(line) + ": is " + fields.kind() + ", and no object of inputs");
     for (const auto& column : columns) {
-      if (!fields.contains(column.name)) throw DataError(place(line) + ": has no field \"" + column.name + '"');
+      if (!fields.contains(column.name))
+        throw DataError(place(line) + ": has no field \"" + column.name + '"');
       const lt::Json& value = fields.at(column.name);
       if (!value.is_string())
         check_fits(place(line), tensor_of(line, value, column), column, /*padded=*/true);
@@ -163,7 +168,8 @@ class JsonLines final : public Source {
     bool whole = true;
     flatten(line, value, column.name, 0, sizes, numbers, whole);
     const at::Tensor tensor = torch::tensor(numbers, torch::kDouble).reshape(sizes);
-    const bool is_float = !whole || (column.dtype && at::isFloatingType(*column.dtype));  // 1 is a number, too
+    const bool is_float =
+        !whole || (column.dtype && at::isFloatingType(*column.dtype));  // 1 is a number, too
     return tensor.to(is_float ? torch::kFloat : torch::kLong);
   }
 
@@ -179,7 +185,8 @@ class JsonLines final : public Source {
       whole = whole && value.is_int();
       numbers.push_back(value.as_number());
     } else {
-      throw DataError(place(line) + ": \"" + name + "\" holds " + value.kind() + ", where a number should be");
+      throw DataError(place(line) + ": \"" + name + "\" holds " + value.kind() +
+                      ", where a number should be");
     }
   }
 

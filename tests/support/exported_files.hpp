@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The .pt2 files of tests/parity/exported_models.py, as torch.export.save writes them: those that are kept have
-// their entries compressed, to be small.
+// The .pt2 files of tests/parity/exported_models.py, as torch.export.save writes them: those that are kept
+// have their entries compressed, to be small.
 #pragma once
 
 #include <caffe2/serialize/inline_container.h>
@@ -10,9 +10,11 @@
 
 namespace looptorch::testing {
 
-/// Writes `folder`/NAME.pt2 with the entries of the compressed file, stored and aligned, and returns its path.
+/// Writes `folder`/NAME.pt2 with the entries of the compressed file, stored and aligned, and returns its
+/// path.
 inline std::filesystem::path stored_pt2(const std::string& name, const std::filesystem::path& folder) {
-  const auto kept = std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/exported" / (name + ".pt2");
+  const auto kept =
+      std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/exported" / (name + ".pt2");
   const auto path = folder / (name + ".pt2");
   caffe2::serialize::PyTorchStreamReader reader(kept.string());
   caffe2::serialize::PyTorchStreamWriter writer(path.string());

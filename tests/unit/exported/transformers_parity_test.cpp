@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Five models of transformers, as tests/parity/exported_models.py exported them and recorded what PyTorch makes
-// of them: outputs, gradients, and the losses of 50 steps.
+// Five models of transformers, as tests/parity/exported_models.py exported them and recorded what PyTorch
+// makes of them: outputs, gradients, and the losses of 50 steps.
 //
 // Tests exported: exported_model
 #include <looptorch/exported/exported_model.hpp>
-
-#include "support/catch.hpp"
-#include "support/exported_files.hpp"
-#include "support/temporary_folder.hpp"
-
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 #include <looptorch/trainer.hpp>
+
+#include "support/catch.hpp"
+#include "support/exported_files.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <torch/torch.h>
 
@@ -56,7 +55,8 @@ class Recorded {
 /// The model's own loss; of wav2vec2, whose scores alone were exported, that of CTC.
 at::Tensor loss_of(lt::ExportedModelImpl& model, lt::TensorMap batch) {
   const auto& names = model.output_names();
-  if (std::ranges::find(names, "loss") != names.end()) return model.forward_by_name(batch)[model.output("loss")];
+  if (std::ranges::find(names, "loss") != names.end())
+    return model.forward_by_name(batch)[model.output("loss")];
   const at::Tensor labels = batch.at("labels");
   batch.erase("labels");
   const auto scores = model.forward_by_name(batch)[model.output("logits")].log_softmax(-1).transpose(0, 1);
@@ -101,7 +101,8 @@ TEST_CASE("exported models of transformers have PyTorch's outputs and gradients"
     check_close(loss.detach(), recorded["output.loss"], 1e-6);
     auto batch = recorded.below("batch.0.");
     if (name == "wav2vec2") batch.erase("labels");
-    check_close(model->forward_by_name(batch)[model->output("logits")].detach(), recorded["output.logits"], 1e-6);
+    check_close(model->forward_by_name(batch)[model->output("logits")].detach(), recorded["output.logits"],
+                1e-6);
     loss.backward();
     std::size_t compared = 0;
     for (const auto& [key, gradient] : recorded.below("gradient.")) {
