@@ -46,6 +46,7 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
     if (!std::filesystem::is_directory(path, error)) continue;
     if (!std::filesystem::equivalent(path, folder, error)) return path;
     is_itself = true;
+    break;
   }
   if (is_itself)
     throw looptorch::LoraError(looptorch::message(
