@@ -9,7 +9,7 @@ exec python3 - "$@" <<'END'
 import re, subprocess, sys
 
 LIMIT = 120
-later = {"docs/memory.md", "docs/memory_advice.md", "docs/export.md"}  # are being written
+later = {"docs/memory.md", "docs/memory_advice.md"}  # are being written
 write = sys.argv[1:2] == ["--write"]
 pages = sys.argv[2:] or sorted(
     subprocess.run(["find", "README.md", "docs", "examples", "-name", "*.md"],

@@ -21,7 +21,7 @@ if [ "$mode" = --real ]; then
   exit
 fi
 LOOPTORCH_EXPORTS=$folder "$1" '[write_exports]' >/dev/null
-timeout 400 "$python" "$here/read_exports.py" "$folder" 30
+timeout 400 "$python" "$here/read_exports.py" "$folder" 31
 
 run_blocks() { # run_blocks FENCE: the page's blocks of this kind, as one program, beside its models
   awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$folder/page/blocks.py"

@@ -26,6 +26,9 @@ def cases(name):
 
 def outputs_of(module, inputs):
     outputs = module(*inputs)
+    if isinstance(outputs, dict):
+        assert list(outputs) == ["scores", "a"], outputs.keys()
+        outputs = list(outputs.values())
     return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
 
 
@@ -45,7 +48,7 @@ for name in found:
             shapes = [tuple(x.shape) for x in inputs]
             assert same(outputs_of(script, inputs), wanted), f"{name}: TorchScript at {shapes}"
             assert same(outputs_of(module, inputs), wanted), f"{name}: .pt2 at {shapes}"
-        if name in decomposed_too:
+        if name in decomposed_too and "mlp" in found:  # at real size it takes minutes
             decomposed = program.run_decompositions().module()
             for inputs, wanted in cases(name):
                 torch.testing.assert_close(outputs_of(decomposed, inputs), wanted, rtol=1e-4, atol=1e-4)

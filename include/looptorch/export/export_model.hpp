@@ -38,10 +38,11 @@
 namespace looptorch {
 
 struct ExportOptions {
-  std::vector<std::string> input_names = {};  ///< input_0, input_1, ... if empty
-  std::vector<DynamicDim> dynamic = {};       ///< sizes that stay open; all others are the example's
-  at::Device device = at::kCPU;               ///< on which the file's tensors lie when it is read
-  bool trust_value_reads = false;             ///< the forward reads values of tensors only to check them
+  std::vector<std::string> input_names = {};   ///< input_0, input_1, ... if empty
+  std::vector<std::string> output_names = {};  ///< by which the outputs are a dictionary, if there are any
+  std::vector<DynamicDim> dynamic = {};        ///< sizes that stay open; all others are the example's
+  at::Device device = at::kCPU;                ///< on which the file's tensors lie when it is read
+  bool trust_value_reads = false;              ///< the forward reads values of tensors only to check them
 };
 
 /// Counts of what was written, and remarks.
@@ -98,6 +99,15 @@ template <class Model, class Forward, std::size_t... I>
   }
   if (std::set<std::string>(names.begin(), names.end()).size() != inputs)
     throw ExportError("two inputs have the same name");
+  return names;
+}
+
+[[nodiscard]] inline const std::vector<std::string>& output_names(const ExportOptions& options,
+                                                                  std::size_t outputs) {
+  const auto& names = options.output_names;
+  if (!names.empty() && std::set<std::string>(names.begin(), names.end()).size() != outputs)
+    throw ExportError(
+        message(names.size(), " output names for ", outputs, " outputs, each of which needs its own"));
   return names;
 }
 
@@ -165,8 +175,8 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
     if (!weight.tensor.is_cpu()) device = weight.tensor.device();
   require_no_nan(module);
   const ExportScope scope(module, device);
-  const auto program =
-      trace_program(module, forward, example, names, options.dynamic, options.trust_value_reads);
+  auto program = trace_program(module, forward, example, names, options.dynamic, options.trust_value_reads);
+  program.output_names = output_names(options, program.outputs.size());
   check_program(program, forward, [&] { scope.restore_generators(); });
   write_program(program_on_device(program, options.device), path, module.name());
   auto report = report_of(program);

@@ -11,6 +11,8 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
+#include <tuple>
+
 namespace lt = looptorch;
 using export_tests::Mlp;
 using export_tests::Net;
@@ -69,4 +71,21 @@ TEST_CASE("parts of names that are Python's keywords get an underscore, which is
                     Catch::Contains("two weights would be called \"in_.weight\""));
   CHECK_THROWS_WITH(lt::export_model(net, torch::randn({3, 4}), folder / "net.ts", {.input_names = {"from"}}),
                     Catch::Contains("the input name \"from\" is no identifier"));
+}
+
+TEST_CASE("named outputs are a dictionary") {
+  const looptorch::testing::TemporaryFolder folder;
+  Net net;
+  const auto two = [](Net& model, const at::Tensor& x) { return std::tuple{model(x), x}; };
+  const auto x = torch::randn({3, 4});
+  lt::export_model(net, two, x, folder / "net.ts", {.output_names = {"scores", "x"}, .dynamic = kBatch});
+  const torch::NoGradGuard no_grad;
+  const auto found = torch::jit::load(folder / "net.ts").forward({x}).toGenericDict();
+  CHECK(found.size() == 2);
+  CHECK(torch::equal(found.at("scores").toTensor(), net(x)));
+  CHECK(torch::equal(found.at("x").toTensor(), x));
+  CHECK_THROWS_WITH(lt::export_model(net, two, x, folder / "net.ts", {.output_names = {"scores"}}),
+                    Catch::Contains("1 output names for 2 outputs"));
+  CHECK_THROWS_WITH(lt::export_model(net, two, x, folder / "net.ts", {.output_names = {"x", "x"}}),
+                    Catch::Contains("each of which needs its own"));
 }

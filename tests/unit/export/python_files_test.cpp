@@ -82,6 +82,13 @@ void write_exports(const std::filesystem::path& folder) {
               {.input_names = {"x"}, .dynamic = {batch}},
               {torch::randn({3, 4}), torch::randn({1, 4}), torch::randn({17, 4})});
 
+  exports.add("named", mlp,
+              [](auto& m, const at::Tensor& x) {
+                return std::tuple{m(x), x};
+              },
+              torch::randn({3, 4}), {.output_names = {"scores", "a"}, .dynamic = {batch}},
+              {torch::randn({3, 4}), torch::randn({1, 4})});
+
   export_tests::Keywords keywords;
   exports.add("keywords", keywords, [](auto& m, const at::Tensor& x) { return m(x); }, torch::randn({3, 4}),
               {.dynamic = {batch}}, {torch::randn({3, 4}), torch::randn({1, 4})});
@@ -136,7 +143,7 @@ double largest_difference(const fs::path& package, const fs::path& cases) {
 TEST_CASE("an MLP, a ViT and Whisper are exported with dynamic batch, frames and tokens") {
   const looptorch::testing::TemporaryFolder folder;
   write_exports(folder.path());
-  CHECK(folder.entries() == 15);
+  CHECK(folder.entries() == 18);
 }
 
 TEST_CASE("for tests/export/python.sh: models and their outputs", "[.write_exports]") {

@@ -3,6 +3,7 @@
 // AOTInductor and the ONNX exporter.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/export/files/archive_file.hpp>
 #include <looptorch/export/files/pt2_graph.hpp>
@@ -38,21 +39,27 @@ inline void put(caffe2::serialize::PyTorchStreamWriter& writer, const std::strin
 /// Returns how Python packs and unpacks arguments and results.
 [[nodiscard]] inline Json call_signature(const ExportedProgram& program) {
   const std::string leaf = R"({"type": null, "context": null, "children_spec": []})";
-  const auto tuple = [&](std::size_t count) {
+  const auto spec = [&](const char* type, const std::string& context, std::size_t count) {
     std::string leaves;
     for (std::size_t i = 0; i < count; ++i) leaves += (i == 0 ? "" : ", ") + leaf;
-    return R"({"type": "builtins.tuple", "context": "null", "children_spec": [)" + leaves + "]}";
+    return message(R"({"type": "builtins.)", type, R"(", "context": )", Json(context).dump(),
+                   R"(, "children_spec": [)", leaves, "]}");
   };
   const std::string arguments = R"([1, {"type": "builtins.tuple", "context": "null", "children_spec": [)" +
-                                tuple(program.inputs.size()) +
+                                spec("tuple", "null", program.inputs.size()) +
                                 R"(, {"type": "builtins.dict", "context": "[]", "children_spec": []}]}])";
   Json names = Json::array();
   for (const auto& input : program.inputs) names.push_back(input.name);
+  Json keys = Json::array();
+  for (const std::string& name : program.output_names) keys.push_back(name);
   const std::size_t outputs = program.outputs.size();
+  const std::string results = !program.output_names.empty() ? spec("dict", keys.dump(), outputs)
+                              : outputs == 1                ? leaf
+                                                            : spec("tuple", "null", outputs);
   return object({{"inputs", Json::array()},
                  {"outputs", Json::array()},
                  {"in_spec", arguments},
-                 {"out_spec", "[1, " + (outputs == 1 ? leaf : tuple(outputs)) + "]"},
+                 {"out_spec", "[1, " + results + "]"},
                  {"forward_arg_names", std::move(names)}});
 }
 

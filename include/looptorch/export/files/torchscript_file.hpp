@@ -91,7 +91,12 @@ class ScriptGraph {
   void add_outputs() {
     std::vector<Value*> outputs;
     for (const ValueId output : program_.outputs) outputs.push_back(values_[output]);
-    if (outputs.size() == 1)
+    if (!program_.output_names.empty()) {
+      std::vector<Value*> keys;
+      for (const std::string& name : program_.output_names) keys.push_back(graph_->insertConstant(name));
+      auto* made = graph_->createDict(c10::StringType::get(), c10::TensorType::get(), keys, outputs);
+      graph_->registerOutput(graph_->insertNode(made)->output());
+    } else if (outputs.size() == 1)
       graph_->registerOutput(outputs[0]);
     else
       graph_->registerOutput(graph_->insertNode(graph_->createTuple(outputs))->output());

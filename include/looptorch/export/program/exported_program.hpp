@@ -87,7 +87,8 @@ struct ExportedProgram {
   std::vector<ProgramNode> nodes;
   std::vector<ValueId> outputs;
   std::vector<DynamicDim> dims;
-  DimValues example_dims;  ///< in the example inputs
+  DimValues example_dims;                      ///< in the example inputs
+  std::vector<std::string> output_names = {};  ///< keys of a dictionary; empty: a tensor or a tuple
 
   /// Adds a tensor and returns its id.
   ValueId add_value(TensorMeta meta) {
