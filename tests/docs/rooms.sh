@@ -16,6 +16,7 @@ declare -A floors=(
   [metrics]='base'
   [memory]='base data'
   [adapters]='base optim state'
+  [shapes_only]='base memory optim'
   [audio]='base data metrics state'
   [report]='base data state'
   [objective]='base'

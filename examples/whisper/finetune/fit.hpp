@@ -167,13 +167,14 @@ namespace detail {
                                           const FitQuestion& question = {}, const FitMeasure& prove = {}) {
   using looptorch::app::bytes_text;
   const std::string begin = question.asking + " " + bytes_text(cap) + ": ";
-  std::set<std::string> tried;
-  std::set<const Saving*> too_large;  // with any batch
+  std::set<std::string> tried, too_large;  // with any batch, by the flags with the given one
   detail::Misfits misfits;
   for (const Trained trained : {Trained::all_weights, Trained::adapters, Trained::adapters_of_8_bits})
     for (const std::int64_t batch : detail::batches_of(given.training.batch_size))
       for (const Saving& saving : savings()) {
-        if (saving.trained != trained || too_large.contains(&saving)) continue;
+        if (saving.trained != trained) continue;
+        const auto with_given = flags_between(given, with_saving(given, saving, given.training.batch_size));
+        if (too_large.contains(with_given)) continue;
         auto options = with_saving(given, saving, batch);
         auto flags = flags_between(given, options);
         if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) continue;
@@ -198,7 +199,7 @@ namespace detail {
           return {std::move(options), saving.words, std::move(flags), trial.needed};
         }
         misfits.add(trial, std::move(flags));
-        if (!trial.by_batch) too_large.insert(&saving);
+        if (!trial.by_batch) too_large.insert(with_given);
       }
   const auto free = std::lround(100 * question.margin);
   throw looptorch::app::DoesNotFit(looptorch::message(
