@@ -45,7 +45,8 @@ auto memory_policies(const Options& options) {
   const auto& training = options.training;
   const bool half = training.mixed_precision(), in_backward = memory.in_backward();
   return lt::Policies{
-      lt::When{half && !in_backward, lt::Autocast<>{.type = training.autocast_type()}},
+      lt::When{half && !in_backward,
+               lt::Autocast<>{.type = training.autocast_type(), .keep_casts = options.recompute != "all"}},
       lt::When{half && in_backward, lt::Autocast<lt::bf16>{}},
       lt::When{!memory.cache_encoder,
                lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
@@ -130,7 +131,7 @@ whisper::Recognizer load_settings(const Options& options) {
 /// Says what runs with other options need of a device.
 class FitTrials {
  public:
-  /// Of `settings` tokenizer and settings are used, and of its model the sizes.
+  /// Uses the sizes of `settings`' model, not its weights.
   FitTrials(const whisper::Corpus& corpus, const whisper::Recognizer& settings, whisper::FitRoom room,
             bool whole_program)
       : corpus_(corpus),
@@ -184,7 +185,6 @@ class FitTrials {
     });
     return trial;
   }
-
   [[nodiscard]] whisper::TrainingClips longest_clips(const Options& options) const {
     return training_clips(corpus_, settings_, options).longest();
   }
@@ -240,7 +240,7 @@ whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const 
       .choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
 }
 
-/// Chooses how the run fits into --fit, and leaves the choice in `options`, to which the device is held.
+/// Leaves the choice of --fit in `options`, and holds the device to its size.
 void choose_fit(const app::Session& session, const whisper::Corpus& corpus,
                 const whisper::Recognizer& settings, Options& options) {
   session.snapshot().release();  // dry steps need the memory

@@ -47,20 +47,23 @@ struct fp16 {
 struct AutocastFamily {};
 
 /// Turns autocast on for `device`'s type while it lives, then restores the former state. Scopes may nest.
+/// Without `keeps_casts` a weight is cast at each use.
 class AutocastScope {
  public:
-  AutocastScope(at::DeviceType device, at::ScalarType type)
+  AutocastScope(at::DeviceType device, at::ScalarType type, bool keeps_casts = true)
       : device_(device),
         was_enabled_(at::autocast::is_autocast_enabled(device)),
         previous_(at::autocast::get_autocast_dtype(device)) {
     at::autocast::set_autocast_enabled(device_, true);
     at::autocast::set_autocast_dtype(device_, type);
+    if (!keeps_casts) at::autocast::set_autocast_cache_enabled(false);
     at::autocast::increment_nesting();
   }
   ~AutocastScope() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(device_, was_enabled_);
     at::autocast::set_autocast_dtype(device_, previous_);
+    at::autocast::set_autocast_cache_enabled(kept_casts_);
   }
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
@@ -69,6 +72,7 @@ class AutocastScope {
   at::DeviceType device_;
   bool was_enabled_;
   at::ScalarType previous_;
+  bool kept_casts_ = at::autocast::is_autocast_cache_enabled();
 };
 
 namespace detail {
@@ -103,8 +107,8 @@ struct TypedLossScale : LossScale {
 /// error then names primitives and descriptors. A warning says once what to do.
 class HalfScope {
  public:
-  explicit HalfScope(at::DeviceType device, at::ScalarType type = fp16::kType)
-      : autocast_(device, type), hints_(device == at::kCPU && type == fp16::kType) {}
+  explicit HalfScope(at::DeviceType device, at::ScalarType type = fp16::kType, bool keeps_casts = true)
+      : autocast_(device, type, keeps_casts), hints_(device == at::kCPU && type == fp16::kType) {}
   ~HalfScope() {
     if (hints_ && std::uncaught_exceptions() > exceptions_) hint();
   }
@@ -198,6 +202,10 @@ template <>
 struct Autocast<detail::TypeAtRunTime> {
   Autocast<fp16> on_accelerator = {};       ///< The loss scale of fp16.
   std::optional<at::ScalarType> type = {};  ///< at::kHalf or at::kBFloat16, on every device.
+  /// Keep the 16-bit copy of a weight until forward ends, as autocast does. Where all layers recompute, the
+  /// copies serve no one: false saves 2 bytes a weight in training. The gradients of a weight that forward
+  /// uses several times are then added in the weight's type.
+  bool keep_casts = true;
 
   using family = AutocastFamily;
   using State = detail::TypedLossScale;
@@ -215,7 +223,7 @@ struct Autocast<detail::TypeAtRunTime> {
   detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
     detail::keep_casts(context);
     const at::Device device = context.run.device();
-    return detail::HalfScope(device.type(), type_on(device));
+    return detail::HalfScope(device.type(), type_on(device), keep_casts || !context.training);
   }
 
   LossScale* loss_scale(const Run& run, State& state) const {

@@ -542,6 +542,24 @@ TEST_CASE("Autocast gives the loop by hand under autocast, bit for bit") {
   CHECK(toy::distance(ours, theirs) == 0.0);
 }
 
+TEST_CASE("Autocast<> without kept casts casts a weight at each use in training, to the same bits") {
+  auto kept = float_net(), cast = float_net();
+  torch::optim::SGD a(kept->parameters(), 0.1), b(cast->parameters(), 0.1);
+  std::vector<bool> keeps;
+  const auto objective = [&](toy::Net& net, const at::Tensor& x) {
+    keeps.push_back(at::autocast::is_autocast_cache_enabled());
+    return net(x).pow(2).mean();
+  };
+  lt::Trainer with(kept, a, objective, lt::Autocast<>{});
+  lt::Trainer without(cast, b, objective, lt::Autocast<>{.keep_casts = false});
+  with.fit(std::vector{features()}, {.epochs = 2});
+  without.fit(std::vector{features()}, {.epochs = 2});
+  (void)without.evaluate(std::vector{features()});
+  CHECK(keeps == std::vector<bool>{true, true, false, false, true});
+  CHECK(at::autocast::is_autocast_cache_enabled());
+  CHECK(toy::distance(kept, cast) == 0.0);
+}
+
 TEST_CASE("Autocast restores what it met when the objective throws") {
   auto net = float_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);

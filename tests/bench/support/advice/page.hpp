@@ -67,7 +67,9 @@ struct Advice {
   Window window;
   std::string flags;
   std::int64_t bytes = 0;
-  friend bool operator==(const Advice& a, const Advice& b) { return a.flags == b.flags; }
+  friend bool operator==(const Advice& a, const Advice& b) {
+    return a.saving.words == b.saving.words && a.window.batch == b.window.batch && a.bytes == b.bytes;
+  }
 };
 
 /// Returns what `--fit` takes: of what trains most the largest micro-batch with which something fits, and of

@@ -8,22 +8,22 @@
 #include "page.hpp"
 #include "whisper.hpp"
 
+#include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace looptorch_bench {
 
 inline const std::string kSeedsTitle = "The guides' settings";
 
-/// A setting of a guide. Without flags those are taken that `--fit` takes on a card of `card` GB, with the
-/// guide's batch.
+/// A setting of a guide, and the GB of tensors that it may take; 0: what a card of `card` GB has for them.
 struct Setting {
   std::string who, model, flags;
-  double most = 0;  ///< GB of tensors at most; 0: what fits the card.
+  double most = 0;
   std::int64_t card = 0;
-  Window window = {};
 };
 
 [[nodiscard]] inline std::vector<Setting> settings_of_guides() {
@@ -39,16 +39,15 @@ struct Setting {
       {"GAN, 16 GB", "GAN", "--gpu-memory 16 --mixed-precision", 5},
       {"ViT, 16 GB", "ViT-B/16, pretrained, its last three blocks unfrozen in the end",
        "--gpu-memory 16 --mixed-precision", 6}};
-  for (const std::int64_t card : {16, 32})
-    for (const auto& [model, batches] : {std::pair{"small", std::vector<std::int64_t>{48, 64}},
-                                         {"medium", {24, 32}},
-                                         {"large-v3", {12, 16}}})
-      for (const auto batch : batches)
-        all.push_back({.who = (card == 16 ? "RTX 4080, 16 GB, " : "32 GB, ") + std::to_string(batch) + " x 2",
-                       .model = std::string("Whisper ") + model,
-                       .flags = {},
-                       .card = card,
-                       .window = {batch, 2}});
+  for (const auto& [model, batches] :
+       {std::pair{"small", std::vector<std::int64_t>{48, 64}}, {"medium", {24, 32}}, {"large-v3", {12, 16}}})
+    for (const auto batch : batches)
+      for (const std::int64_t card : {16, 32})
+        all.push_back({card == 16 ? "RTX 4080, 16 GB" : "32 GB", std::string("Whisper ") + model,
+                       "--batch-size " + std::to_string(batch) +
+                           " --gradient-accumulation 2 --gradient-checkpointing all --optimizer adamw8bit "
+                           "--bf16-weights",
+                       0, card});
   return all;
 }
 
@@ -56,27 +55,18 @@ struct Setting {
   std::vector<Candidate> candidates;
   for (auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
     candidates.insert(candidates.end(), group.begin(), group.end());
+  std::map<std::string, Needs> needs;
+  for (const Candidate& candidate : candidates) needs.emplace(candidate.name, candidate);
   std::string text =
-      "### " + kSeedsTitle + "\n\n| guide | model | tensors | asked for | flags |\n|---|---|---:|---:|---|\n";
-  for (const Setting& setting : settings_of_guides())
-    for (const Candidate& candidate : candidates) {
-      if (candidate.name != setting.model) continue;
-      Needs needs(candidate);
-      const auto allowed = setting.most > 0 ? std::llround(setting.most * 1e9) : limits.allowed(setting.card);
-      std::optional<Advice> advice;
-      if (setting.flags.empty())
-        advice = advise(needs, {setting.window}, allowed);
-      else
-        advice = Advice{.saving = {},
-                        .window = {},
-                        .flags = setting.flags,
-                        .bytes = needs.bytes(setting.flags, allowed + 1'000'000'000'000)};
-      text += "| " + setting.who + " | " + setting.model + " | ";
-      text += advice ? gigabytes(advice->bytes) + " GB" + (advice->bytes > allowed ? ": **too much**" : "")
-                     : "does not fit";
-      text +=
-          " | at most " + gigabytes(allowed) + " GB | " + (advice ? "`" + advice->flags + "`" : "") + " |\n";
-    }
+      "### " + kSeedsTitle + "\n\n| guide | model | tensors | at most | flags |\n|---|---|---:|---:|---|\n";
+  for (const Setting& setting : settings_of_guides()) {
+    constexpr std::int64_t kNoLimit = 1'000'000'000'000;
+    const auto bytes = needs.at(setting.model).bytes(setting.flags, kNoLimit);
+    const auto most = setting.most > 0 ? std::llround(setting.most * 1e9) : limits.allowed(setting.card);
+    text += "| " + setting.who + " | " + setting.model + " | " + gigabytes(bytes) + " GB" +
+            (bytes > most ? ", **too much**" : "") + " | " + gigabytes(most) + " GB | `" + setting.flags +
+            "` |\n";
+  }
   return text + "\n";
 }
 

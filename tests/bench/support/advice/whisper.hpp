@@ -62,7 +62,7 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
   lt::Trainer trainer(
       model, *optimizer, objective, lt::Accumulate<>{training.gradient_accumulation},
       lt::When{training.mixed_precision() && !memory.in_backward(),
-               lt::Autocast<>{.type = training.autocast_type()}},
+               lt::Autocast<>{.type = training.autocast_type(), .keep_casts = options.recompute != "all"}},
       lt::When{training.mixed_precision() && memory.in_backward(), lt::Autocast<lt::bf16>{}},
       lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
