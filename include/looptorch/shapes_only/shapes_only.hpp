@@ -16,6 +16,7 @@
 #include <looptorch/shapes_only/virtual_blocks.hpp>
 #include <looptorch/shapes_only/workspace.hpp>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DispatchKeySet.h>
@@ -40,8 +41,10 @@ class ShapesOnly {
     detail::shapes::VirtualBlocks::installed().turn(true);
     detail::shapes::takes_workspaces = device == ShapesOf::cpu;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
+    at::set_num_threads(1);
   }
   ~ShapesOnly() {
+    at::set_num_threads(threads_);
     detail::loops_are_skipped.store(false, std::memory_order_relaxed);
     detail::shapes::VirtualBlocks::installed().turn(false);
   }
@@ -84,6 +87,7 @@ class ShapesOnly {
   }
 
   c10::impl::IncludeDispatchKeyGuard through_;
+  int threads_ = at::get_num_threads();  // more would wait for each other: there is nothing to compute
 };
 
 }  // namespace looptorch

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT
-// ShapesOnly, by which memory_advice (tests/bench) runs models that are larger than the machine: what is
-// allocated is what a real run allocates, to the byte.
+// ShapesOnly, by which --fit and memory_advice (tests/bench) run models that are larger than the machine:
+// what is allocated is what a real run allocates, to the byte.
+//
+// Tests shapes_only: arguments, arithmetic, convolution, kernel_call, layers, shapes_only, skipped_kernels
+//
+// Tests shapes_only: virtual_blocks, workspace
 #include <looptorch/memory/host_memory.hpp>
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>
@@ -15,6 +21,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -278,6 +285,37 @@ TEST_CASE("dry steps without arithmetic find the peak of real ones", "[shapes_on
     INFO(by_shape << " by shape, really " << real);
     CHECK(std::abs(by_shape - real) <= real / 100);
   }
+}
+
+TEST_CASE("optimizers with loops of their own allocate by shape what they allocate, and update nothing",
+          "[shapes_only]") {
+  auto& memory = counted();
+  const auto held_after_step = [&](auto make) {
+    const auto before = memory.allocated_bytes();
+    const at::Tensor weight = trained({600, 512}, at::kBFloat16);
+    weight.mutable_grad() = at::ones_like(weight);
+    auto optimizer = make(std::vector{weight});
+    memory.reset_peak();
+    optimizer.step();
+    return std::pair(memory.allocated_bytes() - before, memory.peak_bytes() - before);
+  };
+  const auto same = [&](auto make) {
+    const auto real = held_after_step(make);
+    const ShapesOnly shapes_only;
+    CHECK(held_after_step(make) == real);
+  };
+  same([](const auto& weights) { return looptorch::AdamW8bit(weights); });
+  same([](const auto& weights) { return looptorch::AdamWBf16(weights); });
+  at::Tensor kept = at::ones({600, 512}, at::kBFloat16).requires_grad_();
+  kept.mutable_grad() = at::ones_like(kept);
+  looptorch::AdamW8bit optimizer({kept}, {.lr = 0.5});
+  {
+    const ShapesOnly shapes_only;
+    optimizer.step();
+  }
+  CHECK(kept.eq(1).all().item<bool>());
+  optimizer.step();
+  CHECK_FALSE(kept.eq(1).any().item<bool>());
 }
 
 TEST_CASE("virtual blocks take no memory, however large", "[shapes_only]") {
