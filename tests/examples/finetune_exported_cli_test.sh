@@ -111,9 +111,10 @@ for flag in --no-gradient-checkpointing --gradient-checkpointing; do
 done
 cmp run--no-gradient-checkpointing/model.safetensors run--gradient-checkpointing/model.safetensors || fail "recomputed blocks train otherwise"
 
-# A model that was exported for inference trains, too.
+# A model that was exported for inference says what it lacks.
 "$programs/$name" --model "$others/cnn_eval.pt2" "${common[@]}" --train small.safetensors --output inference --epochs 1 --loss cross-entropy \
   --scores output >out.txt 2>err.txt || fail "a model for inference: $(cat err.txt)"
+holds err.txt "cnn_eval.pt2 was exported for inference, and trains without "
 
 # Images, from safetensors, in bf16, frozen but for the head.
 "$programs/$name" "${vit[@]}" --train images.safetensors --output images --epochs 2 --batch-size 2 --gradient-accumulation 2 --bf16 \
