@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Hands out CPU memory that is not there: a block of 256 KiB or more is a range of addresses whose pages all
+// Hands out CPU memory that is not there: a block of 128 KiB or more is a range of addresses whose pages all
 // lie in the same few megabytes. Reading and writing it is allowed and gives nonsense. So a model that is
 // larger than the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once
@@ -26,7 +26,7 @@ namespace looptorch::detail::shapes {
 class VirtualBlocks final : public c10::Allocator {
  public:
   /// Bytes of the smallest virtual block; indices and labels are to be smaller.
-  static constexpr std::size_t kLeast = std::size_t{1} << 18;
+  static constexpr std::size_t kLeast = std::size_t{1} << 17;
 
   /// Installs the allocator, at the first call, for as long as the process lives.
   static VirtualBlocks& installed() {
