@@ -68,9 +68,6 @@ void train(app::Session& session, const Options& options) {
                                 " is no .pt2: write one by torch.export.save");
   lt::ExportedModel model(options.model);
   if (app::leads()) fe::print_table(std::cout, *model);
-  for (const auto& lacking : model->lacks())
-    std::cerr << options.model.string() << " was exported for inference, and trains without " << lacking
-              << std::endl;
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
   const fe::Samples samples(fe::open_source(options.train, columns, options.sounds), columns);

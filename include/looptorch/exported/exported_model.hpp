@@ -12,6 +12,7 @@
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -36,14 +37,17 @@ class ExportedModelImpl : public torch::nn::Module {
 
   /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
   /// UsageError for inputs whose number, type or sizes do not fit.
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) { return runner_.run(inputs); }
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) {
+    tell_once_what_it_lacks();
+    return runner_.run(inputs);
+  }
   template <std::convertible_to<at::Tensor>... More>
   std::vector<at::Tensor> forward(const at::Tensor& first, const More&... more) {
-    return runner_.run({first, more...});
+    return forward(std::vector<at::Tensor>{first, more...});
   }
   /// Takes the inputs by their names. Throws UsageError for one that is missing or not known, too.
   std::vector<at::Tensor> forward_by_name(const TensorMap& inputs) {
-    return runner_.run(runner_.in_order(inputs));
+    return forward(runner_.in_order(inputs));
   }
 
   /// Returns the names, types and sizes of the inputs.
@@ -57,18 +61,9 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
 
   /// Returns what the model was exported without that training usually has, such as "dropout of encoder.drop"
-  /// of a model in eval mode. Empty for one that was exported in training mode.
+  /// of a model in eval mode, which computes the same in both modes: its first forward that trains warns of
+  /// it. Empty for one that was exported in training mode, whose modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
-
-  /// Switches dropout, batch statistics and their like as in Python, where the model was exported in training
-  /// mode. One that was exported in eval mode computes the same in both; the first call says what it lacks.
-  void train(bool on = true) override {
-    torch::nn::Module::train(on);
-    if (!on || lacks().empty() || warned_) return;
-    warned_ = true;
-    TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),
-               " stay as they are while it trains. Call model.train() before torch.export.export for more");
-  }
 
   /// Recomputes each module in backward whose path matches, as "encoder.layers.*" (`*`, `?`, `[abc]`), and
   /// returns how many these are. Without a pattern those are meant that have a number for a name, as in an
@@ -89,6 +84,13 @@ class ExportedModelImpl : public torch::nn::Module {
   void checkpoint_nothing() { runner_.recompute_nothing(); }
 
  private:
+  void tell_once_what_it_lacks() {
+    if (warned_ || lacks().empty() || !is_training() || !at::GradMode::is_enabled()) return;
+    warned_ = true;
+    TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),
+               " stay as they are while it trains. Call model.train() before torch.export.export for more");
+  }
+
   detail::exported::ProgramFile program_;
   detail::exported::ProgramRunner runner_;
   bool warned_ = false;
