@@ -114,7 +114,7 @@ cmp run--no-gradient-checkpointing/model.safetensors run--gradient-checkpointing
 # A model that was exported for inference says what it lacks.
 "$programs/$name" --model "$others/cnn_eval.pt2" "${common[@]}" --train small.safetensors --output inference --epochs 1 --loss cross-entropy \
   --scores output >out.txt 2>err.txt || fail "a model for inference: $(cat err.txt)"
-holds err.txt "cnn_eval.pt2 was exported for inference, and trains without "
+holds err.txt "cnn_eval.pt2 was exported in eval mode: "
 
 # Images, from safetensors, in bf16, frozen but for the head.
 "$programs/$name" "${vit[@]}" --train images.safetensors --output images --epochs 2 --batch-size 2 --gradient-accumulation 2 --bf16 \

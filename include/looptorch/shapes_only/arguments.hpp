@@ -14,9 +14,11 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for a CPU tensor whose memory is a virtual block.
+/// True for a CPU tensor whose memory is a virtual block. Integers, by which kernels find their way, are
+/// real.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast;
+  return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
+         !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
 }
 
 /// Calls `f` with each tensor of a value, lists included.

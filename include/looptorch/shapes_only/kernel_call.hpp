@@ -65,13 +65,15 @@ struct KernelCall {
   [[nodiscard]] std::int64_t workspace(std::int64_t some) const {
     static std::unordered_map<std::string, std::int64_t> known;
     const auto [found, is_new] = known.try_emplace(key(some), 0);
-    if (is_new)
+    if (is_new) {
+      const RunThreads as_in_a_run;
       found->second = workspace_of([&] { return with(some); },
                                    [&](const Stack& inputs) {
                                      Stack stack = inputs;  // the operator takes what lies there
                                      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
                                      return stack;
                                    });
+    }
     return found->second;
   }
 

@@ -41,6 +41,7 @@ class ShapesOnly {
     detail::shapes::VirtualBlocks::installed().turn(true);
     detail::shapes::takes_workspaces = device == ShapesOf::cpu;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
+    detail::shapes::threads_of_run = threads_;
     at::set_num_threads(1);
   }
   ~ShapesOnly() {
@@ -73,8 +74,23 @@ class ShapesOnly {
       });
     const auto skip = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
     if (skip && skip(op, *stack, arguments)) return;
+    const detail::shapes::BlocksScope blocks(makes_integers(op, arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
     if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
+  }
+
+  /// True for a call whose result has a type of integers, or comes from integers alone.
+  static bool makes_integers(const c10::OperatorHandle& op, const detail::shapes::Arguments& arguments) {
+    bool takes_tensors = false, takes_integers_alone = true;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].isInt() && op.schema().arguments()[i].name() == "dtype")
+        return at::isIntegralType(arguments[i].toScalarType(), /*includeBool=*/false);
+      detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
+        takes_tensors = true;
+        takes_integers_alone &= at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+      });
+    }
+    return takes_tensors ? takes_integers_alone : detail::shapes::blocks_are_real;
   }
 
   /// Sets what a real kernel computed from virtual blocks to 0, lest it be infinite.

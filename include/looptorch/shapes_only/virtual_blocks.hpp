@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Hands out CPU memory that is not there: a block of 128 KiB or more is a range of addresses whose pages all
-// lie in the same few megabytes. Reading and writing it is allowed and gives nonsense. So a model that is
-// larger than the machine can be built, and LibTorch's bookkeeping of it is true.
+// Hands out CPU memory that is not there: a block of 128 KiB or more, but of integers, is a range of
+// addresses whose pages all lie in the same few megabytes. Reading and writing it is allowed and gives
+// nonsense. So a model that is larger than the machine can be built, and LibTorch's bookkeeping of it is
+// true.
 #pragma once
 
 #include <looptorch/memory/host_memory.hpp>
@@ -17,15 +18,31 @@
 #include <cstddef>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace looptorch::detail::shapes {
 
-/// The allocator behind HostMemory, which counts what it hands out. While it is on, large blocks are virtual;
-/// smaller ones, such as indices and lengths, are real. Any thread may call it.
+/// True on a thread whose blocks are real whatever their size, since they are of integers.
+inline thread_local bool blocks_are_real = false;
+
+/// Makes this thread's blocks real, or virtual where they are large, while it lives.
+class BlocksScope {
+ public:
+  explicit BlocksScope(bool real) : before_(std::exchange(blocks_are_real, real)) {}
+  ~BlocksScope() { blocks_are_real = before_; }
+  BlocksScope(const BlocksScope&) = delete;
+  BlocksScope& operator=(const BlocksScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+/// The allocator behind HostMemory, which counts what it hands out. While it is on, large blocks are virtual.
+/// Any thread may call it.
 class VirtualBlocks final : public c10::Allocator {
  public:
-  /// Bytes of the smallest virtual block; indices and labels are to be smaller.
+  /// Bytes of the smallest virtual block.
   static constexpr std::size_t kLeast = std::size_t{1} << 17;
 
   /// Installs the allocator, at the first call, for as long as the process lives.
@@ -45,7 +62,7 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(std::size_t size) override {
-    const bool is_virtual = size >= kLeast && on_.load(std::memory_order_relaxed);
+    const bool is_virtual = size >= kLeast && !blocks_are_real && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
     return {block, block, &release, c10::Device(c10::kCPU)};
   }

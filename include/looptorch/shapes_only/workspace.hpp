@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -19,6 +20,18 @@ namespace looptorch::detail::shapes {
 
 /// False where only results are counted.
 inline bool takes_workspaces = true;
+
+/// The threads that kernels of a real run have; those that compute nothing have one.
+inline int threads_of_run = 1;
+
+/// Gives kernels the threads of a real run while it lives.
+class RunThreads {
+ public:
+  RunThreads() { at::set_num_threads(threads_of_run); }
+  ~RunThreads() { at::set_num_threads(1); }
+  RunThreads(const RunThreads&) = delete;
+  RunThreads& operator=(const RunThreads&) = delete;
+};
 
 /// Stands in for the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
 class UncountedMemory final : public c10::Allocator {

@@ -125,6 +125,21 @@ const Work kWorks[] = {
        return std::vector{trained({900, 512})};
      },
      [](const auto& x) { return at::embedding(x[0], at::arange(400)); }},
+    {"embedding of more indices than a small block holds",
+     [] {
+       return std::vector{trained({900, 64})};
+     },
+     [](const auto& x) { return at::embedding(x[0], at::randint(900, {20'000}, at::kLong)); }},
+    {"cross-entropy of as many labels, some of which do not count",
+     [] {
+       return std::vector{trained({20'000, 64})};
+     },
+     [](const auto& x) {
+       const auto labels = at::randint(64, {20'000}, at::kLong);
+       const auto counted = labels.masked_fill(labels < 8, -100).view({100, 200}).t().contiguous().flatten();
+       CHECK(labels.max().template item<std::int64_t>() == 63);
+       return at::cross_entropy_loss(x[0], counted, {}, at::Reduction::Sum);
+     }},
     {"masked fill",
      [] {
        return std::vector{trained({400, 512})};
