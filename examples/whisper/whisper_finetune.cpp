@@ -273,7 +273,6 @@ void finetune(Options options) {
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
   check_memory(recognizer, corpus, options, session.device(), session.resumes());
-
   whisper::Transcripts before;
   if (app::leads()) {
     before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());

@@ -132,7 +132,7 @@ struct Advice {
 /// Returns a model's section of the page.
 [[nodiscard]] inline std::string section(Needs& needs, const Limits& limits) {
   const Candidate& candidate = needs.candidate;
-  return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ". LibTorch " +
+  return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ".\nLibTorch " +
          TORCH_VERSION + ", by shapes.\n\n" + advice_table(needs, limits) + "\n";
 }
 
