@@ -35,7 +35,8 @@ struct Finding {
   std::string behind = {};       ///< The last parameter that its inputs had passed, if it worked on none.
   std::string before = {};       ///< The first that works on its result, if it worked on none.
   bool before_loss = false;      ///< No parameter works on its result before the loss.
-  std::string module_type = {};  ///< "torch::nn::SoftmaxImpl", whose forward called it; empty if not known.
+  std::string module_type = {};  ///< "torch::nn::SoftmaxImpl", whose forward called it; of an exported
+                                 ///< program Python's class. Empty if not known.
   std::vector<std::string> modules = {};   ///< Paths of modules of that type in the model that fit the place;
                                            ///< without a type, of those without parameters that may fit it.
   std::int64_t micro_batch = 0;            ///< In its window, from 0.

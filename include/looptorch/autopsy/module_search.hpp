@@ -3,6 +3,8 @@
 // stack, and among modules of one type by the parameters that the data passed before and after.
 #pragma once
 
+#include <looptorch/base/running_module.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +45,15 @@ class ModuleSearch {
         return {stack[i], paths(nearest(within(of_type(stack[i]), stack, i + 1), behind, before))};
     return {"",
             behind.empty() && before.empty() ? std::vector<std::string>() : paths(guesses(behind, before))};
+  }
+
+  /// Returns the place of an operator of a program, which may be a part of the model.
+  [[nodiscard]] ModulePlace of_program(const RunningModule& module) const {
+    ModulePlace place{module.type};
+    for (const KnownModule& known : modules_)
+      if (!module.path.empty() && (known.path == module.path || known.path.ends_with('.' + module.path)))
+        place.paths.push_back(known.path);
+    return place;
   }
 
  private:

@@ -4,9 +4,11 @@
 
 #include <looptorch/autopsy/call_stack.hpp>
 #include <looptorch/autopsy/tensor_facts.hpp>
+#include <looptorch/base/running_module.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +43,8 @@ struct OperatorCall {
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};
-  CallStack stack = {};  // of operators that no other one called
+  CallStack stack = {};                      // of operators that no other one called
+  std::optional<RunningModule> module = {};  // of these, where a program says it
 
   [[nodiscard]] const TensorFacts* bad_output() const {
     for (const bool wants_nan : {true, false})

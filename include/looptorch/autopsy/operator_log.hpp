@@ -7,6 +7,7 @@
 #include <looptorch/autopsy/facts_of.hpp>
 #include <looptorch/autopsy/operator_call.hpp>
 #include <looptorch/autopsy/recorded_inputs.hpp>
+#include <looptorch/base/running_module.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -61,7 +62,10 @@ class OperatorLog {
       call.parent = open.back(), call.node = calls_[static_cast<std::size_t>(open.back())].node;
     if (call.is_node) call.node = id;
     const bool is_outermost = open.empty() || calls_[static_cast<std::size_t>(open.back())].is_node;
-    if (is_outermost && !call.is_node) call.stack = CallStack::now();
+    if (is_outermost && !call.is_node) {
+      call.stack = CallStack::now();
+      if (running_module) call.module = *running_module;
+    }
     call.is_uninitialised = is_uninitialised(call.name);
     if (!call.is_node && call.sequence >= 0 && call.node == kNoCall) made_by_[call.sequence] = id;
     for (const c10::IValue& input : recorded_inputs(function)) {
@@ -110,12 +114,12 @@ class OperatorLog {
     return calls_[static_cast<std::size_t>(id)];
   }
 
-  /// Returns the stack on which an operator was called, by the program or within one that the program called.
-  [[nodiscard]] const CallStack& stack_of(std::int64_t id) const {
+  /// Returns the operator that the program called, which is this one or has called it.
+  [[nodiscard]] const OperatorCall& outermost(std::int64_t id) const {
     for (std::int64_t outer = call(id).parent; outer != kNoCall && !call(outer).is_node;
          outer = call(outer).parent)
       id = outer;
-    return call(id).stack;
+    return call(id);
   }
 
   /// Returns the forward operator whose node of the graph this is; null if it is unknown.

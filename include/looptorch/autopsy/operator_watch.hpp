@@ -197,8 +197,10 @@ class OperatorWatch {
     if (log_.call(worker).node != kNoCall) return;  // in backward, of an unknown operator
     finding_.before = search.parameter_ahead(worker);
     finding_.before_loss = finding_.before.empty();
-    ModulePlace place =
-        modules_.find(log_.stack_of(worker).forward_types(), finding_.behind, finding_.before);
+    const OperatorCall& called = log_.outermost(worker);
+    ModulePlace place = called.module
+                            ? modules_.of_program(*called.module)
+                            : modules_.find(called.stack.forward_types(), finding_.behind, finding_.before);
     finding_.module_type = std::move(place.type);
     finding_.modules = std::move(place.paths);
   }

@@ -3,6 +3,7 @@
 // numbered slots. Operators are resolved and constants boxed once, when the file is read.
 #pragma once
 
+#include <looptorch/base/running_module.hpp>
 #include <looptorch/exported/graph/size_operations.hpp>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -74,8 +75,7 @@ struct GraphNode {
 };
 
 struct Graph {
-  std::vector<std::string> modules{
-      ""};  ///< paths of the modules that nodes come from; the first is the model
+  std::vector<RunningModule> modules{{""}};  ///< that nodes come from; the first is the model
   std::vector<GraphNode> nodes;
   std::size_t slots = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/running_module.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
@@ -23,19 +24,20 @@
 
 namespace looptorch::detail::exported {
 
-/// Returns the path of the innermost module that a node comes from: "encoder.layers.0" of
-/// "key,path,type;key,path,type". Empty for the model itself.
-[[nodiscard]] inline std::string module_path(const Json& node) {
+/// Returns the innermost module that a node comes from: "encoder.layers.0" and its type of
+/// "key,path,type;key,path,type".
+[[nodiscard]] inline RunningModule module_of(const Json& node) {
   const Json metadata = node.get("metadata", Json::object());
   const Json stack = metadata.get("nn_module_stack", "");
   std::string_view text = stack.as_string();
   text = text.substr(text.rfind(';') + 1);  // npos + 1 is 0
   const auto begin = text.find(','), end = text.rfind(',');
-  if (begin == text.npos || begin == end) return {};
+  if (begin == text.npos || begin == end) return {""};
+  const std::string type(text.substr(end + 1));
   text = text.substr(begin + 1, end - begin - 1);
   for (const std::string_view root : {"L['self']", "L__self__"})
     if (text.starts_with(root)) text.remove_prefix(std::min(root.size() + 1, text.size()));
-  return std::string(text.substr(0, text.find('@')));  // a second call of the module is "path@1"
+  return {std::string(text.substr(0, text.find('@'))), type};  // a second call of the module is "path@1"
 }
 
 class GraphReader {
@@ -119,7 +121,7 @@ class GraphReader {
 
   void add_call(const Json& json, const c10::OperatorHandle& op, const std::string& target,
                 const std::string& name) {
-    GraphNode node{name, target, module_of(json), op};
+    GraphNode node{name, target, module_number(json), op};
     const auto& declared = op.schema().arguments();
     node.arguments.resize(declared.size());
     std::vector<bool> given(declared.size(), false);
@@ -182,7 +184,7 @@ class GraphReader {
 
   void add_size(const Json& json, const SizeFunction& function, const std::string& target,
                 const std::string& name) {
-    GraphNode node{name, target, module_of(json), function.call};
+    GraphNode node{name, target, module_number(json), function.call};
     for (const Json& input : json.at("inputs").as_array()) {
       node.arguments.push_back(ArgumentReader(names_).read(input.at("arg")));
       const auto& argument = node.arguments.back();
@@ -217,7 +219,7 @@ class GraphReader {
       throw ExportedModelError(
           "operators of higher order are not supported but for those that switch gradients and autocast");
     }
-    const std::size_t module = module_of(json);
+    const std::size_t module = module_number(json);
     push(name, "begin", module, scope);
     read_inline(json, at(graph).at("as_graph").at("graph"),
                 {inputs.begin() + static_cast<std::ptrdiff_t>(graph) + 1, inputs.end()});
@@ -262,10 +264,12 @@ class GraphReader {
 
   // ---- What nodes share ----
 
-  std::size_t module_of(const Json& json) {
-    const std::string path = module_path(json);
-    const auto [found, is_new] = modules_.emplace(path, graph_.modules.size());
-    if (is_new) graph_.modules.push_back(path);
+  std::size_t module_number(const Json& json) {
+    RunningModule module = module_of(json);
+    const auto [found, is_new] = modules_.emplace(module.path, graph_.modules.size());
+    if (is_new) graph_.modules.push_back({module.path});
+    auto& type = graph_.modules[found->second].type;
+    if (type.empty()) type = std::move(module.type);
     return found->second;
   }
 

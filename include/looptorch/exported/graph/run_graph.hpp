@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
+#include <looptorch/exported/graph/module_ranges.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
 
 #include <ATen/autocast_mode.h>
@@ -106,11 +107,15 @@ class ArgumentBoxer {
 /// Runs nodes one after the other. Scopes that are open at the end, as after an exception, are left.
 class GraphRun {
  public:
-  /// `device` is where autocast is switched.
-  GraphRun(Values& values, at::DeviceType device) : values_(values), box_(values), device_(device) {}
+  /// `device` is where autocast is switched. Keeps references to `values` and `modules`.
+  GraphRun(Values& values, at::DeviceType device, const std::vector<RunningModule>& modules)
+      : values_(values), box_(values), device_(device), ranges_(modules) {}
   ~GraphRun() { leave_scopes(); }
   GraphRun(const GraphRun&) = delete;
   GraphRun& operator=(const GraphRun&) = delete;
+
+  /// Says which module the next nodes come from.
+  void enter(std::size_t module) { ranges_.enter(module); }
 
   /// Runs one node, a call with the argument `other` replaced by `value`.
   void run(const GraphNode& node, std::size_t other = kNone, const c10::IValue& value = {}) {
@@ -163,6 +168,7 @@ class GraphRun {
   at::DeviceType device_;
   torch::jit::Stack stack_;
   std::deque<ModeScope> scopes_;
+  ModuleRanges ranges_;
 };
 
 }  // namespace looptorch::detail::exported

@@ -37,8 +37,8 @@ class ProgramRunner {
     for (const auto& item : root.named_modules("", /*include_self=*/false))
       modules[item.key()] = item.value().get();
     modules[""] = &root;
-    for (const auto& path : file.graph.modules) {
-      const auto found = modules.find(path);
+    for (const auto& module : file.graph.modules) {
+      const auto found = modules.find(module.path);
       modules_.push_back(found == modules.end() ? &root : found->second);
     }
     plans_.resize(file.graph.nodes.size());
@@ -58,10 +58,11 @@ class ProgramRunner {
     hold(values);
     for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
     {
-      GraphRun graph(values, device_.type());
+      GraphRun graph(values, device_.type(), file_.graph.modules);
       std::size_t next = 0;
       for (const auto& segment : segments_) {
         for (; next < segment->begin; ++next) step(next, graph, values);
+        graph.enter(0);
         recompute(segment, values);
         next = segment->end;
       }
@@ -141,6 +142,7 @@ class ProgramRunner {
   void step(std::size_t i, GraphRun& graph, Values& values) {
     const GraphNode& node = file_.graph.nodes[i];
     const NodePlan& plan = plans_[i];
+    graph.enter(node.module);
     if (plan.linear && (plan.linear->has_adapter() || plan.linear->is_int8())) {
       const Slot into = node.results[0].slots[0];
       at::Tensor made = plan.linear->forward(values[node.arguments[0].slot].toTensor());
@@ -178,7 +180,7 @@ class ProgramRunner {
       for (std::size_t i = 0; i < slots.size(); ++i) own[slots[i]] = given[i];
       for (const auto& [slot, value] : others) own[slot] = value;
       {
-        GraphRun graph(own, device_.type());
+        GraphRun graph(own, device_.type(), file_.graph.modules);
         for (std::size_t i = segment->begin; i < segment->end; ++i) step(i, graph, own);
       }
       std::vector<at::Tensor> results;

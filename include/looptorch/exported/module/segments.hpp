@@ -66,7 +66,7 @@ using Blocks = std::map<std::string, NodeRange>;
 [[nodiscard]] inline Blocks find_blocks(const Graph& graph, const std::string& pattern) {
   Blocks blocks;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const std::string& path = graph.modules[graph.nodes[i].module];
+    const std::string& path = graph.modules[graph.nodes[i].module].path;
     const std::string block = pattern.empty() ? numbered_part(path) : matching_part(path, pattern);
     if (!block.empty()) blocks.try_emplace(block, NodeRange{i, i}).first->second.last = i;
   }

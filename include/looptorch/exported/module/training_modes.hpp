@@ -84,7 +84,7 @@ class ModeFinder {
       if ((declared[i].name() == "p" || declared[i].name() == "dropout") &&
           node.arguments[i].constant.isDouble() && node.arguments[i].constant.toDouble() == 0)
         return;
-    const std::string& module = graph_.modules[node.module];
+    const std::string& module = graph_.modules[node.module].path;
     modes_.lacks.push_back(name.substr(name.find("::") + 2) + (module.empty() ? "" : " of " + module));
   }
 

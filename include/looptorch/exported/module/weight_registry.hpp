@@ -61,7 +61,7 @@ class WeightRegistry {
     const auto linears = find_linears(known);
     for (const auto& each : stored) add_one(each, known, linears);
     for (const auto& module : graph_.modules)
-      if (!kinds_.contains(module)) (void)tree_.part(module);
+      if (!kinds_.contains(module.path)) (void)tree_.part(module.path);
     for (const auto& [path, linear] : linears)
       for (const std::size_t node : linear.nodes) made_.linears[node] = linear.module;
     return std::move(made_);

@@ -6,13 +6,11 @@
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/trace_ranges.hpp>
 
-#include <ATen/record_function.h>
 #include <c10/core/Device.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <cstddef>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -29,8 +27,8 @@ inline void require_no_profiler() {
         "take Profile out");
 }
 
-/// Records from its construction until `stop`. Ranges close in the reverse order of their opening.
-class TraceRecorder {
+/// Records from its construction until `stop`, and the ranges that are opened meanwhile.
+class TraceRecorder : public TraceRanges {
  public:
   struct Options {
     c10::Device device;
@@ -62,17 +60,6 @@ class TraceRecorder {
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
-  /// Opens a range.
-  void open(const std::string& name) {
-    ranges_.emplace_back(at::RecordScope::USER_SCOPE);
-    ranges_.back().before(printable(name));
-  }
-  [[nodiscard]] std::size_t depth() const { return ranges_.size(); }
-  /// Closes the innermost ranges, until no more than `depth` are open.
-  void close_to(std::size_t depth) {
-    while (ranges_.size() > depth) ranges_.pop_back();
-  }
-
   /// Waits for the device, closes all ranges, and writes the trace to `file`, whole or not at all. Throws
   /// FileError.
   void stop(const std::filesystem::path& file) {
@@ -100,13 +87,6 @@ class TraceRecorder {
     return torch::autograd::profiler::disableProfiler();
   }
 
-  /// Replaces what the profiler would write into the trace's JSON as it is.
-  static std::string printable(std::string name) {
-    for (char& c : name)
-      if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = '\'';
-    return name;
-  }
-
   /// True if the file ends as a JSON object does: the profiler does not notice a full disk.
   static bool is_whole(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary | std::ios::ate);
@@ -119,7 +99,6 @@ class TraceRecorder {
 
   c10::Device device_;
   bool records_ = false;
-  std::deque<at::RecordFunction> ranges_;
 };
 
 }  // namespace looptorch::detail
