@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A model that was exported on the CPU computes on a device. Attention there has other kernels than the
-// CPU's, so that the last bits differ.
+// A model that was exported on the CPU computes on a device, and is captured there. Attention there has other
+// kernels than the CPU's, so that the last bits differ.
 #include "support/precompiled.hpp"
 
 #include <looptorch/exported/exported_model.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
+#include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
 
@@ -37,4 +40,56 @@ TEST_CASE(
     const at::Tensor gradient = on_device[item.key()].grad().cpu();
     CHECK((gradient - item.value().grad()).abs().max().item<double>() <= 1e-4);
   }
+}
+
+namespace {
+
+/// Trains a program on the device, by graphs or eagerly; returns its weights, and what is said of the graphs.
+struct Trained {
+  std::vector<at::Tensor> weights;
+  std::string said;
+};
+Trained trained(const std::string& name, const at::Tensor& input, bool captures) {
+  lt::ExportedModel model(LOOPTORCH_SOURCE_DIR "/tests/parity/data/exported_programs/" + name + ".pt2");
+  model->to(test_device());
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-2});
+  const auto objective = [](lt::ExportedModel& net, const at::Tensor& batch) {
+    return net->forward(batch)[0].square().mean();
+  };
+  Trained made;
+  lt::Trainer trainer(
+      model, optimizer, objective,
+      lt::When{captures, lt::CaptureGraphs{.report = [&](const std::string& text) { made.said = text; }}});
+  torch::manual_seed(3);
+  trainer.fit(std::vector<at::Tensor>(3, input.to(test_device())), {.epochs = 2});
+  for (const auto& parameter : model->parameters()) made.weights.push_back(parameter.detach().cpu());
+  for (const auto& buffer : model->buffers()) made.weights.push_back(buffer.cpu());
+  return made;
+}
+
+/// Returns what is said of the graphs. The bits must be those of the eager run.
+std::string said_of_graphs(const std::string& name, const at::Tensor& input) {
+  const auto eager = trained(name, input, false), captured = trained(name, input, true);
+  for (std::size_t i = 0; i < eager.weights.size(); ++i)
+    CHECK(torch::equal(eager.weights[i], captured.weights[i]));
+  return captured.said;
+}
+
+}  // namespace
+
+TEST_CASE("an exported model is captured, with dropout and BatchNorm, and has the eager run's bits") {
+  if (!has_device()) return;
+  torch::manual_seed(5);
+  CHECK_THAT(said_of_graphs("cnn", torch::randn({4, 3, 6, 6})),
+             Catch::StartsWith("4 of 6 micro-batches ran as graphs, of which there are 1"));
+  CHECK_THAT(said_of_graphs("scoped", torch::randn({4, 4})),
+             Catch::StartsWith("4 of 6 micro-batches ran as graphs, of which there are 1"));
+}
+
+TEST_CASE("an exported program whose sizes depend on values runs eagerly, and CaptureGraphs says why") {
+  if (!has_device()) return;
+  torch::manual_seed(5);
+  const auto said = said_of_graphs("picked", torch::randn({4, 4}));
+  CHECK_THAT(said, Catch::StartsWith("0 of 6 micro-batches ran as graphs") &&
+                       Catch::Contains("4 ran eagerly: it cannot be captured: "));
 }
