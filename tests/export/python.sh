@@ -3,16 +3,13 @@
 # the bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
 # minutes, that of AOTInductor, whose packages C++ runs then. --real reads the models of the examples at real size in place of all
 # that. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON, which packaging/setup.sh --tests makes, PYTHON or
-# python3, can import torch 2.11 or newer: older ones read other files, or round otherwise.
+# python3, can import torch 2.11 or newer.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 page=$(realpath "$2") mode=${4:-}
-can_read='import torch, torch.export; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)'
-for python in "${LOOPTORCH_PYTHON:-}" "${LOOPTORCH_TORCH_PYTHON:-}" "${3:-}" python3 none; do
-  [ "$python" = none ] && { echo "skipped: no Python here can import torch 2.11 or newer"; exit 77; }
-  [ -n "$python" ] && "$python" -c "$can_read" 2>/dev/null && break
-done
+# shellcheck source-path=SCRIPTDIR source=torch_python.sh
+source "$here/torch_python.sh" "${3:-}"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 if [ "$mode" = --real ]; then
