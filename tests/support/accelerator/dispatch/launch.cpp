@@ -215,7 +215,9 @@ class Recorded {
     Aliases aliases(Copy::issued);
     std::vector<at::Tensor> here;
     for (const Operand& operand : operands_) here.push_back(aliases.of(operand.tensor));
-    torch::jit::Stack stack = compute(here);
+    torch::jit::Stack stack = form_of(compute, here);
+    for (std::size_t i = 0; i < here.size(); ++i)
+      if (operands_[i].writes) aliases.follow(operands_[i].tensor, here[i]);
     for (c10::IValue& result : stack)
       result = with_tensors(result, [&](const at::Tensor& tensor) {
         bool fresh = false;
@@ -224,6 +226,19 @@ class Recorded {
         return results.back();
       });
     return stack;
+  }
+
+  /// Computes on what the memory holds, which may be no index where a kernel is to compute one: then on
+  /// zeros.
+  torch::jit::Stack form_of(const Compute& compute, const std::vector<at::Tensor>& here) const {
+    try {
+      return compute(here);
+    } catch (const c10::Error&) {
+      for (std::size_t i = 0; i < here.size(); ++i)
+        if (is_here(operands_[i].tensor) && at::isIntegralType(here[i].scalar_type(), /*includeBool=*/false))
+          here[i].zero_();
+      return compute(here);
+    }
   }
 
   [[nodiscard]] std::vector<RecordedAccess> accesses(const std::vector<at::Tensor>& results) const {
