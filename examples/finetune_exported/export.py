@@ -34,7 +34,7 @@ else:
 labels = torch.zeros(2, dtype=torch.long)
 ids = torch.ones(2, 8, dtype=torch.long)
 if args.kind == "text":
-    inputs = {"input_ids": ids, "attention_mask": ids, "labels": labels}
+    inputs = {"input_ids": ids, "attention_mask": ids.clone(), "labels": labels}  # one tensor twice would be one input
     sizes = {"input_ids": {0: AUTO, 1: AUTO}, "attention_mask": {0: AUTO, 1: AUTO}, "labels": {0: AUTO}}
 elif args.kind == "image":
     side = model.config.image_size

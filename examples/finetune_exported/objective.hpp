@@ -75,16 +75,45 @@ class Objective {
 
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
 
+  /// Computes the loss of scores `[samples, ..., classes]`, of mse those of the labels' sizes.
   [[nodiscard]] at::Tensor outside(const at::Tensor& scores, const at::Tensor& labels) const {
-    if (options_.kind == "mse")
+    const bool one_more = scores.dim() == labels.dim() + 1 &&
+                          scores.sizes().slice(0, static_cast<std::size_t>(labels.dim())) == labels.sizes();
+    if (options_.kind == "mse") {
+      const bool is_column = one_more && scores.size(-1) == 1;
+      require(is_column || scores.sizes() == labels.sizes(), scores, labels, "the same sizes");
       return torch::mse_loss(scores.to(labels.scalar_type()).view_as(labels), labels);
+    }
     if (options_.kind == "ctc") {
+      require(scores.dim() == 3 && labels.dim() == 2 && scores.size(0) == labels.size(0), scores, labels,
+              "[samples, frames, classes] and [samples, labels]");
+      require_classes(labels, scores.size(2));
       const at::Tensor lengths = labels.ge(0).sum(1);
       const at::Tensor frames = torch::full_like(lengths, scores.size(1));
       return torch::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1), labels.clamp_min(0),
                              frames, lengths, options_.blank);
     }
+    require(one_more, scores, labels, "[samples, ..., classes] and [samples, ...]");
     return torch::cross_entropy_loss(scores.flatten(0, -2).to(torch::kFloat), labels.flatten());
+  }
+
+  void require(bool fits, const at::Tensor& scores, const at::Tensor& labels, const char* wanted) const {
+    if (!fits)
+      throw lt::UsageError(lt::message("--loss ", options_.kind, ": \"", options_.scores, "\" has sizes ",
+                                       scores.sizes(), " and \"", options_.labels, "\" ", labels.sizes(),
+                                       "; they must have ", wanted));
+  }
+
+  /// Throws UsageError for a label that the scores do not have, from which LibTorch's kernel would read and
+  /// write beyond them. Waits for the device, as that kernel does.
+  void require_classes(const at::Tensor& labels, std::int64_t classes) const {
+    const at::Tensor wrong =
+        labels.ne(kIgnored) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));
+    if (wrong.any().item<bool>())
+      throw lt::UsageError(lt::message("--loss ctc: the label ",
+                                       labels.masked_select(wrong)[0].item<std::int64_t>(), " of \"",
+                                       options_.labels, "\" is none of the ", classes,
+                                       " classes but the blank, which is ", options_.blank));
   }
 
   LossOptions options_;

@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
               "the attention decoder, too: from characters, [B, L], states and how many count, to the scores "
               "of the next characters, [B, L, V]");
   return app::run_main(argc, argv, line, [&] {
+    if (decoder.lexically_normal() == output.lexically_normal())
+      throw app::CommandLineError("--decoder must be another file than --output");
     torch::manual_seed(0);  // the same file each time: an example is in it
     auto recognizer = kv::load_model(model);
     kv::export_encoder(recognizer, output);

@@ -127,6 +127,15 @@ cmp <(bytes_of images/model.safetensors vit.layernorm.weight | cut -c-8) <(echo 
   >out.txt 2>err.txt || fail "speech: $(cat err.txt)"
 holds speech/summary.json '"steps": 6'
 
+# What LibTorch's kernels would read beyond, or take for something else, is refused.
+for label in 0 99 -1; do
+  echo "{\"input_values\": \"tone0.wav\", \"labels\": [1, $label]}" >beyond.jsonl
+  refused "--loss ctc: the label $label of \"labels\" is none of the " $name --model "$models/wav2vec2.pt2" "${common[@]}" --train beyond.jsonl \
+    --output x --loss ctc
+done
+refused '--loss mse: "logits" has sizes [6, 3] and "labels" [6]; they must have the same sizes' $name "${vit[@]}" --train images.safetensors \
+  --output x --loss mse --batch-size 6
+
 # Adapters.
 "$programs/$name" "${bert[@]}" --train text.jsonl --output adapted --epochs 1 --lora '*query' --lora '*value' --lora-rank 2 >out.txt 2>err.txt ||
   fail "adapters: $(cat err.txt)"

@@ -99,6 +99,7 @@ says_memory errors.txt
 "$programs/konkanivani_export" --model model --output konkani.pt2 >export.txt && [ -s konkani.pt2 ] || fail "konkanivani_export: $(cat export.txt)"
 "$programs/konkanivani_export" --model model --output again.pt2 --decoder decoder.ts >export.txt && [ -s decoder.ts ] ||
   fail "konkanivani_export --decoder: $(cat export.txt)"
+refused "--decoder must be another file than --output" konkanivani_export --model model --output again.pt2 --decoder ./again.pt2
 cmp konkani.pt2 again.pt2 || fail "two exports of one model differ"
 
 # On a CPU mixed precision is bf16. Flags that save memory or time change no bit; those that do nothing here say so.

@@ -197,7 +197,7 @@ class TrainingFlagWriter {
       line_.option(
           "memory-snapshot", "FILE", options_.memory_snapshot,
           help(memory_snapshot,
-               "on CUDA, the allocator's record for https://pytorch.org/memory_viz, of when memory ran out"));
+               "on CUDA, the allocator's record for PyTorch's memory viewer, of when memory ran out"));
     if (has(preflight))
       line_.toggle("preflight", options_.preflight,
                    help(preflight, "dry steps first; a run that would not fit ends, and says what would"));

@@ -40,9 +40,12 @@ class Resumption {
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
-    stage_listed(engine_.stack(), state_, commits_, differences_);  // first, since settings explain the rest
+    const auto settings_stand = static_cast<std::ptrdiff_t>(differences_.size());
     compare_parts();
     compare_model();
+    std::vector<Difference> settings;  // told first, since they explain the rest
+    stage_listed(engine_.stack(), state_, commits_, settings);
+    differences_.insert(differences_.begin() + settings_stand, settings.begin(), settings.end());
     compare_optimizers();
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();
