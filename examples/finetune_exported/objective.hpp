@@ -15,7 +15,7 @@
 
 namespace finetune_exported {
 
-/// What --loss, --labels, --output-name and --count-labels say.
+/// The flags --loss, --labels, --scores, --blank and --count-labels.
 struct LossOptions {
   std::string
       kind;  ///< "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss"

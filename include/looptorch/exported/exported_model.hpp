@@ -77,11 +77,11 @@ class ExportedModelImpl : public torch::nn::Module {
                           const CheckpointOptions& options = {}) {
     runner_.recompute_between(first, last, options);
   }
-  /// Returns the program and where it came from, for export_again.hpp.
-  [[nodiscard]] const detail::exported::ProgramFile& program() const { return program_; }
-
   /// Recomputes nothing from now on.
   void checkpoint_nothing() { runner_.recompute_nothing(); }
+
+  /// Returns the program and where it came from, for export_again.hpp.
+  [[nodiscard]] const detail::exported::ProgramFile& program() const { return program_; }
 
  private:
   void tell_once_what_it_lacks() {

@@ -15,9 +15,9 @@
 
 namespace looptorch::detail {
 
-/// Sets gradients aside, so that a backward makes new ones, and puts them back as it goes: the sums have the
-/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Leaves large gradients where they are, beside which new ones would take memory, those
-/// that are sparse, and parameters whose gradients a hook sees.
+/// Sets gradients aside, so that a backward makes new ones, and puts them back as it goes. Sums have the bits
+/// of autograd's, but for a table whose gradient is dense at first and sparse later. Left to autograd are
+/// large gradients, beside which new ones would take memory, sparse ones, and those that a hook sees.
 class SumsAside {
  public:
   static constexpr std::int64_t kMostElements = 4096;  // 16 KB a tensor, when activations are gone
