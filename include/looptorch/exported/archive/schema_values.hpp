@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/export/files/pt2_schema.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
 
 #include <c10/core/Device.h>
@@ -13,7 +14,6 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -40,25 +40,17 @@ namespace looptorch::detail::exported {
 }
 
 [[nodiscard]] inline at::Layout layout_of(const Json& json) {
-  constexpr std::int64_t kStrided = 7;
-  if (json.as_int() != kStrided)
+  if (json.as_int() != pt2::kStrided)
     throw ExportedModelError("has a tensor that is not strided: sparse layouts are not supported");
   return at::kStrided;
 }
 
 [[nodiscard]] inline at::MemoryFormat memory_format_of(const Json& json) {
-  switch (const auto number = json.as_int()) {
-    case 1:
-      return at::MemoryFormat::Contiguous;
-    case 2:
-      return at::MemoryFormat::ChannelsLast;
-    case 3:
-      return at::MemoryFormat::ChannelsLast3d;
-    case 4:
-      return at::MemoryFormat::Preserve;
-    default:
-      throw ExportedModelError(message("has a memory format of the number ", number));
-  }
+  using at::MemoryFormat;
+  for (const auto format : {MemoryFormat::Contiguous, MemoryFormat::ChannelsLast,
+                            MemoryFormat::ChannelsLast3d, MemoryFormat::Preserve})
+    if (pt2::memory_format_number(format).as_int() == json.as_int()) return format;
+  throw ExportedModelError(message("has a memory format of the number ", json.as_int()));
 }
 
 [[nodiscard]] inline at::Device device_of(const Json& json) {
