@@ -40,7 +40,7 @@ namespace whisper {
     break;
   }
   try {
-    return std::llround(unit * looptorch::app::parse_number<double>(number, {.above = 0, .max = 1e6}));
+    return std::llround(unit * looptorch::app::parse_number<double>(number, {.max = 1e6, .above = 0}));
   } catch (const looptorch::app::CommandLineError&) {
     throw looptorch::app::CommandLineError("--fit: \"" + text + "\" is no size, such as 4GB or 900MB");
   }

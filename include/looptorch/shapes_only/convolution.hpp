@@ -48,8 +48,8 @@ inline bool convolve_backward(const c10::OperatorHandle& op, Stack&, const Argum
   const auto format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   const auto wanted = arguments[10].toBoolList();
   const auto workspace = KernelCall{op, arguments, {0, 1}}.workspace();
-  const auto like = [&](bool is_wanted, at::IntArrayRef sizes, at::MemoryFormat format) {
-    return is_wanted ? at::empty(sizes, w.options().memory_format(format)).zero_() : at::Tensor();
+  const auto like = [&](bool is_wanted, at::IntArrayRef sizes, at::MemoryFormat layout) {
+    return is_wanted ? at::empty(sizes, w.options().memory_format(layout)).zero_() : at::Tensor();
   };
   const auto of_x = like(wanted[0], x.sizes(), format), of_w = like(wanted[1], w.sizes(), format);
   const auto of_bias = like(wanted[2], {w.size(0)}, at::MemoryFormat::Contiguous);

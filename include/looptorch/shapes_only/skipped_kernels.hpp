@@ -23,7 +23,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
 /// Returns the kernel that stands for an operator, or null.
 [[nodiscard]] inline SkippedKernel skipped_kernel(const c10::OperatorName& name) {
   static const std::unordered_map<c10::OperatorName, SkippedKernel> kernels = [] {
-    std::unordered_map<c10::OperatorName, SkippedKernel> kernels{
+    std::unordered_map<c10::OperatorName, SkippedKernel> by_name{
         {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, &attend},
         {{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", ""}, &attend_backward},
         {{"aten::native_layer_norm", ""}, &normalise_layer},
@@ -34,7 +34,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
         {{"aten::convolution_backward", ""}, &convolve_backward}};
     const auto add = [&](SkippedKernel kernel, const char* overload,
                          std::initializer_list<const char*> names) {
-      for (const char* name : names) kernels.emplace(c10::OperatorName(name, overload), kernel);
+      for (const char* op : names) by_name.emplace(c10::OperatorName(op, overload), kernel);
     };
     add(&allocate_results_of_one_type, "",
         {"aten::gelu",
@@ -74,7 +74,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
     add(&change_nothing, "Scalar", {"aten::fill_", "aten::masked_fill_"});
     add(&change_nothing_of_sum, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
     add(&change_nothing, "float", {"aten::bernoulli_"});
-    return kernels;
+    return by_name;
   }();
   const auto found = kernels.find(name);
   return found == kernels.end() ? nullptr : found->second;
