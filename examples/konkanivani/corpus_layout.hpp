@@ -14,7 +14,7 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
-#include "left_out.hpp"
+#include "skipped_items.hpp"
 #include "trimmed.hpp"
 #include "vocabulary.hpp"
 
@@ -41,16 +41,16 @@ namespace konkanivani {
 /// Transcripts (3 and 4) are files named `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
 /// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
 /// clip is the audio file whose name is its ID, in any normal form of Unicode. A line that cannot be used is
-/// listed in `left_out`; without it, it throws ManifestError with file and line. Throws ManifestError also
+/// listed in `skipped`; without it, it throws ManifestError with file and line. Throws ManifestError also
 /// for a folder without a corpus, and FileError.
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
-                                                   LeftOut* left_out = nullptr);
+                                                   SkippedItems* skipped = nullptr);
 
 /// Reads a manifest by `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. If they
 /// are listed, a line whose audio is missing, in all normal forms of Unicode, is kept: SpeechDataset leaves
 /// the clip out.
 [[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
-                                                              LeftOut* left_out);
+                                                              SkippedItems* skipped);
 
 /// Splits utterances: a tenth of the different sentences to validation, a tenth to test, at least one each;
 /// all clips of a sentence to one part. The split depends only on the sentences, as `normalize` spells them.
@@ -140,7 +140,7 @@ struct Found {
 
 /// Returns the clips of all transcripts below a folder; empty if there is none.
 [[nodiscard]] inline std::vector<looptorch::Utterance> read_transcripts(const fs::path& folder,
-                                                                        LeftOut* left_out) {
+                                                                        SkippedItems* skipped) {
   const auto found = look_below(folder);
   std::vector<looptorch::Utterance> utterances;
   for (const auto& transcript : found.transcripts) {
@@ -155,8 +155,8 @@ struct Found {
         utterances.push_back(read_line(line, found, folder));
       } catch (const looptorch::ManifestError& error) {
         auto what = looptorch::message(transcript.string(), ":", number, ": ", error.what());
-        if (left_out == nullptr) throw looptorch::ManifestError(what);
-        left_out->add(std::move(what));
+        if (skipped == nullptr) throw looptorch::ManifestError(what);
+        skipped->add(std::move(what));
       }
     }
   }
@@ -172,9 +172,10 @@ struct Found {
 }
 
 /// Returns the clips of one of the folders `train`, `dev`, `test`.
-[[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder, LeftOut* left_out) {
+[[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder,
+                                                                 SkippedItems* skipped) {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
-  auto utterances = read_transcripts(folder, left_out);
+  auto utterances = read_transcripts(folder, skipped);
   if (utterances.empty())
     throw looptorch::ManifestError(folder.string() + ": holds no transcripts that can be used");
   return utterances;
@@ -206,11 +207,12 @@ inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utteran
   return split;
 }
 
-inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path, LeftOut* left_out) {
-  const bool strict = left_out == nullptr;
+inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
+                                                       SkippedItems* skipped) {
+  const bool strict = skipped == nullptr;
   auto manifest = looptorch::read_manifest(path, {.check_files = strict, .strict = strict});
   for (const auto& fault : manifest.faults)
-    left_out->add(looptorch::message(path.string(), ":", fault.line, ": ", fault.reason));
+    skipped->add(looptorch::message(path.string(), ":", fault.line, ": ", fault.reason));
   if (strict) return std::move(manifest.utterances);
   looptorch::EquivalentFiles files;
   for (auto& utterance : manifest.utterances) {
@@ -221,8 +223,8 @@ inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::pa
   return std::move(manifest.utterances);
 }
 
-inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder, LeftOut* left_out) {
-  const auto load = [&](const char* name) { return read_manifest(folder / name, left_out); };
+inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder, SkippedItems* skipped) {
+  const auto load = [&](const char* name) { return read_manifest(folder / name, skipped); };
   if (std::filesystem::exists(folder / "train.jsonl"))
     return {load("train.jsonl"), load("validation.jsonl"), load("test.jsonl")};
   if (std::filesystem::exists(folder / "train.tsv"))
@@ -230,11 +232,11 @@ inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
   if (!std::filesystem::is_directory(folder))
     throw looptorch::ManifestError(folder.string() + ": is not a folder");
   const auto read = [&](std::initializer_list<const char*> names) {
-    return detail::read_part(detail::first_of(folder, names), left_out);
+    return detail::read_part(detail::first_of(folder, names), skipped);
   };
   if (std::filesystem::is_directory(folder / "train"))
     return {read({"train"}), read({"dev", "validation"}), read({"test"})};
-  if (auto utterances = detail::read_transcripts(folder, left_out); !utterances.empty())
+  if (auto utterances = detail::read_transcripts(folder, skipped); !utterances.empty())
     return split_by_sentence(std::move(utterances), folder);
   throw looptorch::ManifestError(
       folder.string() +

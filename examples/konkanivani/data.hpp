@@ -19,8 +19,8 @@
 
 #include "clip_frames.hpp"
 #include "encoder.hpp"
-#include "left_out.hpp"
 #include "loss.hpp"
+#include "skipped_items.hpp"
 #include "vocabulary.hpp"
 
 #include <algorithm>
@@ -107,10 +107,10 @@ class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
   /// without characters, a clip longer than `max_seconds` and a header that looptorch::audio::ClipLengths
-  /// refuses are listed in `left_out` and are no samples; without it they throw SpeechError or AudioError,
+  /// refuses are listed in `skipped` and are no samples; without it they throw SpeechError or AudioError,
   /// which names the file. Throws SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
-                SpeechOptions options, UnknownCharacters& unknown, LeftOut* left_out = nullptr)
+                SpeechOptions options, UnknownCharacters& unknown, SkippedItems* skipped = nullptr)
       : options_(std::move(options)) {
     const looptorch::audio::ClipLengths seconds_of;
     std::string first_fault;
@@ -119,7 +119,7 @@ class SpeechDataset {
       try {
         check(utterance, ids, seconds_of);
       } catch (const looptorch::Error& error) {
-        list_or_rethrow(left_out, error);
+        list_or_rethrow(skipped, error);
         if (first_fault.empty()) first_fault = error.what();
         continue;
       }

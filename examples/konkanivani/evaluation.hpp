@@ -76,23 +76,23 @@ class Listening {
 };
 
 /// Transcribes a dataset, in eval mode, by batches of similar length. Clips that cannot be transcribed are
-/// listed in `left_out`; without it, they throw LoaderError.
+/// listed in `skipped`; without it, they throw LoaderError.
 [[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
                                                 const BatchSize& size,
                                                 const looptorch::LoaderOptions& loading,
                                                 const DecodingOptions& decoding,
-                                                LeftOut* left_out = nullptr) {
+                                                SkippedItems* skipped = nullptr) {
   const looptorch::EvalScope eval_scope(*recognizer.model);
   const auto device = recognizer.model->parameters().front().device();
   auto options = loading;
-  options.on_error = left_out == nullptr ? looptorch::OnError::fail : looptorch::OnError::skip;
+  options.on_error = skipped == nullptr ? looptorch::OnError::fail : looptorch::OnError::skip;
   looptorch::PinnedPrefetchLoader batches(speech, options, speech.by_length(size));
   Listening listening;
   for (auto& batch : batches)
     listening.add(batch,
                   recognize(recognizer.model, batch.mel_BMF.to(device), batch.lengths_B.to(device), decoding),
                   recognizer.vocabulary);
-  if (left_out != nullptr) left_out->add(batches.skipped());
+  if (skipped != nullptr) skipped->add(batches.skipped());
   return listening.take();
 }
 

@@ -31,27 +31,27 @@ struct Options {
 
 void evaluate(Options options) {
   kv::check_method(options.decoding.method);
-  kv::LeftOut listed;
+  kv::SkippedItems listed;
   const app::PrintAtEnd print_at_end(listed);
-  auto* const left_out = options.reading.skips_bad_audio() ? &listed : nullptr;
+  auto* const skipped = options.reading.skips_bad_audio() ? &listed : nullptr;
   options.decoding.beam.beam = static_cast<std::size_t>(options.beam);
   auto recognizer = kv::load_recognizer(options.model, app::choose_device(options.reading.device));
   const auto& config = recognizer.model->config();
   kv::UnknownCharacters unknown;
   const kv::SpeechDataset speech(
-      kv::read_manifest(options.manifest, left_out), recognizer.vocabulary,
+      kv::read_manifest(options.manifest, skipped), recognizer.vocabulary,
       {.mel_bins = config.mel_bins, .max_seconds = options.max_seconds, .subsampling = config.subsampling},
-      unknown, left_out);
+      unknown, skipped);
   if (!unknown.empty()) std::cerr << unknown.describe() << std::endl;
   const auto heard = kv::transcribe_all(recognizer, speech, {.clips = options.reading.batch_size},
-                                        {.workers = options.reading.workers}, options.decoding, left_out);
+                                        {.workers = options.reading.workers}, options.decoding, skipped);
   kv::print_examples(std::cout, heard, static_cast<std::size_t>(options.examples));
   std::cout << "CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << " over "
             << heard.references.size() << " clips" << std::endl;
   if (options.summary.empty()) return;
   app::Summary summary;
   summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
-  summary.set("clips", std::ssize(heard.references)).set("left_out", std::int64_t(listed.count()));
+  summary.set("clips", std::ssize(heard.references)).set("skipped", std::int64_t(listed.count()));
   summary.set("decoding", options.decoding.method).write(options.summary);
 }
 

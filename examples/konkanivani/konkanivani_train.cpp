@@ -10,9 +10,9 @@
 #include "corpus_layout.hpp"
 #include "evaluation.hpp"
 #include "first_weights.hpp"
-#include "left_out.hpp"
 #include "resume.hpp"
 #include "script_flags.hpp"
+#include "skipped_items.hpp"
 #include "train_options.hpp"
 #include "training_data.hpp"
 #include "validation.hpp"
@@ -34,7 +34,7 @@ using Options = kv::TrainOptions;
 
 /// Trains from the session's snapshot, or anew, and leaves the best weights in the model.
 lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv::TrainingData& data,
-                    const Options& options, kv::LeftOut* left_out) {
+                    const Options& options, kv::SkippedItems* skipped) {
   auto& model = recognizer.model;
   const auto& training = options.training;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
@@ -76,7 +76,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   if (!kv::lies_in(options.snapshots(), session.snapshot().path)) identify();
   return session.fit(trainer, clips, [&](const lt::FitResult& fit) {
     if (session.resumes()) identify();
-    if (left_out) left_out->add(fit.skipped_samples), left_out->add(validation_clips.skipped());
+    if (skipped) skipped->add(fit.skipped_samples), skipped->add(validation_clips.skipped());
   });
 }
 
@@ -98,10 +98,10 @@ void run(const Options& options, const std::string& script_flag) {
   options.check();
   const auto& training = options.training;
   app::Session session(training, options.output);
-  kv::LeftOut listed;
+  kv::SkippedItems listed;
   const app::PrintAtEnd print_at_end(listed);
-  auto* const left_out = training.skips_bad_audio() ? &listed : nullptr;
-  auto corpus = kv::load_corpus(options.data, left_out);
+  auto* const skipped = training.skips_bad_audio() ? &listed : nullptr;
+  auto corpus = kv::load_corpus(options.data, skipped);
   auto vocabulary = kv::vocabulary_of(corpus.train, options);
   for (auto* part : {&corpus.train, &corpus.validation, &corpus.test}) training.keep_few(*part);
   const auto config = options.model(vocabulary.size());
@@ -110,7 +110,7 @@ void run(const Options& options, const std::string& script_flag) {
   KonkaniVani model(config);
   kv::begin_from_weights(model, options.weights, vocabulary, session.resumes());
   if (app::leads()) kv::begin_in(options.output, config, session.snapshot().path);
-  const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, left_out);
+  const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, skipped);
   kv::Recognizer recognizer{std::move(model), std::move(vocabulary)};
   recognizer.model->to(session.device());
 
@@ -119,17 +119,17 @@ void run(const Options& options, const std::string& script_flag) {
             << " characters, " << data.train.size() << " training clips" << std::endl;
   const auto test = [&] {
     return kv::transcribe_all(recognizer, data.test, options.batch(), {.workers = training.workers},
-                              options.decoding(), left_out);
+                              options.decoding(), skipped);
   };
   const auto untrained = app::leads() ? test() : kv::Transcripts();
-  const auto result = train(session, recognizer, data, options, left_out);
+  const auto result = train(session, recognizer, data, options, skipped);
   if (!app::leads()) return;
   const auto heard = test();
   session.finish([&](app::Summary& summary) {
     kv::save_recognizer(recognizer, options.output);
     summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
     summary.set("cer_untrained", untrained.character_error_rate).set("steps", result.steps);
-    summary.set("left_out", std::int64_t(listed.count()));
+    summary.set("skipped", std::int64_t(listed.count()));
   });
   kv::print_examples(std::cout, heard, 5);
   std::cout << "test CER " << heard.character_error_rate << " (untrained " << untrained.character_error_rate

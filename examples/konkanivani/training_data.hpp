@@ -6,7 +6,7 @@
 #include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "data.hpp"
-#include "left_out.hpp"
+#include "skipped_items.hpp"
 #include "train_options.hpp"
 #include "vocabulary.hpp"
 
@@ -30,13 +30,13 @@ struct TrainingData {
 }
 
 /// Reports on stderr unknown characters and training clips that CTC cannot learn from. What cannot be used is
-/// listed in `left_out`; without it, it throws.
+/// listed in `skipped`; without it, it throws.
 [[nodiscard]] inline TrainingData load_training_data(looptorch::ManifestSplit corpus,
                                                      const Vocabulary& vocabulary,
-                                                     const TrainOptions& options, LeftOut* left_out) {
+                                                     const TrainOptions& options, SkippedItems* skipped) {
   UnknownCharacters unknown;
   const auto dataset = [&](std::vector<looptorch::Utterance> utterances) {
-    return SpeechDataset(std::move(utterances), vocabulary, options.speech(), unknown, left_out);
+    return SpeechDataset(std::move(utterances), vocabulary, options.speech(), unknown, skipped);
   };
   TrainingData data{dataset(std::move(corpus.train)), dataset(std::move(corpus.validation)),
                     dataset(std::move(corpus.test))};

@@ -5,8 +5,8 @@
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/audio/sound_examples.hpp>
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/example.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
@@ -54,14 +54,14 @@ class ValidationMeasure {
   }
 
   /// Adds up what the ranks of a run have measured.
-  void agree(looptorch::Ballot& ballot) {
+  void all_reduce(looptorch::RankReduction& reduction) {
     const double ctc = options_->ctc_weight;
-    for (const char* name : {"loss", "too_short"}) ballot.sum(name, sums_[name]);
-    if (ctc > 0) ballot.sum("ctc", sums_["ctc"]);
-    if (ctc < 1) ballot.sum("attention", sums_["attention"]);
-    ballot.sum("characters", weight_);
-    characters_.agree("characters", ballot);
-    words_.agree("words", ballot);
+    for (const char* name : {"loss", "too_short"}) reduction.sum(name, sums_[name]);
+    if (ctc > 0) reduction.sum("ctc", sums_["ctc"]);
+    if (ctc < 1) reduction.sum("attention", sums_["attention"]);
+    reduction.sum("characters", weight_);
+    characters_.all_reduce("characters", reduction);
+    words_.all_reduce("words", reduction);
   }
 
   [[nodiscard]] std::map<std::string, double> result() const {
@@ -76,11 +76,11 @@ class ValidationMeasure {
     looptorch::EditCounts counts;
 
     void add(const looptorch::EditCounts& more) { counts += more; }
-    void agree(const std::string& of, looptorch::Ballot& ballot) {
-      ballot.sum(of + " right", counts.hits);
-      ballot.sum(of + " wrong", counts.substitutions);
-      ballot.sum(of + " missing", counts.deletions);
-      ballot.sum(of + " too many", counts.insertions);
+    void all_reduce(const std::string& of, looptorch::RankReduction& reduction) {
+      reduction.sum(of + " right", counts.hits);
+      reduction.sum(of + " wrong", counts.substitutions);
+      reduction.sum(of + " missing", counts.deletions);
+      reduction.sum(of + " too many", counts.insertions);
     }
   };
 

@@ -155,12 +155,12 @@ void run(const Options& options) {
   fs::create_directories(options.output);
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
-  const app::PrintAtEnd print_left_out(notes.left_out);
+  const app::PrintAtEnd print_skipped(notes.skipped);
   const auto data = load_data(options, n_mels, notes);
   auto judges = train_judges(data.train, n_mels, device, options);
   options.judges.seed_generators();
   const auto reference = sg::observe_reference(data.train, data.validation, data.test, judges,
-                                               options.judges.loader_options(), notes.left_out);
+                                               options.judges.loader_options(), notes.skipped);
 
   std::vector<Measures> all;
   for (std::size_t i = 0; i < generators.size(); ++i) {
@@ -169,7 +169,7 @@ void run(const Options& options) {
   }
   draw(generators.back(), data.test, options);
   auto summary = summary_of(all.front(), all.back(), reference);
-  summary.set("left_out", std::int64_t(notes.left_out.count()));
+  summary.set("skipped", std::int64_t(notes.skipped.count()));
   summary.set("seconds", stopwatch.seconds()).set("peak_bytes", app::peak_bytes(device));
   summary.write(options.output / "summary.json");
   std::cout << summary.text() << std::endl;

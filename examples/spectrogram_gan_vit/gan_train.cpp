@@ -44,7 +44,7 @@ struct Outcome {
 
 /// Trains from the session's snapshot, or anew, and leaves the averaged weights in the model.
 Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg::Clips& held_out,
-              const sg::HeldOutJudge& validation, const Options& options, sg::LeftOut& left_out) {
+              const sg::HeldOutJudge& validation, const Options& options, sg::SkippedItems& skipped) {
   const auto& training = options.training;
   lt::FusedAdam of_generator(gan->generator->parameters(),
                              {.lr = options.generator_rate, .betas = {0.5, 0.999}});
@@ -84,7 +84,7 @@ Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg:
       training, trainer, [&] { return sg::any_batch(clips, training.batch_size); }, options.memory_flags());
   if (app::leads()) sg::claim_output(options.output, gan->config());
   auto result = session.fit(trainer, session.shuffled(clips),
-                            [&](const lt::FitResult& fit) { left_out.add(fit.skipped_samples); });
+                            [&](const lt::FitResult& fit) { skipped.add(fit.skipped_samples); });
   trainer.policy<lt::AverageWeights>().copy_to(*gan);
   std::optional<sg::Best> best;
   if (options.takes_snapshots()) best = sg::best_of(trainer.policy<lt::SnapshotEvery>().best);
@@ -103,7 +103,7 @@ void run(Options options) {
   app::Session session(options.training, options.output, {options.data});
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
-  const app::PrintAtEnd print_left_out(notes.left_out);
+  const app::PrintAtEnd print_skipped(notes.skipped);
   if (app::leads()) sg::require_claimable(options.output, session.snapshot().path, config, sg::load_config);
   check_weights(config, options.weights, session.resumes());
   session.seed();
@@ -112,7 +112,7 @@ void run(Options options) {
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);
   const auto held_out = sg::cached_clips(splits.validation, config.n_mels, options.cache(), notes);
   const auto validation = sg::prepare_validation(clips, held_out, config.n_mels, session.device(),
-                                                 session.resumes(), options, notes.left_out);
+                                                 session.resumes(), options, notes.skipped);
   session.seed();
   Gan gan(config);
   app::begin_from_weights(*gan, options.weights, session.resumes(), sg::players_of(gan));
@@ -122,7 +122,7 @@ void run(Options options) {
             << " training clips" << std::endl;
 
   const auto [fit, discriminator_steps, best] =
-      train(session, gan, clips, held_out, validation, options, notes.left_out);
+      train(session, gan, clips, held_out, validation, options, notes.skipped);
   if (!app::leads()) return;
   session.finish([&, &fit = fit, &best = best, steps = discriminator_steps](app::Summary& summary) {
     sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, session.snapshot().path);
@@ -131,7 +131,7 @@ void run(Options options) {
     if (best) summary.set("best_step", best->step).set("best_frechet", best->frechet);
     summary.set("parameters_generator", sg::count_parameters(*gan->generator));
     summary.set("parameters_discriminator", sg::count_parameters(*gan->discriminator));
-    summary.set("left_out", std::int64_t(notes.left_out.count()));
+    summary.set("skipped", std::int64_t(notes.skipped.count()));
   });
   std::cout << fit.steps << " steps, in " << discriminator_steps << " of them the discriminator learnt too; "
             << session.seconds() << " s; the model is in " << options.output.string();

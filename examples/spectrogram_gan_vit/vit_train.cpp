@@ -42,7 +42,7 @@ struct Outcome {
 /// Trains from the session's snapshot, or anew, and leaves the weights in the model that were best on
 /// validation clips.
 Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& data, const Options& options,
-              sv::LeftOut& left_out) {
+              sv::SkippedItems& skipped) {
   const auto& training = options.training;
   const lt::FusedAdamWOptions full{.lr = training.learning_rate, .weight_decay = options.weight_decay};
   auto of_backbone = full;
@@ -78,7 +78,7 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
   app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });
   if (app::leads()) sg::claim_output(options.output, model->config());
   auto result = session.fit(trainer, session.shuffled(clips), [&](const lt::FitResult& fit) {
-    for (const auto& skipped : {fit.skipped_samples, validation.skipped()}) left_out.add(skipped);
+    skipped.add(fit.skipped_samples), skipped.add(validation.skipped());
   });
   if (!app::leads()) return {};
   const auto scores = [&](const sv::Clips& clips) {
@@ -99,13 +99,13 @@ void run(Options options) {
                               {.parts = {}, .translate = sv::translate_from_classifier, .advise = {}});
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
-  const app::PrintAtEnd print_left_out(notes.left_out);
+  const app::PrintAtEnd print_skipped(notes.skipped);
   if (app::leads())
     sg::require_claimable(options.output, session.snapshot().path, model->config(), sv::load_config);
   const auto data = sv::load_training_data(options, options.n_mels, notes);
   if (app::leads() && !session.resumes()) sv::begin_anew(options);
   const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
-    return sv::mean_energies(clips, training.loader_options(), notes.left_out, statistics);
+    return sv::mean_energies(clips, training.loader_options(), notes.skipped, statistics);
   };
   sv::MelStatistics statistics;
   const sv::LinearProbe probe(energies(data.train, &statistics));
@@ -117,7 +117,7 @@ void run(Options options) {
   std::cout << sv::trained_of(*model).of_parameters << " parameters, " << data.train.size()
             << " training clips and " << generated << " generated ones" << std::endl;
 
-  const auto [fit, best_step, validation, test] = train(session, model, data, options, notes.left_out);
+  const auto [fit, best_step, validation, test] = train(session, model, data, options, notes.skipped);
   if (!app::leads()) return;
   session.finish(
       [&, &fit = fit, &validation = validation, &test = test, best_step = best_step](app::Summary& summary) {
@@ -127,7 +127,7 @@ void run(Options options) {
         sv::set_scores(summary, validation, "validation_", "");
         summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", best_step);
         summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
-        summary.set("left_out", std::int64_t(notes.left_out.count()));
+        summary.set("skipped", std::int64_t(notes.skipped.count()));
       });
   sv::print_scores(std::cout, {{"test", test},
                                {"test, linear probe", test_probe},

@@ -3,7 +3,7 @@
 // held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
 #pragma once
 
-#include <looptorch/app/left_out.hpp>
+#include <looptorch/app/skipped_items.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
@@ -28,8 +28,8 @@ enum class OnBadAudio { skip, stop };
 inline constexpr std::size_t kListedClips = 5;  ///< that are named of those that are left out at a time
 
 /// Why clips were left out, each clip once.
-struct LeftOut : looptorch::app::LeftOut {
-  LeftOut() : looptorch::app::LeftOut({.one = "clip", .many = "clips"}) {}
+struct SkippedItems : looptorch::app::SkippedItems {
+  SkippedItems() : looptorch::app::SkippedItems({.one = "clip", .many = "clips"}) {}
 };
 
 /// How clips are checked: the number of threads, and the treatment of unusable ones.
@@ -68,12 +68,12 @@ struct ClipVerdicts {
 }  // namespace detail
 
 /// Returns the utterances for which `measure` returns a length in seconds, which becomes their `duration`. An
-/// utterance for which it throws a looptorch::Error is added to `left_out`. Throws SpeechError for the first
+/// utterance for which it throws a looptorch::Error is added to `skipped`. Throws SpeechError for the first
 /// such utterance if `check` stops at it, and if no utterance is left. `measure` is called by several
 /// threads. Faults end with the utterance's line in `lines`.
 template <class Measure>
 std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
-                                              LeftOut& left_out, const Measure& measure,
+                                              SkippedItems& skipped, const Measure& measure,
                                               const ManifestLines& lines = {}) {
   const detail::ClipVerdicts<Measure> verdicts{utterances, measure};
   looptorch::PinnedPrefetchLoader loader(
@@ -92,7 +92,7 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
       const auto fault = lines.placed(verdict.fault, utterance);
       if (check.on_bad == OnBadAudio::stop) throw SpeechError(fault);
       if (first_fault.empty()) first_fault = fault;
-      left_out.add(fault);
+      skipped.add(fault);
     }
   }
   if (kept.empty() && !utterances.empty())

@@ -75,7 +75,7 @@ struct Corpus {
   SpeechDataset train, validation, test;
   double max_seconds;   ///< Length to which the clips of training and validation are padded.
   double test_seconds;  ///< Length to which those of the test are padded.
-  LeftOut left_out;
+  SkippedItems skipped;
   WindowTexts windows;  ///< The texts of packed windows, of all three.
   CorpusLines lines;
 
@@ -168,10 +168,10 @@ struct ClipSource {
 };
 
 /// Reads the clips of one manifest for a model that is not trained on them, and decodes each once to find
-/// silent and damaged ones. Writes wrong lines to `log`, and adds unusable clips to `left_out`. Throws what
+/// silent and damaged ones. Writes wrong lines to `log`, and adds unusable clips to `skipped`. Throws what
 /// read_utterances and keep_usable throw.
 inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& recognizer, ClipCheck check,
-                                LeftOut& left_out, std::ostream& log) {
+                                SkippedItems& skipped, std::ostream& log) {
   auto utterances =
       read_utterances(source.manifest, source.strict, log,
                       check_language(recognizer.decoding.special, /*is_needed=*/false), source.empty_texts);
@@ -182,12 +182,11 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
                              .max_seconds = source.max_seconds};
   const looptorch::audio::ClipLengths seconds_of;
   const Listener listener(speech);
-  utterances =
-      keep_usable(std::move(utterances), check, left_out, [&](const looptorch::Utterance& utterance) {
-        (void)target_of(utterance, recognizer.tokenizer, decoding);
-        listener.check(utterance);
-        return seconds_of(utterance);
-      });
+  utterances = keep_usable(std::move(utterances), check, skipped, [&](const looptorch::Utterance& utterance) {
+    (void)target_of(utterance, recognizer.tokenizer, decoding);
+    listener.check(utterance);
+    return seconds_of(utterance);
+  });
   return {std::move(utterances), recognizer.tokenizer, decoding, speech};
 }
 
@@ -201,14 +200,14 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
   for (auto* part : {&split.train, &split.validation, &split.test})
     part->resize(std::min(part->size(), options.few));
-  LeftOut left_out;
+  SkippedItems skipped;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
 
   const looptorch::audio::ClipLengths seconds_of;
   const auto limits = limits_of(options.longest());
   const auto keep = [&](std::vector<looptorch::Utterance>& part, const ManifestLines& of_part,
                         const auto& measure) {
-    part = keep_usable(std::move(part), check, left_out, measure, of_part);
+    part = keep_usable(std::move(part), check, skipped, measure, of_part);
   };
   const auto length_of = [&](const looptorch::Utterance& utterance) {
     (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
@@ -236,7 +235,7 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
     keep(split.test, lines.test, checked);
   }
   if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
-  log << left_out.describe({.at_most = kListedClips}) << std::flush;
+  log << skipped.describe({.at_most = kListedClips}) << std::flush;
   const auto dataset = [&](auto& utterances, double padded_seconds,
                            std::map<std::int64_t, looptorch::Utterance> more = {}) {
     return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
@@ -249,7 +248,7 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
                 .test = dataset(split.test, test_seconds),
                 .max_seconds = seconds,
                 .test_seconds = test_seconds,
-                .left_out = std::move(left_out),
+                .skipped = std::move(skipped),
                 .windows = std::move(texts),
                 .lines = std::move(lines)};
   if (!options.cache_encoder) corpus.prepare(options);

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <looptorch/app/summary.hpp>
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/empty_cache.hpp>
@@ -56,11 +56,11 @@ class WordErrors {
   }
 
   /// Adds up what the ranks of a run have counted in all languages.
-  void agree(looptorch::Ballot& ballot) {
-    ballot.sum("words right", all_.hits);
-    ballot.sum("words wrong", all_.substitutions);
-    ballot.sum("words missing", all_.deletions);
-    ballot.sum("words too many", all_.insertions);
+  void all_reduce(looptorch::RankReduction& reduction) {
+    reduction.sum("words right", all_.hits);
+    reduction.sum("words wrong", all_.substitutions);
+    reduction.sum("words missing", all_.deletions);
+    reduction.sum("words too many", all_.insertions);
   }
 
   [[nodiscard]] const std::string& normalizer() const { return normalizer_; }

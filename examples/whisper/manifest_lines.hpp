@@ -21,7 +21,7 @@ class ManifestLines {
     const auto name = read.path.string();
     for (const auto* faults : {&read.faults, &drops})
       for (const auto& [line, reason] : *faults)
-        left_out_.push_back(looptorch::message(name, ":", line, ": ", reason));
+        skipped_.push_back(looptorch::message(name, ":", line, ": ", reason));
     for (std::size_t i = 0; i < read.utterances.size(); ++i)
       lines_[read.utterances[i].audio_filepath.string()].push_back(
           {range_of(read.utterances[i]), files_.size(), read.lines[i]});
@@ -29,7 +29,7 @@ class ManifestLines {
   }
 
   /// Returns the lines that were left out, each as FILE:LINE: REASON.
-  [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
+  [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
 
   /// Returns the first line of what is wrong with a clip, with the clip's place.
   [[nodiscard]] std::string placed(const std::string& fault, const looptorch::Utterance& clip) const {
@@ -75,7 +75,7 @@ class ManifestLines {
     return chosen;
   }
 
-  std::vector<std::string> files_, left_out_;
+  std::vector<std::string> files_, skipped_;
   std::map<std::string, std::vector<Line>> lines_;  // by recording
 };
 

@@ -113,9 +113,9 @@ inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem:
                                             .peak = peak_of,
                                             .strict = strict,
                                             .check = check});
-    for (const auto& left_out :
+    for (const auto& skipped :
          {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
-      if (!left_out.empty()) log << left_out << std::endl;
+      if (!skipped.empty()) log << skipped << std::endl;
     }
     if (lines != nullptr) lines->add(read.manifest, read.drops);
     std::move(read.manifest.utterances.begin(), read.manifest.utterances.end(),

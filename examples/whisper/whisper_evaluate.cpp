@@ -33,7 +33,7 @@ struct Options {
   app::TrainingOptions reading;
 };
 
-void report(const Options& options, const whisper::Transcripts& heard, std::size_t left_out, double seconds) {
+void report(const Options& options, const whisper::Transcripts& heard, std::size_t skipped, double seconds) {
   const auto rates = heard.error_rates(options.normalizer);
   const double characters = heard.character_error_rate(options.normalizer);
   const auto clips = std::ssize(heard.references);
@@ -47,7 +47,7 @@ void report(const Options& options, const whisper::Transcripts& heard, std::size
   app::Summary summary;
   whisper::set_error_rates(summary, "wer", rates);
   summary.set("cer", characters).set("normalizer", heard.normalizers(options.normalizer));
-  summary.set("clips", std::int64_t(clips)).set("clips_left_out", std::int64_t(left_out));
+  summary.set("clips", std::int64_t(clips)).set("clips_skipped", std::int64_t(skipped));
   summary.set("seconds", seconds).write(options.summary);
 }
 
@@ -61,15 +61,15 @@ void evaluate(const Options& options) {
   const whisper::ClipCheck check{
       .workers = options.reading.workers,
       .on_bad = options.reading.skips_bad_audio() ? whisper::OnBadAudio::skip : whisper::OnBadAudio::stop};
-  whisper::LeftOut left_out;
-  const auto speech = whisper::load_clips(options.clips, recognizer, check, left_out, std::cerr);
-  std::cerr << left_out.describe({.at_most = whisper::kListedClips}) << std::flush;
+  whisper::SkippedItems skipped;
+  const auto speech = whisper::load_clips(options.clips, recognizer, check, skipped, std::cerr);
+  std::cerr << skipped.describe({.at_most = whisper::kListedClips}) << std::flush;
   const auto heard = whisper::transcribe_all(recognizer, speech, options.reading.workers);
   if (!options.transcripts.empty())
     whisper::save_transcripts(options.transcripts,
                               {options.model, options.language, options.clips.max_seconds, true}, speech,
                               heard);
-  report(options, heard, left_out.count(), stopwatch.seconds());
+  report(options, heard, skipped.count(), stopwatch.seconds());
 }
 
 }  // namespace

@@ -11,11 +11,11 @@
 #include "adapters.hpp"
 #include "corpus.hpp"
 #include "evaluation.hpp"
-#include "finetune/fit.hpp"
-#include "finetune/fit_trial.hpp"
-#include "finetune/kept_fit.hpp"
+#include "finetune/memory_plan.hpp"
 #include "finetune/options.hpp"
+#include "finetune/plan_trial.hpp"
 #include "finetune/report.hpp"
+#include "finetune/saved_plan.hpp"
 #include "finetune/training_clips.hpp"
 #include "finetune/validation.hpp"
 #include "recognizer.hpp"
@@ -104,7 +104,7 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
     result = session.fit(trainer, session.shuffled(clips), [&](const lt::FitResult& fit) {
       whisper::report_best(session.summary(), options.metric(), trainer.template policy<lt::RestoreBest>());
       if (app::leads())
-        whisper::report_left_out(corpus, fit.skipped_samples, options.output, session.resumes());
+        whisper::report_skipped(corpus, fit.skipped_samples, options.output, session.resumes());
     });
   });
   return result;
@@ -129,11 +129,11 @@ whisper::Recognizer load_settings(const Options& options) {
 }
 
 /// Says what runs with other options need of a device.
-class FitTrials {
+class PlanTrials {
  public:
   /// Uses the sizes of `settings`' model, not its weights.
-  FitTrials(const whisper::Corpus& corpus, const whisper::Recognizer& settings, whisper::FitRoom room,
-            bool whole_program)
+  PlanTrials(const whisper::Corpus& corpus, const whisper::Recognizer& settings, whisper::PlanRoom room,
+             bool whole_program)
       : corpus_(corpus),
         settings_(settings),
         config_(settings.model->config()),
@@ -143,43 +143,43 @@ class FitTrials {
   }
 
   /// Predicts by shapes, without the model's weights.
-  whisper::FitTrial predict(const Options& options) {
+  whisper::PlanTrial predict(const Options& options) {
     const auto& hardest = hardest_batches(options);
     const app::HostCapLifted lifted;
-    whisper::FitTrial trial;
+    whisper::PlanTrial trial;
     {
       const lt::ShapesOnly shapes_only(room_.device.is_cpu() ? lt::ShapesOf::cpu : lt::ShapesOf::accelerator);
       auto recognizer = settings_;
       recognizer.model = whisper::detail::make_model(config_, options.memory.dtype());
       options.memory.apply(recognizer.model);
-      trial = measure(recognizer, options, hardest, whisper::FitBy::shapes);
+      trial = measure(recognizer, options, hardest, whisper::PlanBy::shapes);
     }
     if (whole_program_) whisper::add_loading(trial, longest_clips(options), options, room_);
     return trial;
   }
 
   /// Makes windows of the run itself on its device.
-  whisper::FitTrial prove(const Options& options) {
+  whisper::PlanTrial prove(const Options& options) {
     return whisper::with_refusals(room_, [&] {
       auto recognizer = load(options, room_.device);
-      return measure(recognizer, options, hardest_batches(options), whisper::FitBy::steps);
+      return measure(recognizer, options, hardest_batches(options), whisper::PlanBy::steps);
     });
   }
 
   /// Returns the first choice of --fit that fits. On a CPU a prediction is exact, and a window as long as one
   /// of training, so that none is made.
-  whisper::FitChoice choose(const Options& given, const whisper::FitQuestion& question) {
-    whisper::FitMeasure proof;
+  whisper::PlanChoice choose(const Options& given, const whisper::PlanQuestion& question) {
+    whisper::PlanMeasure proof;
     if (!room_.device.is_cpu()) proof = [this](const Options& options) { return prove(options); };
-    return whisper::choose_fit(
+    return whisper::choose_plan(
         given, room_.cap, [this](const Options& options) { return predict(options); }, std::cerr, question,
         proof);
   }
 
  private:
-  whisper::FitTrial measure(whisper::Recognizer& recognizer, const Options& options,
-                            const std::vector<Batch>& hardest, whisper::FitBy by) {
-    whisper::FitTrial trial;
+  whisper::PlanTrial measure(whisper::Recognizer& recognizer, const Options& options,
+                             const std::vector<Batch>& hardest, whisper::PlanBy by) {
+    whisper::PlanTrial trial;
     with_trainer(recognizer, corpus_, options, [&](auto& trainer, const whisper::TrainingClips&) {
       trial = whisper::measure_run(trainer, recognizer, options, hardest, room_, by, whole_program_);
     });
@@ -202,7 +202,7 @@ class FitTrials {
   const whisper::Corpus& corpus_;
   whisper::Recognizer settings_;
   whisper::WhisperConfig config_;
-  whisper::FitRoom room_;
+  whisper::PlanRoom room_;
   bool whole_program_;
   std::map<std::int64_t, std::vector<Batch>> hardest_;
 };
@@ -222,8 +222,8 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                                 {.try_remedies = false});
   });
   if (report.fits) return;
-  FitTrials trials(corpus, recognizer, {.device = device, .cap = report.cap, .margin = report.margin},
-                   /*whole_program=*/false);
+  PlanTrials trials(corpus, recognizer, {.device = device, .cap = report.cap, .margin = report.margin},
+                    /*whole_program=*/false);
   recognizer.model = nullptr;
   const auto choice =
       trials.choose(options, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
@@ -231,20 +231,20 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
 }
 
 /// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses.
-whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
-                          const whisper::Recognizer& settings, const whisper::FitRoom& room) {
+whisper::PlanChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
+                           const whisper::Recognizer& settings, const whisper::PlanRoom& room) {
   if (!snapshot.empty())
-    if (auto kept = whisper::kept_fit(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
+    if (auto kept = whisper::saved_plan(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
   std::cerr << room.words() << std::endl;
-  return FitTrials(corpus, settings, room, /*whole_program=*/true)
+  return PlanTrials(corpus, settings, room, /*whole_program=*/true)
       .choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
 }
 
 /// Leaves the choice of --fit in `options`, and holds the device to its size.
-void choose_fit(const app::Session& session, const whisper::Corpus& corpus,
-                const whisper::Recognizer& settings, Options& options) {
+void choose_plan(const app::Session& session, const whisper::Corpus& corpus,
+                 const whisper::Recognizer& settings, Options& options) {
   session.snapshot().release();  // dry steps need the memory
-  const auto room = whisper::fit_room(options.memory.fit, session.device());
+  const auto room = whisper::plan_room(options.memory.fit, session.device());
   app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
   auto choice = fitted(options, session.snapshot().path, corpus, settings, room);
   if (choice.options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
@@ -266,7 +266,7 @@ void finetune(Options options) {
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   if (fits) {
-    choose_fit(session, corpus, recognizer, options);
+    choose_plan(session, corpus, recognizer, options);
     recognizer = load(options, session.device());
   }
   if (options.memory.cache_encoder)
@@ -292,7 +292,7 @@ void finetune(Options options) {
         std::move(before),
         whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard()),
         options.normalizer);
-    summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
+    summary.set("clips_skipped", std::int64_t(corpus.skipped.count()));
     whisper::set_result(summary, *heard, options, result);
   });
   whisper::print_result(*heard, options, result, session.seconds());

@@ -20,7 +20,7 @@
 #include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/host.hpp>
 #include <looptorch/loop/step/own_loop.hpp>
-#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/trainer_access.hpp>
 #include <looptorch/redo/closure_step.hpp>
 #include <looptorch/redo/redone_window.hpp>
@@ -148,7 +148,7 @@ class Trainer {
     if constexpr (detail::CheckRange<Batches>::passed) {
       if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed) {
         const auto call = call_.evaluate("evaluate()");
-        detail::settle(engine_);
+        detail::resolve_updates(engine_);
         return detail::evaluate_range(engine_, batches, measure);
       }
     }
@@ -160,7 +160,7 @@ class Trainer {
   template <class Body>
   void with_evaluated_weights(Body&& body) {
     const auto call = call_.evaluate("with_evaluated_weights()");
-    detail::settle(engine_);
+    detail::resolve_updates(engine_);
     engine_.in_phase(RunPhase::evaluation, "evaluated weights",
                      [&] { detail::in_evaluation_scopes(engine_, body); });
   }
@@ -169,7 +169,7 @@ class Trainer {
   /// Model and optimizers are not included; `snapshot` includes them.
   [[nodiscard]] StateDict state_dict() {
     detail::require_between_windows(engine_, call_, "state_dict()");
-    detail::settle(engine_);
+    detail::resolve_updates(engine_);
     return detail::copied(engine_.state_dict());
   }
   /// Continues from where `state_dict` was taken. Throws StateError for a state of other policies, or one
@@ -177,7 +177,7 @@ class Trainer {
   void load_state_dict(const StateDict& state) {
     const auto call = call_.begin("load_state_dict()");
     detail::require_no_open_window(engine_, "load_state_dict()");
-    detail::settle(engine_);
+    detail::resolve_updates(engine_);
     engine_.load_state_dict(state);
     own_loop_.restart();  // policies begin anew with what they have now
   }
@@ -191,7 +191,7 @@ class Trainer {
                   "<looptorch/policies/snapshot_every.hpp>. See docs/errors.md#snapshot-code");
     if constexpr (detail::is_included<detail::SnapshotCode, Engine>) {
       detail::require_between_windows(engine_, call_, "snapshot()");
-      detail::settle(engine_);
+      detail::resolve_updates(engine_);
       if constexpr (Host::takes_snapshots)
         return detail::SnapshotCode<Engine>::take(engine_, folder, feed_);
       else
@@ -210,7 +210,7 @@ class Trainer {
     if constexpr (detail::is_included<detail::SnapshotCode, Engine>) {
       const auto call = call_.begin("restore()");
       detail::require_no_open_window(engine_, "restore()");
-      detail::settle(engine_);
+      detail::resolve_updates(engine_);
       own_loop_.restart();
       return detail::SnapshotCode<Engine>::restore(engine_, contents, strict, resume_changed);
     } else {
@@ -233,7 +233,7 @@ class Trainer {
   /// Returns the updates in order, with their losses and counts. Waits for the device's results of the last
   /// window; throws NonFiniteLoss and NonFiniteGradient for it.
   [[nodiscard]] const std::vector<UpdateView>& updates() {
-    detail::settle(engine_);
+    detail::resolve_updates(engine_);
     return engine_.run().updates();
   }
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
@@ -245,7 +245,7 @@ class Trainer {
   template <class P>
   [[nodiscard]] const detail::state_t<P>& policy() {
     if constexpr (Stack::template lists<P>() && detail::HasState<P>) {
-      detail::settle(engine_);
+      detail::resolve_updates(engine_);
       return *engine_.stack().template find<P>().state;
     } else {
       static_assert(Stack::template lists<P>() && detail::HasState<P>,

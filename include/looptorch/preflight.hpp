@@ -19,8 +19,8 @@
 #include <looptorch/preflight/preflight_report.hpp>
 #include <looptorch/preflight/recompute_scope.hpp>
 #include <looptorch/preflight/remedies.hpp>
+#include <looptorch/preflight/run_backup.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
-#include <looptorch/preflight/untouched.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -152,7 +152,7 @@ class Preflight {
     const bool on_cpu = counter_.device().is_cpu();
     const std::vector<Batch> some = source_.of_at_most(samples);
     const std::int64_t before = counter_.read().allocated;
-    Untouched<Engine> untouched(engine_);
+    RunBackup<Engine> untouched(engine_);
     const std::int64_t copies = on_cpu ? counter_.read().allocated - before : 0;
     DryMemory dry;
     std::exception_ptr thrown;
@@ -305,7 +305,7 @@ template <class Trainer, class Batches>
   auto& engine = TrainerAccess::engine(trainer);
   using Engine = std::remove_reference_t<decltype(engine)>;
   require_no_open_window(engine, "preflight()");
-  settle(engine);
+  resolve_updates(engine);
   TrainerAccess::restart(trainer);
   if constexpr (requires { batches.of_at_most(1); }) {
     using Samples = std::remove_const_t<Batches>;

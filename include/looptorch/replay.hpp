@@ -23,7 +23,7 @@ template <class Batch, class Trainer>
     const auto call = detail::TrainerAccess::call(trainer).begin("replay()");
     auto& engine = detail::TrainerAccess::engine(trainer);
     detail::require_no_open_window(engine, "replay()");
-    detail::settle(engine);
+    detail::resolve_updates(engine);
     detail::TrainerAccess::restart(trainer);
     return detail::ReplayWindow<std::remove_reference_t<decltype(engine)>, Batch>(engine).run(bundle);
   } else {

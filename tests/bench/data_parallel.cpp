@@ -11,7 +11,7 @@
 //
 // Rank 0 prints a JSON object: ms of the median step, bytes a step that each rank gave to sums, the
 // parameters' checksum; or ms of processor time that its watch of the others takes a second, and of the
-// median ballot.
+// median reduction.
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -100,7 +100,7 @@ void measure_steady_cost() {
   std::vector<double> ms;
   for (int i = 0; i < kBallots; ++i) {
     const auto begin = Clock::now();
-    (void)group.gather(text, "a ballot");
+    (void)group.gather(text, "a reduction");
     ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
   }
   std::ranges::sort(ms);
@@ -109,7 +109,7 @@ void measure_steady_cost() {
   const double watch = (cpu_ms() - before) / kSeconds;
   (void)group.gather(text, "the end");
   group.watch().end_fit();
-  if (group.rank() == 0) std::printf("{\"watch\": %.3f, \"ballot\": %.3f}\n", watch, ms[ms.size() / 2]);
+  if (group.rank() == 0) std::printf("{\"watch\": %.3f, \"reduction\": %.3f}\n", watch, ms[ms.size() / 2]);
 }
 
 }  // namespace

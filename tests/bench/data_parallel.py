@@ -108,7 +108,7 @@ def measure(program):
     print_row("4 micro-batches, reproducible", "ms/step", statistics.median(reproducible), "the same, plain",
               statistics.median(times["accumulated"][0]))
     steady = run(program, "steady")
-    print_row("a ballot", "ms", steady["ballot"], "a step of one micro-batch", statistics.median(times["whole"][0]))
+    print_row("a reduction", "ms", steady["reduction"], "a step of one micro-batch", statistics.median(times["whole"][0]))
     print_row("the watch of the other rank", "ms of processor time a second", steady["watch"], "a second", 1000)
 
 

@@ -157,7 +157,7 @@ class KonkaniVaniTask {
     training.seed_generators();
     auto corpus = kv::load_corpus(options_.data);
     const auto vocabulary = kv::vocabulary_of(corpus.train, options_);
-    const auto data = kv::load_training_data(std::move(corpus), vocabulary, options_, /*left_out=*/nullptr);
+    const auto data = kv::load_training_data(std::move(corpus), vocabulary, options_, /*skipped=*/nullptr);
     kv::KonkaniVani model(options_.model(vocabulary.size()));
     place(rule, *model);
     const auto optimizer = make_optimizer(rule, *model, training.learning_rate, /*decay=*/1e-6);

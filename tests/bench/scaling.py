@@ -3,7 +3,7 @@
 
 A step is a forward and a backward, twice as long. Gradients become ready at an even pace while backward runs, the last layers'
 first, and leave in buckets of 25 MiB; each bucket's sum begins when it is full and the one before has ended. What is left when
-backward ends, or the exchange of ballots if that takes longer, is the price of a step. Bytes and buckets are DataParallel's own,
+backward ends, or the exchange of reductions if that takes longer, is the price of a step. Bytes and buckets are DataParallel's own,
 as tests/bench/run.sh data_parallel counts them. Bandwidths are those that vendors publish; latencies and the share of the peak
 that a step reaches are assumptions."""
 import math
@@ -14,7 +14,7 @@ NVLINK = 450e9                  # bytes/s and direction of an H100: 18 links of 
 INFINIBAND = 50e9               # bytes/s and direction of a GPU: one adapter of NDR, 400 Gbit/s, each
 GPUS_IN_NODE = 8
 PEAK, REACHED = 989e12, 0.4     # bf16 operations/s of an H100, and the assumed share
-HOP_IN_NODE, HOP, HOP_OF_TCP = 2e-6, 5e-6, 30e-6  # s, assumed: NVLink, InfiniBand, and Gloo's ballots
+HOP_IN_NODE, HOP, HOP_OF_TCP = 2e-6, 5e-6, 30e-6  # s, assumed: NVLink, InfiniBand, and Gloo's reductions
 BALLOT_BYTES, TCP = 1032, 3e9   # of a rank's message, at least; 25 Gbit/s Ethernet
 MEMORY = 80e9
 SIZES = [8, 16, 64, 256, 1024]
@@ -37,7 +37,7 @@ def sum_seconds(nbytes, gpus):
     return seconds
 
 
-def ballot_seconds(gpus):
+def reduction_seconds(gpus):
     """Gloo's ring, in which each rank passes on what it got."""
     return (gpus - 1) * (HOP_OF_TCP + BALLOT_BYTES / TCP)
 
@@ -48,7 +48,7 @@ def store_requests(gpus):
 
 
 def step(model, gpus, micro_batches):
-    """Seconds of a step without a wait, then those that it waits for sums, and for ballots."""
+    """Seconds of a step without a wait, then those that it waits for sums, and for reductions."""
     numbers, operations, samples = MODELS[model]
     compute = micro_batches * operations * samples / (PEAK * REACHED)
     backward = compute / micro_batches * 2 / 3  # in whose last one the gradients leave
@@ -58,13 +58,13 @@ def step(model, gpus, micro_batches):
         nbytes = min(BUCKET, total - full)
         full += nbytes
         end = max(end, backward * full / total) + sum_seconds(nbytes, gpus)
-    return compute, end - backward, ballot_seconds(gpus)
+    return compute, end - backward, reduction_seconds(gpus)
 
 
 def share(model, gpus, micro_batches):
-    """Of the time that computes: as it is, and if ballots were free."""
-    compute, sums, ballots = step(model, gpus, micro_batches)
-    return f"{100 * compute / (compute + max(sums, ballots)):.0f} ({100 * compute / (compute + sums):.0f})"
+    """Of the time that computes: as it is, and if reductions were free."""
+    compute, sums, reductions = step(model, gpus, micro_batches)
+    return f"{100 * compute / (compute + max(sums, reductions)):.0f} ({100 * compute / (compute + sums):.0f})"
 
 
 def row(*cells):
@@ -80,7 +80,7 @@ def tables():
                              *[share(model, gpus, micro_batches) for gpus in SIZES]))
     for model in MODELS:
         lines.append(row(f"ms of wait for sums: {model}", "", *[f"{1000 * step(model, gpus, 1)[1]:.2f}" for gpus in SIZES]))
-    lines.append(row("ms of a ballot", "", *[f"{1000 * ballot_seconds(gpus):.1f}" for gpus in SIZES]))
+    lines.append(row("ms of a reduction", "", *[f"{1000 * reduction_seconds(gpus):.1f}" for gpus in SIZES]))
     lines.append(row("requests a second to the store", "", *[f"{store_requests(gpus):,}" for gpus in SIZES]))
     lines += ["", row("bytes for a parameter", *[f"{gpus:,} GPUs" for gpus in SIZES], f"largest model in {MEMORY / 1e9:.0f} GB"),
               "|---|" + "---:|" * (len(SIZES) + 1)]

@@ -227,11 +227,11 @@ for fault in "$(clip_of train 1): is silent" "$(clip_of train 2): cut off or dam
   "$(clip_of validation 1): is silent" "$(clip_of test 1): is silent"; do
   holds errors.txt "$fault"
 done
-holds bad_model/summary.json '"left_out": 7'
+holds bad_model/summary.json '"skipped": 7'
 "$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --summary bad.json >evaluate.txt \
   2>errors.txt || fail "konkanivani_evaluate with a silent clip: $(cat errors.txt)"
 holds evaluate.txt " over 2 clips"
-holds bad.json '"left_out": 1'
+holds bad.json '"skipped": 1'
 refused "bad/train.jsonl:4: " konkanivani_train --data bad --output x --on-bad-audio stop
 "$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --on-bad-audio stop >/dev/null 2>errors.txt &&
   fail "konkanivani_evaluate --on-bad-audio stop goes on"

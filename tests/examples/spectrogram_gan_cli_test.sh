@@ -182,7 +182,7 @@ holds progress.txt "3 songs are left out (--on-bad-audio stop ends the run inste
 holds progress.txt "  damaged/annotations.csv:2: arousal_mean is \"loud\""
 holds progress.txt "there is no audio file ${songs[1]}.mp3"
 holds progress.txt "  damaged/audio/${songs[2]}.flac: "
-holds skipped/summary.json '"left_out": 3'
+holds skipped/summary.json '"skipped": 3'
 refused "--validate-every 0 does without" gan_train --data few --output x --small --channels 8 --batch-size 2
 
 # Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are listed.
@@ -213,7 +213,7 @@ saved=(gan_train --data arrays --small --channels 8 --batch-size 2 --workers 1 -
 "$programs/${saved[0]}" "${saved[@]:1}" --output of_arrays >train.txt 2>progress.txt || fail "arrays of NumPy: $(cat progress.txt)"
 holds train.txt "8 songs are arrays of NumPy, taken as log-mel spectrograms of 20 to 8000 Hz, a frame each 512 samples at 22050 Hz"
 holds progress.txt "1 clip is shorter than 30 s, padded with silence: song 1 (16.25 s)"
-holds of_arrays/summary.json '"left_out": 0'
+holds of_arrays/summary.json '"skipped": 0'
 refused ".npy: holds an array of shape [64, " "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
 refused "which has 64 mel bins; 96 are asked for, by --n-mels" "${saved[@]}" --output x --n-mels 96 --on-bad-audio stop
 
@@ -280,7 +280,7 @@ refused "and --count is 1" gan_measure --data corpus --cache cache --output z --
 "$programs/gan_measure" --data damaged --output damaged_measures --epochs 1 valid/best >/dev/null \
   2>progress.txt || fail "gan_measure: $(cat progress.txt)"
 holds progress.txt "3 songs are left out (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
-holds damaged_measures/summary.json '"left_out": 3'
+holds damaged_measures/summary.json '"skipped": 3'
 refused "annotations.csv:2" gan_measure --data damaged --output z --on-bad-audio stop alone
 for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real kid_first kid_last kid_noise \
   kid_shuffled kid_real condition_ccc_valence condition_ccc_arousal real_ccc_valence real_ccc_arousal copies spread seconds; do

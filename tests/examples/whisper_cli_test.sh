@@ -147,7 +147,7 @@ done
 says_memory progress.txt
 holds progress.txt "1 line is wrong:"
 holds progress.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
-holds out/left_out.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
+holds out/skipped.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
 holds finetune.txt "training on 4 clips"
 holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
@@ -175,10 +175,10 @@ holds finetune.txt "training on 4 clips"
 holds progress.txt " clips are left out (--on-bad-audio stop ends the run instead):"
 for reason in "cut.wav: cut off" "long.wav: lasts 120 s, longer than the 30 s that Whisper hears at once" "silent.wav: is silent"; do
   holds progress.txt "  $reason"
-  [ "$(grep -cF "$reason" spoilt/left_out.txt)" = 1 ] || fail "left_out.txt on \"$reason\": $(cat spoilt/left_out.txt)"
+  [ "$(grep -cF "$reason" spoilt/skipped.txt)" = 1 ] || fail "skipped.txt on \"$reason\": $(cat spoilt/skipped.txt)"
 done
-for line in 4 5 6; do holds spoilt/left_out.txt "(spoilt.jsonl:$line)"; done
-holds spoilt/summary.json '"clips_left_out": 3'
+for line in 4 5 6; do holds spoilt/skipped.txt "(spoilt.jsonl:$line)"; done
+holds spoilt/summary.json '"clips_skipped": 3'
 refused "cut.wav: cut off" whisper_finetune "${spoilt[@]}" --on-bad-audio stop
 grep -v 'cut.wav\|long.wav' spoilt.jsonl >silent.jsonl
 refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopped_early --train corpus/train.jsonl \

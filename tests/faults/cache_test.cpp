@@ -101,7 +101,7 @@ TEST_CASE("without locks a cache is only read, and says why nothing is added") {
   const CacheCounts counts = cached.counts();
   CHECK((counts.read == 10 && counts.computed == 10 && counts.not_stored == 10));
   CHECK(counts.not_stored_because == "No locks available");
-  CHECK(cached.build().left_out == 10);
+  CHECK(cached.build().skipped == 10);
 }
 
 TEST_CASE("a signal that interrupts waiting for a lock changes nothing") {
@@ -137,7 +137,7 @@ TEST_CASE("a quota or a full disk ends nothing, whichever file it strikes") {
   }
   const CachedDataset later(Squares{}, in(folder.path()));
   CHECK(all_right(later));
-  CHECK(later.build().left_out == 0);  // there is room again
+  CHECK(later.build().skipped == 0);  // there is room again
   CHECK(later.counts().damaged == 0);
 }
 

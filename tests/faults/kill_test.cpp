@@ -215,7 +215,7 @@ TEST_CASE("asked to end by SIGTERM or SIGINT, it ends after the window, with a s
     if (how == kInterrupted) {
       ++interrupted;
       const auto newest = lt::find_newest_snapshot(folder / "snapshots");
-      CHECK(newest.passed_over.empty());
+      CHECK(newest.rejected.empty());
       CHECK(lt::read_snapshot(newest.path).step == static_cast<std::int64_t>(losses(folder.path()).size()));
     } else {
       REQUIRE((how == -SIGTERM || how == -SIGINT || how == kCompleted));  // before or after the fit

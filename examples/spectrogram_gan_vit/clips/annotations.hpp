@@ -8,7 +8,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
-#include "left_out.hpp"
+#include "skipped_items.hpp"
 
 #include <algorithm>
 #include <array>
@@ -56,13 +56,13 @@ struct Song {
 ///
 /// A line is wrong if it does not have the header's columns, if its id is not an integer or occurred before,
 /// if a label is not a number from 1 to 9, if it has no audio file, if it is a generated song that is not for
-/// training, or a recorded one without a split among others with one. With `left_out` such lines are noted
-/// there. Throws AnnotationError for a header or table that cannot be used. Without `left_out`, or if no song
+/// training, or a recorded one without a split among others with one. With `skipped` such lines are noted
+/// there. Throws AnnotationError for a header or table that cannot be used. Without `skipped`, or if no song
 /// remains, throws it for wrong lines, naming the first and counting the others. Throws looptorch::FileError
 /// for a table that cannot be read.
 [[nodiscard]] std::vector<Song> load_annotations(const std::filesystem::path& place,
                                                  const std::filesystem::path& audio_folder,
-                                                 LeftOut* left_out = nullptr);
+                                                 SkippedItems* skipped = nullptr);
 
 // ---- Implementation ----
 
@@ -131,8 +131,8 @@ struct MissingAudio : AnnotationError {
 
 class AnnotationReader {
  public:
-  AnnotationReader(std::filesystem::path audio_folder, LeftOut* left_out)
-      : audio_folder_(std::move(audio_folder)), left_out_(left_out) {}
+  AnnotationReader(std::filesystem::path audio_folder, SkippedItems* skipped)
+      : audio_folder_(std::move(audio_folder)), skipped_(skipped) {}
 
   void read(const std::filesystem::path& table) {
     const auto contents = looptorch::read_file(table, kMaxBytes);
@@ -155,7 +155,7 @@ class AnnotationReader {
 
   /// Returns the songs. Throws the faults, unless they were left out.
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
-    if (faults_ > 0 && (!left_out_ || songs_.empty())) {
+    if (faults_ > 0 && (!skipped_ || songs_.empty())) {
       if (faults_ > 1)
         first_fault_ += looptorch::message(" (and ", faults_ - 1, " more ",
                                            faults_ == 2 ? "line is wrong)" : "lines are wrong)");
@@ -175,7 +175,7 @@ class AnnotationReader {
   }
 
   void note(Fault fault, const std::string& what) {
-    if (left_out_) left_out_->add(fault, what);
+    if (skipped_) skipped_->add(fault, what);
     if (faults_++ == 0) first_fault_ = what;
   }
 
@@ -247,7 +247,7 @@ class AnnotationReader {
                                           ".WAV", ".FLAC", ".OGG",  ".OPUS", ".npy",  ".NPY"};
 
   std::filesystem::path audio_folder_;
-  LeftOut* left_out_;
+  SkippedItems* skipped_;
   std::vector<Song> songs_;
   std::map<std::int64_t, std::string> lines_;  ///< the place of each id
   std::optional<bool> has_splits_;
@@ -272,8 +272,8 @@ class AnnotationReader {
 }  // namespace detail
 
 inline std::vector<Song> load_annotations(const std::filesystem::path& place,
-                                          const std::filesystem::path& audio_folder, LeftOut* left_out) {
-  detail::AnnotationReader reader(audio_folder, left_out);
+                                          const std::filesystem::path& audio_folder, SkippedItems* skipped) {
+  detail::AnnotationReader reader(audio_folder, skipped);
   for (const auto& table : detail::tables_at(place)) reader.read(table);
   return std::move(reader).songs(place);
 }

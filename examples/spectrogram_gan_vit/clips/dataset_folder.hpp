@@ -6,8 +6,8 @@
 #include <looptorch/base/error.hpp>
 
 #include "annotations.hpp"
-#include "left_out.hpp"
 #include "saved_spectrogram.hpp"
+#include "skipped_items.hpp"
 
 #include <array>
 #include <filesystem>
@@ -32,10 +32,10 @@ namespace detail {
 /// Returns the songs of a dataset's folder. Its audio is in the first existing folder of `audio`,
 /// `MEMD_audio`, `DEAM_audio/MEMD_audio` and `spectrograms`, else in the folder itself if that holds a
 /// `.npy`; its tables are in `song_level` of DEAM's annotations, if these were unpacked, else in the folder
-/// itself. Wrong lines are noted in `left_out` if it is given. Throws AnnotationError if there is no such
+/// itself. Wrong lines are noted in `skipped` if it is given. Throws AnnotationError if there is no such
 /// folder of audio, and what load_annotations throws.
 [[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder,
-                                                  LeftOut* left_out = nullptr) {
+                                                  SkippedItems* skipped = nullptr) {
   static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio", "spectrograms"};
   static constexpr std::array kTables{
       "annotations/annotations averaged per song/song_level",
@@ -53,7 +53,7 @@ namespace detail {
     throw AnnotationError(
         folder.string() +
         ": holds no folder audio, MEMD_audio, DEAM_audio/MEMD_audio or spectrograms, and no array SONG_ID.npy");
-  return load_annotations(tables.empty() ? folder : tables, audio, left_out);
+  return load_annotations(tables.empty() ? folder : tables, audio, skipped);
 }
 
 }  // namespace spectrogram_gan

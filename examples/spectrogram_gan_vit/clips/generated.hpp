@@ -37,7 +37,7 @@ struct GeneratedClipsError : looptorch::Error {
 /// nothing, and needs no cache. It joins recorded clips, first in the list, so:
 ///
 ///     GeneratedClips generated("samples", {.mel_bins = 64});
-///     require_no_leakage(loading, left_out, validation, test, recorded, generated);   // leakage.hpp
+///     require_no_leakage(loading, skipped, validation, test, recorded, generated);   // leakage.hpp
 ///     looptorch::ConcatDataset training(recorded, generated);                         // both by reference
 ///     looptorch::PinnedPrefetchLoader loader(training, loading, looptorch::RandomSampler{.seed = seed});
 class GeneratedClips {

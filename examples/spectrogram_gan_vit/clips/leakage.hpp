@@ -10,8 +10,8 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "data.hpp"
-#include "left_out.hpp"
 #include "patches.hpp"
+#include "skipped_items.hpp"
 
 #include <ATen/ATen.h>
 
@@ -103,11 +103,11 @@ struct Fingerprints {
   at::Tensor patterns_NK;
 };
 
-/// Reads all clips of a part. Those that cannot be read are listed in `left_out`, or the first one throws, as
+/// Reads all clips of a part. Those that cannot be read are listed in `skipped`, or the first one throws, as
 /// `loading` says.
 template <class Dataset>
 [[nodiscard]] Fingerprints fingerprints_of(std::string part, const Dataset& clips,
-                                           looptorch::LoaderOptions loading, LeftOut& left_out) {
+                                           looptorch::LoaderOptions loading, SkippedItems& skipped) {
   loading.starving = 1;  // reading is all there is to do
   Fingerprints all;
   all.part = std::move(part);
@@ -123,7 +123,7 @@ template <class Dataset>
     append(all.hashes, hashes_B);
     patterns.push_back(patterns_BK.clone());
   }
-  left_out.add(loader.skipped());
+  skipped.add(loader.skipped());
   if (!patterns.empty()) all.patterns_NK = at::cat(patterns);
   return all;
 }
@@ -167,14 +167,14 @@ inline void require_disjoint(const Fingerprints& a, const Fingerprints& b) {
 
 /// Throws LeakageError if a clip stands in two of the three parts, as require_disjoint says. `training` are
 /// all datasets that are trained on, recorded and generated. Clips that cannot be read are listed in
-/// `left_out`, or the first one throws, as `loading` says.
+/// `skipped`, or the first one throws, as `loading` says.
 template <class Recorded, class... Training>
-void require_no_leakage(const looptorch::LoaderOptions& loading, LeftOut& left_out,
+void require_no_leakage(const looptorch::LoaderOptions& loading, SkippedItems& skipped,
                         const Recorded& validation, const Recorded& test, const Training&... training) {
-  const auto of_validation = fingerprints_of("validation", validation, loading, left_out),
-             of_test = fingerprints_of("testing", test, loading, left_out);
+  const auto of_validation = fingerprints_of("validation", validation, loading, skipped),
+             of_test = fingerprints_of("testing", test, loading, skipped);
   const auto check = [&](const auto& clips) {
-    const auto of_training = fingerprints_of("training", clips, loading, left_out);
+    const auto of_training = fingerprints_of("training", clips, loading, skipped);
     require_disjoint(of_training, of_validation);
     require_disjoint(of_training, of_test);
   };

@@ -9,8 +9,8 @@
 
 #include "data.hpp"
 #include "dataset_folder.hpp"
-#include "left_out.hpp"
 #include "saved_spectrogram.hpp"
+#include "skipped_items.hpp"
 #include "splits.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using Clips = looptorch::CachedDataset<SpectrogramDataset>;
 /// Faults of the data that a program prints as it ends: clips that are short, songs that are left out.
 struct Notes {
   std::shared_ptr<ShortClips> short_clips = std::make_shared<ShortClips>(SpectrogramOptions{}.seconds);
-  LeftOut left_out;
+  SkippedItems skipped;
 };
 
 /// Returns a sentence on how saved spectrograms are taken; empty if no song is one.
@@ -49,7 +49,7 @@ struct Notes {
     options.keep_few(songs);
     return songs;
   };
-  auto songs = load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr);
+  auto songs = load_songs(folder, options.skips_bad_audio() ? &notes.skipped : nullptr);
   if (const auto saved = describe_saved(songs); !saved.empty()) std::cout << saved << std::endl;
   const auto splits = split_songs(std::move(songs));
   return {few(splits.train), HeldOutSongs(few(splits.validation.songs())),

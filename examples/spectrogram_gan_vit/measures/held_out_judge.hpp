@@ -2,7 +2,7 @@
 // What a validation during training needs: the network that judges, and the held-out clips as it hears them.
 #pragma once
 
-#include "../clips/left_out.hpp"
+#include "../clips/skipped_items.hpp"
 #include "../clips/song_clips.hpp"
 #include "../gan/train_options.hpp"
 #include "emotion_net.hpp"
@@ -24,7 +24,7 @@ struct HeldOutJudge {
 /// gan_measure's.
 [[nodiscard]] inline HeldOutJudge prepare_validation(const Clips& clips, const Clips& held_out_clips,
                                                      std::int64_t n_mels, at::Device device, bool goes_on,
-                                                     const TrainOptions& options, LeftOut& left_out) {
+                                                     const TrainOptions& options, SkippedItems& skipped) {
   if (!options.validates()) return {};
   require_held_out(held_out_clips.size());
   constexpr std::uint64_t kJudge = 2;  // a chain of seeds beside the run's
@@ -34,7 +34,7 @@ struct HeldOutJudge {
       .epochs = 8, .seed = options.training.derived_seed(kJudge), .loading = loading};
   auto judge =
       validation_judge(clips, n_mels, device, training, options.output / "judge.safetensors", goes_on);
-  auto held_out = hear_held_out(judge, held_out_clips, loading, left_out);
+  auto held_out = hear_held_out(judge, held_out_clips, loading, skipped);
   return {std::move(judge), std::move(held_out)};
 }
 

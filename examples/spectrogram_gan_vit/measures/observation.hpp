@@ -7,7 +7,7 @@
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
-#include "../clips/left_out.hpp"
+#include "../clips/skipped_items.hpp"
 #include "../clips/song_clips.hpp"
 #include "../gan/model.hpp"
 #include "../gan/sampling.hpp"
@@ -68,10 +68,11 @@ struct Distances {
 
 /// Calls `use` with each batch's spectrograms and conditions; lists what the loader leaves out.
 template <class Use>
-void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, LeftOut& left_out, Use&& use) {
+void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, SkippedItems& skipped,
+                Use&& use) {
   looptorch::PinnedPrefetchLoader loader(clips, loading);
   for (const auto& batch : loader) use(batch.spectrograms_B1MF, batch.conditions_B2);
-  left_out.add(loader.skipped());
+  skipped.add(loader.skipped());
 }
 
 /// Calls `use` with what a generator draws for emotions, batch by batch, and with these.
@@ -87,18 +88,18 @@ void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint
 /// The judges' figures for real clips, or for what `change` makes of these.
 template <class Change>
 [[nodiscard]] Observed observe(const Clips& clips, Judges& judges, const looptorch::LoaderOptions& loading,
-                               LeftOut& left_out, Change&& change) {
+                               SkippedItems& skipped, Change&& change) {
   Observer observer(judges);
-  each_batch(clips, loading, left_out, [&](const at::Tensor& spectrograms, const at::Tensor& conditions) {
+  each_batch(clips, loading, skipped, [&](const at::Tensor& spectrograms, const at::Tensor& conditions) {
     observer.add(change(spectrograms), conditions);
   });
   return observer.observed();
 }
 
 [[nodiscard]] inline at::Tensor gather_patches(const Clips& clips, const looptorch::LoaderOptions& loading,
-                                               LeftOut& left_out) {
+                                               SkippedItems& skipped) {
   std::vector<at::Tensor> patches;
-  each_batch(clips, loading, left_out, [&](const at::Tensor& spectrograms, const at::Tensor&) {
+  each_batch(clips, loading, skipped, [&](const at::Tensor& spectrograms, const at::Tensor&) {
     patches.push_back(patches_of(spectrograms));
   });
   return at::cat(patches);
@@ -125,17 +126,18 @@ struct Reference {
 /// Draws from LibTorch's generator.
 [[nodiscard]] inline Reference observe_reference(const Clips& train, const Clips& validation,
                                                  const Clips& test, Judges& judges,
-                                                 const looptorch::LoaderOptions& loading, LeftOut& left_out) {
+                                                 const looptorch::LoaderOptions& loading,
+                                                 SkippedItems& skipped) {
   const auto plain = [](const at::Tensor& spectrograms) { return spectrograms; };
   const auto noise = [](const at::Tensor& spectrograms) { return at::randn_like(spectrograms); };
-  auto real = observe(test, judges, loading, left_out, plain);
+  auto real = observe(test, judges, loading, skipped, plain);
   const auto from_test = [&](const Clips& clips, const auto& change) {
-    return distances(observe(clips, judges, loading, left_out, change), real);
+    return distances(observe(clips, judges, loading, skipped, change), real);
   };
   const auto of_validation = from_test(validation, plain);
   const auto of_noise = from_test(test, noise);
   const auto of_shuffled = from_test(test, shuffled);
-  return {std::move(real), gather_patches(train, loading, left_out), of_validation, of_noise, of_shuffled};
+  return {std::move(real), gather_patches(train, loading, skipped), of_validation, of_noise, of_shuffled};
 }
 
 }  // namespace spectrogram_gan

@@ -17,7 +17,7 @@
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
-#include "../clips/left_out.hpp"
+#include "../clips/skipped_items.hpp"
 #include "../gan/model.hpp"
 #include "../gan/sampling.hpp"
 #include "../pictures/spectrogram_picture.hpp"
@@ -70,10 +70,10 @@ inline void require_held_out(std::int64_t clips) {
 }
 
 /// Reads clips batch by batch and computes their features; clips that the loader leaves out are noted in
-/// `left_out`. Throws UsageError for fewer than 2 clips, and what the loader throws.
+/// `skipped`. Throws UsageError for fewer than 2 clips, and what the loader throws.
 template <class Clips>
 [[nodiscard]] HeldOutClips hear_held_out(EmotionNet& judge, const Clips& clips,
-                                         const looptorch::LoaderOptions& loading, LeftOut& left_out) {
+                                         const looptorch::LoaderOptions& loading, SkippedItems& skipped) {
   std::vector<at::Tensor> features, conditions;
   looptorch::PinnedPrefetchLoader loader(clips, loading);
   std::int64_t count = 0;
@@ -82,7 +82,7 @@ template <class Clips>
     conditions.push_back(batch.conditions_B2.clone());
     count += conditions.back().size(0);
   }
-  left_out.add(loader.skipped());
+  skipped.add(loader.skipped());
   require_held_out(count);
   return {at::cat(features), at::cat(conditions)};
 }

@@ -7,13 +7,13 @@
 
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/regression.hpp>
 
-#include "../clips/left_out.hpp"
+#include "../clips/skipped_items.hpp"
 #include "../pictures/spectrogram_picture.hpp"
 #include "images.hpp"
 #include "model.hpp"
@@ -50,9 +50,10 @@ inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, c
 /// The moments of predictions of all ranks of a run, as sums that can be added up.
 class MomentsOfRanks {
  public:
-  /// Takes the moments of this rank, and adds them to `ballot`, by names that begin with `of`. Lives until
+  /// Takes the moments of this rank, and adds them to `reduction`, by names that begin with `of`. Lives until
   /// the exchange.
-  void agree(const looptorch::RegressionMoments& own, const std::string& of, looptorch::Ballot& ballot) {
+  void all_reduce(const looptorch::RegressionMoments& own, const std::string& of,
+                  looptorch::RankReduction& reduction) {
     sums_.fill(0);
     if (const auto n = static_cast<double>(own.count); n > 0) {
       const double p = own.prediction_mean, t = own.target_mean, r = own.residual_mean;
@@ -65,7 +66,7 @@ class MomentsOfRanks {
                n * (own.residual_variance + r * r),
                n * (own.covariance + p * t)};
     }
-    for (std::size_t i = 0; i < sums_.size(); ++i) ballot.sum(looptorch::message(of, " ", i), sums_[i]);
+    for (std::size_t i = 0; i < sums_.size(); ++i) reduction.sum(looptorch::message(of, " ", i), sums_[i]);
   }
 
   [[nodiscard]] looptorch::RegressionMoments moments() const {
@@ -106,10 +107,10 @@ class EmotionMeasure {
   }
 
   /// Adds up what the ranks of a run have measured.
-  void agree(looptorch::Ballot& ballot) {
+  void all_reduce(looptorch::RankReduction& reduction) {
     of_ranks_.emplace();
-    of_ranks_->first.agree(valence_.moments(), "valence", ballot);
-    of_ranks_->second.agree(arousal_.moments(), "arousal", ballot);
+    of_ranks_->first.all_reduce(valence_.moments(), "valence", reduction);
+    of_ranks_->second.all_reduce(arousal_.moments(), "arousal", reduction);
   }
 
   [[nodiscard]] Scores result() const {
@@ -178,10 +179,10 @@ struct MeanEnergies {
 };
 
 /// Reads all clips of a set, and adds them to `statistics` if it is given. Clips that cannot be read are
-/// listed in `left_out`, or the first one throws, as `loading` says. Throws UsageError if none can be read.
+/// listed in `skipped`, or the first one throws, as `loading` says. Throws UsageError if none can be read.
 template <class Clips>
 [[nodiscard]] MeanEnergies mean_energies(const Clips& clips, looptorch::LoaderOptions loading,
-                                         spectrogram_gan::LeftOut& left_out,
+                                         spectrogram_gan::SkippedItems& skipped,
                                          MelStatistics* statistics = nullptr) {
   loading.starving = 1;  // reading is all there is to do
   std::vector<at::Tensor> energies, conditions;
@@ -191,7 +192,7 @@ template <class Clips>
     energies.push_back(batch.spectrograms_B1MF.mean({1, 3}));
     conditions.push_back(batch.conditions_B2.clone());
   }
-  left_out.add(loader.skipped());
+  skipped.add(loader.skipped());
   if (energies.empty()) throw looptorch::UsageError("no clip of a set can be read");
   return {at::cat(energies), at::cat(conditions)};
 }

@@ -26,7 +26,7 @@ namespace spectrogram_vit {
 using spectrogram_gan::Clip;
 using spectrogram_gan::Clips;
 using spectrogram_gan::GeneratedClips;
-using spectrogram_gan::LeftOut;
+using spectrogram_gan::SkippedItems;
 
 /// Clips to train on: those of a dataset of recorded ones, then generated ones, masked afresh in each epoch.
 /// Both are held by reference. Masked cells get the mean of their mel bin over the training clips, `mean_M`:
@@ -94,7 +94,7 @@ struct TrainingData {
                     .test = clips(splits.test),
                     .generated = {}};
   const auto require_no_leakage = [&](const auto&... training) {
-    spectrogram_gan::require_no_leakage(options.training.loader_options(), notes.left_out, data.validation,
+    spectrogram_gan::require_no_leakage(options.training.loader_options(), notes.skipped, data.validation,
                                         data.test, training...);
   };
   if (options.generated.empty()) {

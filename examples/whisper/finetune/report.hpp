@@ -47,23 +47,23 @@ inline void save_trained(Whisper& model, const FinetuneOptions& options) {
 }
 
 /// Adds the training clips that the loader could not read, prints them, and writes the list of all to
-/// left_out.txt, to which a resumed run adds, with the lines that were told as they were read.
-inline void report_left_out(Corpus& corpus, looptorch::SkippedSamples skipped,
-                            const std::filesystem::path& folder, bool resumed) {
-  auto& left_out = corpus.left_out;
-  const auto known = left_out.count();
-  for (auto& sample : skipped.first) {
+/// skipped.txt, to which a resumed run adds, with the lines that were told as they were read.
+inline void report_skipped(Corpus& corpus, looptorch::SkippedSamples unreadable,
+                           const std::filesystem::path& folder, bool resumed) {
+  auto& skipped = corpus.skipped;
+  const auto known = skipped.count();
+  for (auto& sample : unreadable.first) {
     const auto& clip = corpus.train.utterances().at(static_cast<std::size_t>(sample.index));
     sample.message = corpus.lines.train.placed(sample.message, clip);
   }
-  left_out.add(skipped);
-  std::cerr << left_out.describe({.from = known, .at_most = kListedClips}) << std::flush;
+  skipped.add(unreadable);
+  std::cerr << skipped.describe({.from = known, .at_most = kListedClips}) << std::flush;
   for (const auto* lines : {&corpus.lines.train, &corpus.lines.validation, &corpus.lines.test})
-    for (const auto& line : lines->left_out()) left_out.add(line);
-  const auto file = folder / "left_out.txt";
-  if (resumed && std::filesystem::exists(file)) left_out.add_lines(looptorch::read_file(file));
+    for (const auto& line : lines->skipped()) skipped.add(line);
+  const auto file = folder / "skipped.txt";
+  if (resumed && std::filesystem::exists(file)) skipped.add_lines(looptorch::read_file(file));
   std::filesystem::remove(file);
-  if (left_out.count() > 0) looptorch::write_file_atomically(file, left_out.list());
+  if (skipped.count() > 0) looptorch::write_file_atomically(file, skipped.list());
 }
 
 /// Adds the step and the value of the best measurement of `metric`, such as "validation.wer", if its weights

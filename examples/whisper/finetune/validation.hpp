@@ -8,9 +8,9 @@
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/audio/sound_examples.hpp>
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
@@ -93,10 +93,10 @@ class ValidationMeasure {
   }
 
   /// Adds up what the ranks of a run have measured.
-  void agree(looptorch::Ballot& ballot) {
-    ballot.sum("loss of labels", loss_);
-    ballot.sum("labels", labels_);
-    errors_.agree(ballot);
+  void all_reduce(looptorch::RankReduction& reduction) {
+    reduction.sum("loss of labels", loss_);
+    reduction.sum("labels", labels_);
+    errors_.all_reduce(reduction);
   }
 
   [[nodiscard]] std::map<std::string, double> result() const {

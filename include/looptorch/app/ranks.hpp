@@ -15,7 +15,7 @@
 #include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 #ifdef LOOPTORCH_DISTRIBUTED  // by the target looptorch::distributed
 #include <looptorch/distributed/data_parallel.hpp>
@@ -67,14 +67,14 @@ struct RankOptions {
 [[nodiscard]] inline DataParallel data_parallel(const RankOptions& options = {}) {
   DataParallel policy;
   policy.patience = options.patience;
-  if (options.batch_statistics_per_rank) policy.on_batch_statistics = OnBatchStatistics::per_rank;
+  if (options.batch_statistics_per_rank) policy.batch_norm = BatchNormMode::per_rank;
   return policy;
 }
 #else
 /// Takes the place of DataParallel in a program built without looptorch::distributed, and refuses several
 /// processes.
 struct OneProcess {
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   void on_fit_begin(FitContext&) const { require_ranks_connect(); }
 };
 [[nodiscard]] inline OneProcess data_parallel(const RankOptions& = {}) { return {}; }

@@ -4,7 +4,7 @@
 // Costs two small messages a micro-batch and two a layer.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/loop/ranks.hpp>
 
@@ -86,7 +86,7 @@ class BatchStatistics {
       if (number(row, 1) != what)
         throw RanksDiffer(
             "the ranks do different things: one of them normalises another layer of the model. With "
-            "OnBatchStatistics::synchronise all ranks run the same layers in the same order");
+            "BatchNormMode::sync all ranks run the same layers in the same order");
       given.push_back(row.narrow(0, kHead, values.numel()));
     }
     return given;

@@ -16,10 +16,10 @@
 #include <looptorch/base/signals.hpp>
 #include <looptorch/distributed/group_ranks.hpp>
 #include <looptorch/distributed/process_group.hpp>
-#include <looptorch/distributed/synchronised_norm.hpp>
+#include <looptorch/distributed/sync_batch_norm.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/ranks/several_ranks.hpp>
 #include <looptorch/resume/part_states.hpp>
 
@@ -43,10 +43,10 @@ struct ShardOptimizer;
 class UnfreezeAt;
 
 /// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
-enum class OnBatchStatistics {
-  refuse,       ///< throws UsageError as the fit begins
-  per_rank,     ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
-  synchronise,  ///< statistics over the batches of all ranks, forward and backward, as of one large batch
+enum class BatchNormMode {
+  refuse,    ///< throws UsageError as the fit begins
+  per_rank,  ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
+  sync,      ///< statistics over the batches of all ranks, forward and backward, as of one large batch
 };
 
 /// Sums gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank gives
@@ -54,7 +54,7 @@ enum class OnBatchStatistics {
 struct DataParallel {
   std::int64_t bucket_bytes = 25 << 20;  ///< Gradients that travel together; at least 1.
   bool overlap = true;                   ///< False: gradients travel after backward, not meanwhile.
-  OnBatchStatistics on_batch_statistics = OnBatchStatistics::refuse;
+  BatchNormMode batch_norm = BatchNormMode::refuse;
   std::chrono::seconds patience = std::chrono::minutes(30);  ///< How long a rank waits for a slower one.
   bool reproducible = false;  ///< The same bits on any number of ranks that divides `shards`, 1 included.
   std::int64_t shards = 8;    ///< Into which reproducible windows are cut; a power of two.
@@ -63,18 +63,18 @@ struct DataParallel {
   static constexpr Phase phase = Phase::prepare;
   using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Freeze, UnfreezeAt>;
   static constexpr bool changes_gradients = true;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   struct State {
     std::int64_t rank = 0;
     std::int64_t size = 1;
-    std::int64_t bytes = 0;    ///< Of gradients that this rank gave to sums, in this process.
-    std::int64_t ballots = 0;  ///< Exchanges so far.
+    std::int64_t bytes = 0;       ///< Of gradients that this rank gave to sums, in this process.
+    std::int64_t reductions = 0;  ///< Exchanges so far.
 
     std::shared_ptr<detail::GroupRanks> ranks;
     std::unique_ptr<detail::SignalWatch>
         signals;  // of ranks that list no SnapshotEvery, for it is mute there
-    std::unique_ptr<detail::NormsOfAllRanks> norms;
+    std::unique_ptr<detail::SyncBatchNormScope> norms;
   };
 
   /// Connects to the other processes, once a process.
@@ -90,27 +90,28 @@ struct DataParallel {
     if (!state.ranks) return nullptr;
     state.rank = state.ranks->rank();
     state.size = state.ranks->size();
-    state.ranks->begin_fit(patience, on_batch_statistics == OnBatchStatistics::synchronise);
+    state.ranks->begin_fit(patience, batch_norm == BatchNormMode::sync);
     return state.ranks.get();
   }
 
   /// Gives all ranks the model of rank 0. Throws RanksDiffer for models of other shapes, UsageError for
-  /// BatchNorm unless `on_batch_statistics` allows it.
+  /// BatchNorm unless `batch_norm` allows it.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (!state.ranks) return;
-    if (on_batch_statistics == OnBatchStatistics::refuse) refuse_batch_statistics(fit.run.model());
-    Ballot ballot;
-    ballot.same("the model", shape_of(fit.run.model()));
+    if (batch_norm == BatchNormMode::refuse) refuse_batch_statistics(fit.run.model());
+    RankReduction reduction;
+    reduction.require_equal("the model", shape_of(fit.run.model()));
     const Progress& progress = fit.run.progress();
-    ballot.same("where the fit begins", message("step ", progress.step, " in epoch ", progress.epoch));
+    reduction.require_equal("where the fit begins",
+                            message("step ", progress.step, " in epoch ", progress.epoch));
     if (reproducible)
-      ballot.same("DataParallel{.reproducible}",
-                  message(shards, " shards, seed ", seed, ", ", at::get_num_threads(), " threads"));
-    state.ranks->agree(ballot, "the broadcast of the model");
+      reduction.require_equal("DataParallel{.reproducible}", message(shards, " shards, seed ", seed, ", ",
+                                                                     at::get_num_threads(), " threads"));
+    state.ranks->all_reduce(reduction, "the broadcast of the model");
     state.ranks->connect_shards();
     state.ranks->broadcast(fit.run.model().parameters());
     state.ranks->broadcast(fit.run.model().buffers());
-    if (on_batch_statistics == OnBatchStatistics::synchronise) synchronise(fit.run.model(), state);
+    if (batch_norm == BatchNormMode::sync) synchronise(fit.run.model(), state);
     if (!state.ranks->leads()) state.signals = std::make_unique<detail::SignalWatch>();
   }
 
@@ -119,7 +120,7 @@ struct DataParallel {
     const int signal = state.signals ? state.signals->received() : 0;
     if (signal && !window.run.interruption())
       window.run.interrupt(detail::signal_name(signal) + " was received");
-    state.ballots = state.ranks->ballots();
+    state.reductions = state.ranks->reductions();
     if (state.size > 1) state.bytes = ProcessGroup::of_environment().bytes_summed();
   }
 
@@ -127,7 +128,7 @@ struct DataParallel {
     if (!state.ranks) return;
     state.signals.reset();
     state.norms.reset();
-    if (fit.status != FitStatus::failed && on_batch_statistics == OnBatchStatistics::per_rank)
+    if (fit.status != FitStatus::failed && batch_norm == BatchNormMode::per_rank)
       state.ranks->broadcast(fit.run.model().buffers());
   }
 
@@ -138,7 +139,7 @@ struct DataParallel {
     if (shards % size != 0)
       throw UsageError(message("DataParallel{.reproducible} sums ", shards, " shards, which ", size,
                                " ranks cannot share evenly: start 1, 2, 4 ... up to ", shards, " ranks"));
-    if (on_batch_statistics != OnBatchStatistics::refuse)
+    if (batch_norm != BatchNormMode::refuse)
       throw UsageError(
           "DataParallel{.reproducible} cannot keep batch statistics: they differ with the number of ranks, or "
           "in their last bits. Use GroupNorm or LayerNorm");
@@ -156,7 +157,7 @@ struct DataParallel {
         if (named.key().ends_with(of)) running.push_back(named.value());
     }
     state.ranks->connect_statistics(channels, std::move(running));
-    state.norms = std::make_unique<detail::NormsOfAllRanks>();
+    state.norms = std::make_unique<detail::SyncBatchNormScope>();
   }
 
   /// Returns the names and shapes of parameters and buffers in short.
@@ -177,7 +178,7 @@ struct DataParallel {
       if (named.key().ends_with("num_batches_tracked"))
         throw UsageError(message("the model has batch statistics (", named.key(),
                                  "), which would differ among ranks: use GroupNorm or LayerNorm, or give "
-                                 "DataParallel{.on_batch_statistics = OnBatchStatistics::synchronise}"));
+                                 "DataParallel{.batch_norm = BatchNormMode::sync}"));
   }
 };
 

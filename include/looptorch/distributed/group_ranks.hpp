@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a process group as the loop uses them: ballots, gradients summed in buckets, and parts of
+// The ranks of a process group as the loop uses them: reductions, gradients summed in buckets, and parts of
 // optimizers.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/hex.hpp>
 #include <looptorch/base/random.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
@@ -72,11 +72,11 @@ class GroupRanks final : public Ranks {
     at::manual_seed(derive_seed(derive_seed(shards_.seed, static_cast<std::uint64_t>(step)), among_all));
   }
 
-  void agree(Ballot& ballot, const std::string& moment) override {
+  void all_reduce(RankReduction& reduction, const std::string& moment) override {
     require_whole();
     moment_ = moment;
     if (group_) group_->watch().at(moment);
-    const std::string mine = moment + '\n' + ballot.message();
+    const std::string mine = moment + '\n' + reduction.message();
     std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
     while (!leads() && all[0].starts_with(kRequest)) {
       const std::string asked = all[0].substr(kRequest.size());
@@ -91,8 +91,8 @@ class GroupRanks final : public Ranks {
                                   rank(), " at ", moment));
       messages.push_back(all[other].substr(end + 1));
     }
-    ballot.take(messages);
-    ++ballots_;
+    reduction.take(messages);
+    ++reductions_;
   }
 
   std::vector<std::string> ask(const std::string& request) override {
@@ -108,9 +108,10 @@ class GroupRanks final : public Ranks {
 
   /// Connects the ranks for batch statistics until the fit ends. All ranks come here together.
   void connect_statistics(std::int64_t channels, std::vector<at::Tensor> buffers) {
-    if (synchronises_) statistics_ = std::make_unique<BatchStatistics>(*group_, channels, std::move(buffers));
+    if (syncs_batch_norm_)
+      statistics_ = std::make_unique<BatchStatistics>(*group_, channels, std::move(buffers));
   }
-  [[nodiscard]] bool synchronises() const override { return synchronises_; }
+  [[nodiscard]] bool syncs_batch_norm() const override { return syncs_batch_norm_; }
   bool begin_micro_batch(Turn turn) override { return statistics_->begin(turn); }
   void end_micro_batch() override { statistics_->end(); }
 
@@ -132,7 +133,7 @@ class GroupRanks final : public Ranks {
   }
 
   void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
-    if (!overlap_ || (synchronises_ && !has_buckets(parameters))) return;  // new ones are agreed on
+    if (!overlap_ || (syncs_batch_norm_ && !has_buckets(parameters))) return;  // new ones are agreed on
     require_whole();
     GradientBuckets& buckets = buckets_of(parameters);
     if (shards() == 0 || buckets.shard() == shards_here() - 1) buckets.arm(factor);
@@ -174,7 +175,7 @@ class GroupRanks final : public Ranks {
 
   void begin_fit(std::chrono::seconds patience, bool synchronises) {
     if (!group_) return;
-    synchronises_ = synchronises;
+    syncs_batch_norm_ = synchronises;
     group_->set_patience(patience);
     group_->watch().begin_fit();
     shares_ = false;
@@ -188,8 +189,8 @@ class GroupRanks final : public Ranks {
   void end_fit(bool failed) override {
     buckets_.clear(), under_way_of_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
-    Ballot ballot;
-    agree(ballot, "the last moment of a fit");
+    RankReduction reduction;
+    all_reduce(reduction, "the last moment of a fit");
     service_ = nullptr;
     group_->watch().end_fit();
     group_->part();
@@ -208,8 +209,8 @@ class GroupRanks final : public Ranks {
     }
   }
 
-  /// Returns how many exchanges of ballots there were.
-  [[nodiscard]] std::int64_t ballots() const { return ballots_; }
+  /// Returns how many exchanges of reductions there were.
+  [[nodiscard]] std::int64_t reductions() const { return reductions_; }
 
  private:
   void require_whole() const {
@@ -220,11 +221,11 @@ class GroupRanks final : public Ranks {
   /// Throws RanksDiffer, on all ranks, unless they come here together and give the same text.
   void require_same(const std::string& what, const std::string& text) {
     if (!group_) return;
-    Ballot ballot;
-    ballot.same(what, text);
+    RankReduction reduction;
+    reduction.require_equal(what, text);
     const std::string before = moment_;
-    agree(ballot, message("the comparison of ", what));
-    moment_ = before, --ballots_;
+    all_reduce(reduction, message("the comparison of ", what));
+    moment_ = before, --reductions_;
   }
   [[nodiscard]] std::string description_of(const std::vector<at::Tensor>& parameters) const {
     std::int64_t tensors = 0, numbers = 0;
@@ -292,9 +293,9 @@ class GroupRanks final : public Ranks {
   GradientBuckets* under_way_of_ = nullptr;
   std::vector<Sum> under_way_;
   std::string moment_ = "the beginning";
-  std::int64_t ballots_ = 0;
+  std::int64_t reductions_ = 0;
   bool broken_ = false;
-  bool shares_ = false, synchronises_ = false;
+  bool shares_ = false, syncs_batch_norm_ = false;
   std::unique_ptr<BatchStatistics> statistics_;
   std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerParts>> parts_;  // live as long as the moments
   std::function<std::string(const std::string&)> service_;

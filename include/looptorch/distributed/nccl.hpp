@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NCCL, which carries the tensors of CUDA devices where this LibTorch has it and nccl.h is here. Ballots stay
-// with Gloo. It compiles and links; it has not run on a GPU.
+// NCCL, which carries the tensors of CUDA devices where this LibTorch has it and nccl.h is here. Reductions
+// stay with Gloo. It compiles and links; it has not run on a GPU.
 #pragma once
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The processes of a run, connected: the store in which they meet, and Gloo, which carries gradients and
-// ballots; NCCL carries what lies on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the library
-// itself is in LibTorch.
+// reductions; NCCL carries what lies on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the
+// library itself is in LibTorch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -41,7 +41,7 @@ class ProcessGroup {
     try {
       const auto store = connect(patience);
       store_ = store;
-      ballots_ = gloo(store, "ballots", /*threads=*/1);
+      reductions_ = gloo(store, "reductions", /*threads=*/1);
       tensors_ = gloo(store, "tensors", /*threads=*/2);
       watch_ = std::make_unique<detail::RankWatch>(
           c10::make_intrusive<c10d::PrefixStore>(prefix() + "watch", connect_again()), rank(), size());
@@ -156,7 +156,7 @@ class ProcessGroup {
     at::Tensor here = at::zeros({1}, at::kByte);
     std::vector<at::Tensor> list{here};
     try {
-      ballots_->allreduce(list)->wait(std::chrono::seconds(10));
+      reductions_->allreduce(list)->wait(std::chrono::seconds(10));
     } catch (const std::exception&) {
     }
   }
@@ -242,7 +242,7 @@ class ProcessGroup {
     std::vector<at::Tensor> in{mine};
     std::vector<std::vector<at::Tensor>> out(1);
     for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty({bytes}, at::kByte));
-    wait(*ballots_->allgather(out, in), moment);
+    wait(*reductions_->allgather(out, in), moment);
     std::vector<std::string> texts;
     for (const at::Tensor& given : out[0]) {
       std::uint64_t size = 0;
@@ -262,7 +262,7 @@ class ProcessGroup {
 
   RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> server_, store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_, statistics_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;

@@ -5,8 +5,8 @@
 // one is silent, so that the store's work grows as their number does.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

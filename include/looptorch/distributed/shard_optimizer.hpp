@@ -10,9 +10,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_environment.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 namespace looptorch {
 
@@ -20,7 +20,7 @@ namespace looptorch {
 /// on any number of ranks, with or without this policy.
 struct ShardOptimizer {
   static constexpr Phase phase = Phase::prepare;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   struct State {
     bool shares = false;  ///< True in a fit on several ranks.

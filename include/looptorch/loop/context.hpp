@@ -104,8 +104,8 @@ struct BackwardContext {
 class WindowLossContext {
  public:
   WindowLossContext(Run& of, std::size_t update, double mean, bool bad, WindowPlace where,
-                    ShareAgain* share = nullptr)
-      : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)), share_(share) {}
+                    WindowRerun* rerun = nullptr)
+      : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)), rerun_(rerun) {}
   WindowLossContext(const WindowLossContext&) = delete;  // a copy's leave_out would have no effect
   WindowLossContext& operator=(const WindowLossContext&) = delete;
 
@@ -117,15 +117,15 @@ class WindowLossContext {
 
   /// Skips the update, and leaves the model's buffers as before the window. Losses that are NaN or infinite
   /// then do not end the fit.
-  void leave_out() { left_out_ = true; }
-  [[nodiscard]] bool is_left_out() const { return left_out_; }
+  void skip_window() { skipped_ = true; }
+  [[nodiscard]] bool is_skipped() const { return skipped_; }
 
   /// Returns what can do the window again; null unless a policy keeps windows (`keeps_windows`).
-  [[nodiscard]] ShareAgain* again() const { return share_; }
+  [[nodiscard]] WindowRerun* rerun() const { return rerun_; }
 
  private:
-  ShareAgain* share_;
-  bool left_out_ = false;
+  WindowRerun* rerun_;
+  bool skipped_ = false;
 };
 
 /// One evaluation.
@@ -134,8 +134,8 @@ struct EvaluationContext {
 };
 
 /// The end of a window, after its updates. They are counted (`applied`, `skipped`) by now if a listed policy
-/// has an `after_update` and does not declare `settles_late`; otherwise they are counted right before the
-/// next updates. The means of losses include the window in either case, unless its update was skipped.
+/// has an `after_update` and does not declare `async_after_update`; otherwise they are counted right before
+/// the next updates. The means of losses include the window in either case, unless its update was skipped.
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
@@ -225,7 +225,7 @@ class UpdateContext {
   void scale_gradients(const GradientScale& factor) { scale_.multiply(factor); }
 
   /// True if gradients are those of this rank's part of the parameters: ShardOptimizer shares them out. A
-  /// policy that reads gradients then declares `reads_parts`, and agrees with the other ranks by the two
+  /// policy that reads gradients then declares `shard_aware`, and agrees with the other ranks by the two
   /// calls below; all ranks make them, also with no gradient.
   [[nodiscard]] bool sees_part() const { return ranks_ != nullptr; }
   /// Returns the p-norm of all gradients, of which those here have the norm `norm`.
@@ -235,7 +235,7 @@ class UpdateContext {
 
   /// Lets hooks see the gradients of these parts. The loop calls it.
   void show_parts(Ranks& ranks, const std::vector<at::Tensor>& parts) { ranks_ = &ranks, parts_ = &parts; }
-  /// Names a policy that does not declare `reads_parts`, before its hook; empty for any other.
+  /// Names a policy that does not declare `shard_aware`, before its hook; empty for any other.
   void set_reader(std::string name) { reader_ = std::move(name); }
 
   /// Skips this update: parameters, moments and counts stay as they are.
@@ -245,7 +245,7 @@ class UpdateContext {
   void veto(const at::Tensor& found) {
     if (found.is_cpu()) return veto(detail::cpu_number(found) != 0);
     const at::Tensor& flag = found.dim() == 0 ? found : found.reshape({});
-    found_ = found_.defined() ? at::logical_or(found_, detail::beside(found_, flag)) : flag;
+    found_ = found_.defined() ? at::logical_or(found_, detail::on_device_of(found_, flag)) : flag;
   }
 
   /// Vetoes this update, and ends the fit with NonFiniteGradient. An update that was vetoed before does not
@@ -260,7 +260,8 @@ class UpdateContext {
     if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
     at::Tensor& refused = refusal_.non_finite;
     if (!refused.defined()) refusal_.vetoed_before = found_;
-    refused = refused.defined() ? at::logical_or(refused, detail::beside(refused, non_finite)) : non_finite;
+    refused =
+        refused.defined() ? at::logical_or(refused, detail::on_device_of(refused, non_finite)) : non_finite;
     veto(non_finite);
   }
 
@@ -293,7 +294,7 @@ class UpdateContext {
       throw UsageError(
           message(reader_,
                   " reads gradients, and under ShardOptimizer each rank has those of its part of the "
-                  "parameters: declare `reads_parts` if the policy takes that into account, or give "
+                  "parameters: declare `shard_aware` if the policy takes that into account, or give "
                   "DataParallel{.reproducible = true}, which leaves all gradients on each rank"));
   }
 
@@ -314,10 +315,10 @@ inline at::Tensor UpdateContext::norm_of_all(const at::Tensor& norm, double p) c
   const double own = norm.item<double>();
   double all = std::isinf(p) ? own : std::pow(own, p);
   bool bad = !std::isfinite(own);
-  Ballot ballot;
-  std::isinf(p) ? ballot.largest("norm", all) : ballot.sum("norm", all);
-  ballot.any("bad", bad);
-  ranks_->agree(ballot, message("the norm of step ", run.progress().step));
+  RankReduction reduction;
+  std::isinf(p) ? reduction.max("norm", all) : reduction.sum("norm", all);
+  reduction.any("bad", bad);
+  ranks_->all_reduce(reduction, message("the norm of step ", run.progress().step));
   if (bad) return at::full_like(norm, std::numeric_limits<double>::quiet_NaN());
   return at::full_like(norm, std::isinf(p) ? all : std::pow(all, 1.0 / p));
 }
@@ -325,9 +326,9 @@ inline at::Tensor UpdateContext::norm_of_all(const at::Tensor& norm, double p) c
 inline at::Tensor UpdateContext::found_by_any(const at::Tensor& found) const {
   if (!sees_part()) return found;
   bool any = found.item<double>() != 0;
-  Ballot ballot;
-  ballot.any("found", any);
-  ranks_->agree(ballot, message("the overflow of step ", run.progress().step));
+  RankReduction reduction;
+  reduction.any("found", any);
+  ranks_->all_reduce(reduction, message("the overflow of step ", run.progress().step));
   return at::full_like(found, any ? 1.0 : 0.0);
 }
 

@@ -18,7 +18,7 @@ namespace looptorch {
 /// An update's share of the window under way, whose batches and beginning are kept. Doing it again changes
 /// nothing of the run: gradients, losses, random generators and buffers are afterwards as before. On several
 /// ranks each does its own share, and they agree on what was found: all make the same calls.
-class ShareAgain {
+class WindowRerun {
  public:
   /// Does the share again with every operator watched; the second call returns the same finding.
   virtual const Finding& examine() = 0;
@@ -34,14 +34,14 @@ class ShareAgain {
   [[nodiscard]] virtual std::string agreed(const Finding& finding, std::string sentence) = 0;
 
  protected:
-  ~ShareAgain() = default;
+  ~WindowRerun() = default;
 };
 
 /// An update that is about to be made, or was vetoed; the moment at which its share can be done again.
 class ExamineContext {
  public:
-  ExamineContext(Run& of, std::size_t update, WindowPlace where, ShareAgain& share)
-      : run(of), index(update), place(std::move(where)), share_(share) {}
+  ExamineContext(Run& of, std::size_t update, WindowPlace where, WindowRerun& rerun)
+      : run(of), index(update), place(std::move(where)), rerun_(rerun) {}
   ExamineContext(const ExamineContext&) = delete;  // a copy's explanation would have no effect
   ExamineContext& operator=(const ExamineContext&) = delete;
 
@@ -52,13 +52,13 @@ class ExamineContext {
   bool loss_non_finite = false;  ///< a loss is NaN or infinite, also where a policy handles overflows
   bool refused = false;          ///< a policy refused the gradients
   bool overflowed = false;       ///< gradients overflowed, and a policy handles that
-  bool left_out = false;         ///< a policy left the window out
+  bool skipped = false;          ///< a policy left the window out
 
-  [[nodiscard]] const Finding& examine() { return share_.examine(); }
-  [[nodiscard]] Finding examine_unscaled() { return share_.examine_unscaled(); }
-  std::filesystem::path keep_in(const std::filesystem::path& folder) { return share_.keep_in(folder); }
+  [[nodiscard]] const Finding& examine() { return rerun_.examine(); }
+  [[nodiscard]] Finding examine_unscaled() { return rerun_.examine_unscaled(); }
+  std::filesystem::path keep_in(const std::filesystem::path& folder) { return rerun_.keep_in(folder); }
   [[nodiscard]] std::string agreed(const Finding& finding, std::string sentence) {
-    return share_.agreed(finding, std::move(sentence));
+    return rerun_.agreed(finding, std::move(sentence));
   }
 
   /// Ends the fit behind this window with NonFiniteLoss or NonFiniteGradient, which quotes and holds the
@@ -73,7 +73,7 @@ class ExamineContext {
   }
 
  private:
-  ShareAgain& share_;
+  WindowRerun& rerun_;
   std::shared_ptr<const Finding> finding_;
   std::string more_;
 };

@@ -165,7 +165,7 @@ class FitPlan {
   /// Returns the batches of an epoch; empty if the range does not say.
   [[nodiscard]] std::optional<std::int64_t> batches() const { return batches_; }
   /// True if the batch with this number in its epoch is beyond a rehearsal's.
-  [[nodiscard]] bool leaves_out(std::int64_t number) const { return limit_ && number >= *limit_; }
+  [[nodiscard]] bool skips(std::int64_t number) const { return limit_ && number >= *limit_; }
 
   /// True when `progress` stands at the end of an epoch whose length is known.
   [[nodiscard]] bool at_last_batch(const Progress& progress) const {

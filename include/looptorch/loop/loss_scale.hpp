@@ -110,13 +110,13 @@ struct LossScale {
       detail::for_each_alike(gradients, [&](at::TensorList on_one) {
         at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
         at::_amp_foreach_non_finite_check_and_unscale_(on_one, here,
-                                                       detail::beside(on_one.front(), multiplier));
-        found = found.defined() ? at::maximum(found, detail::beside(found, here)) : here;
+                                                       detail::on_device_of(on_one.front(), multiplier));
+        found = found.defined() ? at::maximum(found, detail::on_device_of(found, here)) : here;
       });
     if (narrow) update.scale_gradients(scale.reciprocal());
     if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
-    found_ =
-        found_.defined() ? at::maximum(found_, detail::beside(found_, found)) : detail::beside(scale, found);
+    found_ = found_.defined() ? at::maximum(found_, detail::on_device_of(found_, found))
+                              : detail::on_device_of(scale, found);
     update.veto(found);
   }
 

@@ -4,7 +4,7 @@
 // the loop has none of this.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +25,9 @@ class Ranks {
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  /// Blocks until all ranks have come to this moment, and settles `ballot`. Throws RanksDiffer, with a
+  /// Blocks until all ranks have come to this moment, and fills `reduction`. Throws RanksDiffer, with a
   /// sentence that names rank and cause, if a rank is elsewhere, has failed or does not answer.
-  virtual void agree(Ballot& ballot, const std::string& moment) = 0;
+  virtual void all_reduce(RankReduction& reduction, const std::string& moment) = 0;
 
   /// Returns into how many shards a window is cut whose sums are kept apart, and then added in a fixed tree,
   /// so that they have the same bits on any number of ranks; 0: into none.
@@ -67,7 +67,7 @@ class Ranks {
 
   /// True if layers take batch statistics over all ranks. Ranks then go through a window's micro-batches side
   /// by side, also those that have fewer.
-  [[nodiscard]] virtual bool synchronises() const { return false; }
+  [[nodiscard]] virtual bool syncs_batch_norm() const { return false; }
   /// A rank's turn in a micro-batch: it has a batch, will have one later in the window, or no more.
   enum class Turn { over = 0, later = 1, now = 2 };
   /// Begins a micro-batch on all ranks. Returns false once no rank has one left in the window.

@@ -26,7 +26,7 @@ struct SnapshotMismatch : Error {
 struct ResumeReport {
   std::filesystem::path snapshot = {};  ///< Empty for contents that came from no file.
   std::int64_t step = 0;
-  std::vector<std::string> passed_over = {};  ///< Newer snapshots that could not be used, and why.
+  std::vector<std::string> rejected = {};     ///< Newer snapshots that could not be used, and why.
   std::vector<std::string> differences = {};  ///< Parts that were not taken over, where that was allowed.
   /// Settings with which the run goes on otherwise than before: "the learning rate of group 0: 0.1 -> 0.2".
   std::vector<std::string> changed = {};

@@ -63,7 +63,7 @@ class SoloRanks {
   [[nodiscard]] static bool ended(Engine& engine, Loop&, const Plan& plan) {
     return plan.ended(engine.run());
   }
-  static void agree_on_end(Engine&) {}
+  static void reduce_end(Engine&) {}
 
   /// Calls `share()`, which learns from the micro-batch with this number in the window.
   template <class Share>
@@ -71,23 +71,23 @@ class SoloRanks {
     share();
   }
   /// The same for a second look, which changes nothing; and what comes behind all turns.
-  [[nodiscard]] static constexpr bool go_side_by_side(Engine&) { return false; }
+  [[nodiscard]] static constexpr bool go_in_lockstep(Engine&) { return false; }
   template <class Share>
-  static void beside(Engine&, std::int64_t, Share&& share) {
+  static void in_lockstep(Engine&, std::int64_t, Share&& share) {
     share();
   }
-  static void wait_side_by_side(Engine&) {}
+  static void wait_in_lockstep(Engine&) {}
   /// Says that the next backward of update I is the last in the window.
   template <std::size_t I>
   static void expect_sums(Engine&) {}
   /// Agrees on the window as it ends; returns false if it does not count.
-  [[nodiscard]] static constexpr bool agree_on_window(Engine&) { return true; }
+  [[nodiscard]] static constexpr bool reduce_window(Engine&) { return true; }
   /// Agrees on update I of a window whose batches are kept, and sums its gradients.
   template <std::size_t I>
-  static void agree_on_update(Engine&) {}
+  static void reduce_update(Engine&) {}
   /// Agrees on whether gradients of update I overflow, and whether a loss does.
   template <std::size_t I>
-  static void agree_on_overflow(Engine&, bool& /*overflowed*/, bool& /*hopeless*/) {}
+  static void reduce_overflow(Engine&, bool& /*overflowed*/, bool& /*hopeless*/) {}
   /// Forgets sums and turns of a window that is done again or abandoned.
   static void drop_sums(Engine&) {}
   template <std::size_t I>
@@ -114,7 +114,7 @@ class SoloRanks {
     return own;
   }
   template <std::size_t I>
-  static void agree_on_error(Engine&) {}
+  static void reduce_error(Engine&) {}
 
   /// Returns this rank's part of what update I trains; null where its optimizer has all of it.
   template <std::size_t I>

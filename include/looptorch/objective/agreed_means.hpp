@@ -3,7 +3,7 @@
 // that of all samples and not a mean of means. Reads sums that are on a device, which waits for it.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/objective/running_mean.hpp>
 
 #include <ATen/ops/scalar_tensor.h>
@@ -16,30 +16,32 @@ namespace looptorch::detail {
 /// A loss and its metrics while the ranks agree on them. Lives until `take`.
 class AgreedMeans {
  public:
-  /// Adds sums and weights to `ballot`, by names that begin with `of`.
-  void add(Ballot& ballot, const std::string& of, const RunningMean& loss, const RunningMeans& metrics) {
+  /// Adds sums and weights to `reduction`, by names that begin with `of`.
+  void add(RankReduction& reduction, const std::string& of, const RunningMean& loss,
+           const RunningMeans& metrics) {
     totals_[""] = loss.totals();
     for (const auto& [name, mean] : metrics)
       if (mean.has_any()) totals_[name] = mean.totals();
     for (auto& [name, total] : totals_) {
-      ballot.sum(of + "sum " + name, total.sum);
-      ballot.sum(of + "weight " + name, total.weight);
+      reduction.sum(of + "sum " + name, total.sum);
+      reduction.sum(of + "weight " + name, total.weight);
     }
   }
 
   /// Sets the means to those of all ranks, which may have metrics that this one has not.
-  void take(const Ballot& ballot, const std::string& of, RunningMean& loss, RunningMeans& metrics) {
+  void take(const RankReduction& reduction, const std::string& of, RunningMean& loss, RunningMeans& metrics) {
     totals_.clear();
-    for (const auto& [name, total] : totals_of(ballot, of)) set(name.empty() ? loss : metrics[name], total);
+    for (const auto& [name, total] : totals_of(reduction, of))
+      set(name.empty() ? loss : metrics[name], total);
   }
 
   /// Returns the sums and weights by name that all ranks together have; the loss has no name.
-  [[nodiscard]] static std::map<std::string, WeightedSum> totals_of(const Ballot& ballot,
+  [[nodiscard]] static std::map<std::string, WeightedSum> totals_of(const RankReduction& reduction,
                                                                     const std::string& of) {
     std::map<std::string, WeightedSum> totals;
-    ballot.each_number(of + "sum ", [&](const std::string& name, double sum) { totals[name].sum = sum; });
-    ballot.each_number(of + "weight ",
-                       [&](const std::string& name, double weight) { totals[name].weight = weight; });
+    reduction.each_number(of + "sum ", [&](const std::string& name, double sum) { totals[name].sum = sum; });
+    reduction.each_number(of + "weight ",
+                          [&](const std::string& name, double weight) { totals[name].weight = weight; });
     return totals;
   }
 

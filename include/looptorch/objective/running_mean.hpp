@@ -76,7 +76,7 @@ class RunningMean {
   }
 
   /// Adds all that `window` has. The window does not count where `skipped` (0-dim; undefined: no) is not
-  /// zero. That is checked when the mean is read, unless `settle` decides it before.
+  /// zero. That is checked when the mean is read, unless `resolve` decides it before.
   void add_window(const RunningMean& window, const at::Tensor& skipped) {
     at::NoGradGuard no_grad;
     if (skipped.defined()) before_ = now_;
@@ -87,7 +87,7 @@ class RunningMean {
     now_.known_weight += window.now_.known_weight;
   }
   /// Decides whether the window that was added last counts.
-  void settle(bool counts) {
+  void resolve(bool counts) {
     if (!skipped_.defined()) return;
     if (!counts) now_ = before_;
     before_ = Totals{};

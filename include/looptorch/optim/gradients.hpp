@@ -22,7 +22,7 @@ namespace looptorch {
 namespace detail {
 
 /// Returns `number`, 0-dim, on the device of `tensor`. Waits only if it goes from an accelerator to the CPU.
-inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
+inline at::Tensor on_device_of(const at::Tensor& tensor, const at::Tensor& number) {
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
 }
 
@@ -62,7 +62,7 @@ class GradientScale {
   void multiply(double factor) { number_ *= factor; }
   /// Multiplies the factor by a tensor. The first tensor's device becomes the factor's.
   void multiply(const at::Tensor& factor) {
-    tensor_ = tensor_.defined() ? tensor_ * detail::beside(tensor_, factor) : factor;
+    tensor_ = tensor_.defined() ? tensor_ * detail::on_device_of(tensor_, factor) : factor;
   }
 
   void multiply(const GradientScale& factor) {
@@ -78,7 +78,7 @@ class GradientScale {
   /// Returns a value that is linear in the gradients, such as their norm, times the factor.
   [[nodiscard]] at::Tensor apply(at::Tensor value) const {
     if (number_ != 1.0) value = value * number_;
-    return tensor_.defined() ? value * detail::beside(value, tensor_) : value;
+    return tensor_.defined() ? value * detail::on_device_of(value, tensor_) : value;
   }
 
   /// Multiplies the gradients in place, on whatever devices they are. Afterwards the factor is one.
@@ -86,7 +86,7 @@ class GradientScale {
     if (!gradients.empty() && tensor_.defined())
       detail::for_each_alike(
           gradients, [&, factor = apply(at::scalar_tensor(1.0, tensor_.options()))](at::TensorList on_one) {
-            at::_foreach_mul_(on_one, detail::beside(on_one.front(), factor));
+            at::_foreach_mul_(on_one, detail::on_device_of(on_one.front(), factor));
           });
     else if (!gradients.empty() && number_ != 1.0)
       detail::for_each_alike(gradients, [&](at::TensorList of_one) { at::_foreach_mul_(of_one, number_); });

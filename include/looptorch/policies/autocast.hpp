@@ -13,8 +13,8 @@
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss_scale.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -145,7 +145,7 @@ template <>
 struct Autocast<bf16> {
   using family = AutocastFamily;
   static constexpr Phase phase = Phase::unscale;  // as all of the family, although it scales nothing
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   AutocastScope forward_scope(const ForwardContext& context) const {
     detail::keep_casts(context);
@@ -173,7 +173,7 @@ struct Autocast<fp16> {
   using family = AutocastFamily;
   using State = LossScale;
   static constexpr Phase phase = Phase::unscale;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   /// Throws UsageError for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const { state.begin(rules(), fit.run.device()); }
@@ -210,7 +210,7 @@ struct Autocast<detail::TypeAtRunTime> {
   using family = AutocastFamily;
   using State = detail::TypedLossScale;
   static constexpr Phase phase = Phase::unscale;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   /// Throws UsageError for another type, and for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {

@@ -10,8 +10,8 @@
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
@@ -56,9 +56,9 @@ struct Autopsy {
   using State = detail::AutopsyState;
   static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
   static constexpr bool changes_gradients = false;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
-  static constexpr bool vetoes_alike = true;  // it sees the sums of all ranks
-  static constexpr bool reads_parts = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
+  static constexpr bool veto_is_rank_invariant = true;  // it sees the sums of all ranks
+  static constexpr bool shard_aware = true;
 
   std::filesystem::path keep_in =
       {};             ///< A folder for the window as a bundle, which `replay` does again; empty: none.
@@ -103,7 +103,7 @@ struct Autopsy {
     update.overflows = window.overflowed ? update.overflows + 1 : 0;
     if (window.loss_non_finite || window.refused) return explain(window, window.examine());
     if (update.overflows >= overflows) return explain_overflow(window, update);
-    if (window.overflowed || window.left_out || spikes == 0) return;
+    if (window.overflowed || window.skipped || spikes == 0) return;
     const std::string spike = spike_of(window, update);
     if (!spike.empty() && state.spikes++ < at_most) {
       const Finding& finding = window.examine();
@@ -152,7 +152,7 @@ struct Autopsy {
 
   void explain(ExamineContext& window, const Finding& finding) const {
     std::string more = kept(window);
-    if (window.left_out) return tell(window, finding, finding.text() + more);
+    if (window.skipped) return tell(window, finding, finding.text() + more);
     window.end_with(finding, std::move(more));
   }
 

@@ -57,8 +57,8 @@ struct BasicAverageWeights {
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
 
   static constexpr Phase phase = Phase::average;
-  static constexpr bool vetoes_alike = true;
-  static constexpr bool settles_late =
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr bool async_after_update =
       true;  // the next update moves the weights, unless something else writes to them
   using State = detail::WeightAverages;
 

@@ -7,8 +7,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/declared.hpp>
@@ -57,7 +57,7 @@ struct CacheFlushEvery {
       "See docs/errors.md#cache-flush-every");
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
 
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
@@ -73,7 +73,7 @@ template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
 
   std::int64_t steps = 0;     ///< Between flushes; at least 1, or 0 where `batches` is given.

@@ -9,7 +9,7 @@
 #include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -33,7 +33,7 @@ namespace looptorch {
 /// given back as the fit ends.
 struct CaptureGraphs {
   using State = detail::MicroBatchGraphs;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   std::int64_t warmup = 2;  ///< Micro-batches of a form that run eagerly before one is captured; at least 1.
   std::int64_t max_graphs = 16;                         ///< Forms beyond that run eagerly.

@@ -12,7 +12,7 @@
 
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/recompute/checkpointed_impl.hpp>
@@ -73,8 +73,8 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   // ---- The policy ----
 
-  static constexpr MayDiffer may_differ = MayDiffer::always;
-  static constexpr bool vetoes_alike = true;  // never
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
+  static constexpr bool veto_is_rank_invariant = true;  // never
 
   struct State {
     std::vector<Impl*> layers;

@@ -43,8 +43,8 @@ struct ClipGradNorm {
 
   static constexpr Phase phase = Phase::clip;
   static constexpr bool changes_gradients = true;
-  static constexpr bool vetoes_alike = true;
-  static constexpr bool reads_parts = true;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr bool shard_aware = true;
 
   struct State {
     /// The norm before clipping of the update that ran last, 0-dim, on the device; undefined before the

@@ -27,8 +27,8 @@ struct ClipGradValue {
   static constexpr Phase phase = Phase::clip;
   using runs_after = After<ClipGradNorm>;
   static constexpr bool changes_gradients = true;
-  static constexpr bool vetoes_alike = true;
-  static constexpr bool reads_parts = true;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr bool shard_aware = true;
 
   /// Throws UsageError unless `clip_value` is above 0 and finite.
   void on_fit_begin(FitContext&) const {

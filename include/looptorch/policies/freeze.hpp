@@ -9,8 +9,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/policies/parts/parameter_owners.hpp>
@@ -38,7 +38,7 @@ class Freeze {
   }
 
   static constexpr Phase phase = Phase::prepare;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   struct State {
     std::int64_t parameters = 0;  ///< That match, of this fit.

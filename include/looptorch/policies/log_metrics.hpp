@@ -9,8 +9,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/operations/device_peaks.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
@@ -48,8 +48,8 @@ struct LogMetrics {
   std::optional<DevicePeak> peak = {};  ///< Of a device that `peak_of_device` does not know, for `mfu`.
 
   static constexpr bool only_reports = true;
-  static constexpr bool vetoes_alike = true;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   static constexpr Phase phase = Phase::observe;
   using State = detail::MetricFeed;
 

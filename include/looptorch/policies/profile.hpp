@@ -8,8 +8,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/policies/parts/trace_recorder.hpp>
 
@@ -41,8 +41,8 @@ struct Profile {
   std::function<void(const std::string&)> report = {};  ///< Takes where the trace is; empty: stderr.
 
   static constexpr Phase phase = Phase::prepare;  // its scopes are the outermost
-  static constexpr bool vetoes_alike = true;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   struct State {
     bool armed = false;                // in a fit whose steps may be traced

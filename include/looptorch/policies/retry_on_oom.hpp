@@ -5,12 +5,12 @@
 // and a copy of the model's buffers and of the random generators' states a window.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -60,7 +60,7 @@ struct RetryOnOomState {
 /// fails before their step. Evaluations of the objective are split in the same way.
 struct RetryOnOom {
   using State = detail::RetryOnOomState;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   std::int64_t relax_after =
       16;  ///< Windows without a retry after which pieces are doubled in size; 0: never.
@@ -100,7 +100,9 @@ struct RetryOnOom {
   }
 
   /// Lets all ranks know which of them did its part of a window again. The others had only to wait.
-  void agree(Ballot& ballot, State& state) const { ballot.first("RetryOnOom", state.said); }
+  void all_reduce(RankReduction& reduction, State& state) const {
+    reduction.first_text("RetryOnOom", state.said);
+  }
 
   void on_window_end(WindowContext&, State& state) const {
     if (const auto said = std::exchange(state.said, std::nullopt);

@@ -9,8 +9,8 @@
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/base/visit_held.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/policies/parts/decay_options.hpp>
 #include <looptorch/policies/parts/groups_by_pattern.hpp>
 #include <looptorch/policies/parts/lr_cycles.hpp>
@@ -61,8 +61,8 @@ struct ScheduleLr {
 
   static constexpr Phase phase = Phase::prepare;
   static constexpr bool repeatable = true;
-  static constexpr bool vetoes_alike = true;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct State {

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
+#include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/loader_stats.hpp>
-#include <looptorch/data/loader/starving.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
@@ -56,7 +56,7 @@ struct ShowProgress {
     };
     LoaderStats loading_at_begin;
     Loading at_epoch, at_line;  ///< When the epoch began, and when a line was last written.
-    bool told_starving = false;
+    bool warned_data_bound = false;
     std::vector<WeightedSum> before;  ///< Each update's loss totals when a line was last written.
   };
 
@@ -68,9 +68,9 @@ struct ShowProgress {
     state.begin_step = fit.run.progress().step;
     state.begin_samples = fit.run.progress().samples;
     state.left = {};
-    state.told_starving = false;
+    state.warned_data_bound = false;
     state.loading_at_begin = fit.run.feed().stats ? *fit.run.feed().stats : LoaderStats{};
-    if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // this policy warns instead
+    if (fit.run.feed().stats) fit.run.feed().stats->warned_data_bound = true;  // this policy warns instead
     state.at_epoch = state.at_line = {state.loading_at_begin, state.begin};
   }
 
@@ -102,7 +102,8 @@ struct ShowProgress {
 
   void on_fit_end(FitContext& fit, State& state) const {
     if (fit.run.feed().stats)
-      fit.run.feed().stats->told_starving = state.told_starving || state.loading_at_begin.told_starving;
+      fit.run.feed().stats->warned_data_bound =
+          state.warned_data_bound || state.loading_at_begin.warned_data_bound;
     leave_live_line(state);
     if (fit.status == FitStatus::stopped)
       std::fprintf(out, "stopped: %s\n", fit.run.stop_reason().value_or("no reason was given").c_str());
@@ -135,12 +136,12 @@ struct ShowProgress {
   }
 
   void warn_if_starving(const Run& run, State& state) const {
-    if (!run.feed().stats || state.told_starving) return;
+    if (!run.feed().stats || state.warned_data_bound) return;
     const LoaderStats loading = run.feed().stats->since(state.loading_at_begin);
-    if (!detail::starves(loading, starving)) return;
-    state.told_starving = true;
+    if (!detail::is_data_bound(loading, starving)) return;
+    state.warned_data_bound = true;
     close_live_line(state);
-    std::fprintf(out, "%s\n", detail::warning_text(out, detail::starving_text(loading)).c_str());
+    std::fprintf(out, "%s\n", detail::warning_text(out, detail::data_bound_text(loading)).c_str());
     std::fflush(out);
   }
 
@@ -228,7 +229,7 @@ struct ShowProgress {
     return std::to_string(std::lround(100 * std::min(waited / std::max(seconds, 1e-9), 1.0))) + " %";
   }
 
-  static std::string left_out(const Run& run, const LoaderStats& before) {
+  static std::string skipped(const Run& run, const LoaderStats& before) {
     const std::int64_t skipped = run.feed().stats ? run.feed().stats->skipped - before.skipped : 0;
     return skipped > 0 ? "  samples left out " + std::to_string(skipped) : std::string();
   }
@@ -244,7 +245,7 @@ struct ShowProgress {
     for (const auto& [name, value] : run.metrics().values())
       text += "  " + name + " " + detail::number_text(value);
     if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
-    text += left_out(run, state.at_epoch.stats);
+    text += skipped(run, state.at_epoch.stats);
     const std::string wait = waiting(run, state.at_epoch);
     return wait.empty() ? text : text + "  data wait " + wait;
   }

@@ -8,10 +8,10 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/leave_out.hpp>
+#include <looptorch/data/exclude_samples.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
@@ -37,8 +37,8 @@ struct ShowProgress;
 
 /// More windows were bad than `SkipBadWindows::at_most`. The last one is left out and counted too.
 struct TooManyBadWindows : Error {
-  TooManyBadWindows(const std::string& what, std::vector<WindowPlace> left_out)
-      : Error(what), windows(std::move(left_out)) {}
+  TooManyBadWindows(const std::string& what, std::vector<WindowPlace> skipped)
+      : Error(what), windows(std::move(skipped)) {}
   std::vector<WindowPlace> windows;  ///< All that the run left out, in order.
 };
 
@@ -48,7 +48,7 @@ namespace detail {
 struct JudgedLoss {
   std::int64_t step = 0;
   double loss = 0;
-  std::optional<WindowPlace> left_out = {};
+  std::optional<WindowPlace> skipped = {};
 };
 
 /// What SkipBadWindows knows of the run.
@@ -64,14 +64,15 @@ struct BadWindows {
 /// which the loss scale skips: only spikes are bad then.
 struct SkipBadWindows {
   using State = detail::BadWindows;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
   using runs_after = After<LogMetrics, ShowProgress, RetryOnOom>;  // on_window_end may end the fit
 
   std::int64_t at_most = 10;  ///< Windows of a run that may be left out; one more ends it.
   double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.
-  std::int64_t warm_up = 20;        ///< Windows of an update before spikes are judged; at least 2.
-  std::int64_t memory = 200;        ///< Windows that the running mean and deviation reach back; at least 2.
-  std::filesystem::path list = {};  ///< A file to which the samples are added, for LeaveOut; empty: none.
+  std::int64_t warm_up = 20;  ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t memory = 200;  ///< Windows that the running mean and deviation reach back; at least 2.
+  std::filesystem::path list =
+      {};  ///< A file to which the samples are added, for ExcludeSamples; empty: none.
   std::function<void(const std::string&)> report =
       {};                              ///< Takes one sentence a window and update; empty: stderr.
   std::filesystem::path keep_in = {};  ///< A folder for windows left out, as bundles for replay; empty: none.
@@ -95,10 +96,10 @@ struct SkipBadWindows {
     auto& judged = state.judged[window.index];
     judged = {window.place.step, window.loss};
     if (const std::string trouble = trouble_of(window, state); !trouble.empty()) {
-      judged->left_out = window.place;
-      window.leave_out();
+      judged->skipped = window.place;
+      window.skip_window();
       tell(window, trouble);
-      if (window.again() && !keep_in.empty()) keep(*window.again());
+      if (window.rerun() && !keep_in.empty()) keep(*window.rerun());
     }
   }
 
@@ -107,7 +108,7 @@ struct SkipBadWindows {
     for (std::size_t i = 0; i < state.judged.size(); ++i)
       if (const auto judged = std::exchange(state.judged[i], std::nullopt);
           judged && judged->step + 1 == context.run.progress().step)
-        judged->left_out ? note(*judged->left_out, state) : learn(state.losses[i], judged->loss);
+        judged->skipped ? note(*judged->skipped, state) : learn(state.losses[i], judged->loss);
     if (const auto count = std::ssize(state.windows); count > at_most)
       throw TooManyBadWindows(message(count, " windows were left out because of their losses, and at most ",
                                       at_most, " may be; the last one was ", state.windows.back().text(),
@@ -153,9 +154,9 @@ struct SkipBadWindows {
   }
 
   /// Writes a window as a bundle; a failure is told, and the run goes on.
-  void keep(ShareAgain& again) const {
+  void keep(WindowRerun& rerun) const {
     try {
-      if (const auto bundle = again.keep_in(keep_in); !bundle.empty())
+      if (const auto bundle = rerun.keep_in(keep_in); !bundle.empty())
         say(message("kept it in ", bundle.string()));
     } catch (const std::exception& error) {
       say(message("could not keep it in ", keep_in.string(), ": ", detail::first_line(error.what())));

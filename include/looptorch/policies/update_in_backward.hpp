@@ -12,8 +12,8 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 #include <looptorch/policies/accumulate.hpp>
@@ -84,7 +84,7 @@ using InBackwardExclusions = ExclusionList<
              "Use Autocast<bf16>">>;
 
 /// Updates each parameter with the gradient that one micro-batch makes.
-class ImmediateUpdates : public GradientTaker {
+class ImmediateUpdates : public GradientSink {
  public:
   explicit ImmediateUpdates(ParameterUpdate update) : update_(std::move(update)) {}
   void begin(const BackwardContext& backward) {
@@ -96,7 +96,7 @@ class ImmediateUpdates : public GradientTaker {
   }
 
  protected:
-  void take_gradient(const at::Tensor& parameter) override { update_.make(parameter); }
+  void consume_gradient(const at::Tensor& parameter) override { update_.make(parameter); }
 
  private:
   ParameterUpdate update_;
@@ -137,7 +137,7 @@ struct UpdateInBackward {
   using excludes = detail::InBackwardExclusions<>;
   static constexpr Phase phase = Phase::update;
   static constexpr bool updates_in_backward = true;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
   static constexpr bool kInMoments = std::same_as<Sums, SumsInMoments>;
 
   struct State {
@@ -211,7 +211,7 @@ struct UpdateInBackward<NoSums> {
                "Use UpdateInBackward<SumsInBf16>, or drop Accumulate">>;
   static constexpr Phase phase = Phase::update;
   static constexpr bool updates_in_backward = true;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   struct State {
     std::shared_ptr<detail::ImmediateUpdates> updates;

@@ -7,8 +7,8 @@
 
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/policies/declared.hpp>
@@ -31,8 +31,8 @@ struct WatchMemory {
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
-  static constexpr bool vetoes_alike = true;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_after =
       After<CacheFlushFamily, LogMetrics, ShowProgress, SkipBadWindows>;  // reads what they left
   using State = detail::MemoryWatch;

@@ -6,8 +6,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -31,9 +31,9 @@ struct WatchRounding {
 
   static constexpr Phase phase = Phase::observe;
   static constexpr bool only_reports = true;
-  static constexpr bool settles_late = true;  // weights stay until the next update
-  static constexpr bool vetoes_alike = true;
-  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool async_after_update = true;  // weights stay until the next update
+  static constexpr bool veto_is_rank_invariant = true;
+  static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_after = After<WatchMemory>;  // which counts the samples as memory of the update
 
   struct State {

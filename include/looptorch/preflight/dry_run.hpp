@@ -79,7 +79,7 @@ class DryRun {
   /// Lets policies undo what they set, without what they do at the end of a fit that went well.
   void end() {
     engine_.window().may_retry = true;
-    ignoring_errors([&] { settle(engine_); });
+    ignoring_errors([&] { resolve_updates(engine_); });
     with_graphs([](auto& graphs) { graphs.counts = {}; });  // of which nothing is reported
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
   }
@@ -103,7 +103,7 @@ class DryRun {
     for (const Batch& batch : batches)
       for (std::int64_t i = 0; i < times; ++i) window(batch, probe);
     if (evaluates) evaluate(batches, probe);
-    settle(engine_);
+    resolve_updates(engine_);
   }
 
   static constexpr std::int64_t kLong = 1'000'000'000;
@@ -145,7 +145,7 @@ class DryRun {
 
   void evaluate(const std::vector<Batch>& batches, PhaseProbe& probe) {
     if constexpr (Engine::kUpdates == 1) {
-      settle(engine_);
+      resolve_updates(engine_);
       probe.enter(MemoryPhase::evaluation);
       (void)evaluate_range(engine_, batches, engine_.template update<0>().objective);
       probe.enter(MemoryPhase::between);

@@ -3,8 +3,8 @@
 // fit for which the policy gives none is one on one process. `SoloRanks` has the same calls.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
@@ -15,11 +15,11 @@
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
-#include <looptorch/ranks/agree_on_finding.hpp>
-#include <looptorch/ranks/agree_on_window.hpp>
+#include <looptorch/ranks/in_lockstep.hpp>
+#include <looptorch/ranks/rank_session.hpp>
+#include <looptorch/ranks/reduce_finding.hpp>
+#include <looptorch/ranks/reduce_window.hpp>
 #include <looptorch/ranks/shared_update.hpp>
-#include <looptorch/ranks/side_by_side.hpp>
-#include <looptorch/ranks/together.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +53,7 @@ class SeveralRanks {
 
   template <class Body>
   decltype(auto) run(Engine& engine, Body&& body) {
-    return together(engine, std::forward<Body>(body));
+    return with_ranks(engine, std::forward<Body>(body));
   }
 
   void require_one_process(Engine& engine) {
@@ -79,7 +79,7 @@ class SeveralRanks {
     if (!leads()) engine.stack().mute(true);
   }
   void fix_units(Engine& engine) {
-    if (ranks_ && (ranks_->shards() > 0 || ranks_->synchronises()))
+    if (ranks_ && (ranks_->shards() > 0 || ranks_->syncs_batch_norm()))
       for (UpdateWork& work : engine.works()) work.weight.fix_unit();
   }
 
@@ -107,46 +107,47 @@ class SeveralRanks {
     loop.meet_in_empty_window();
     return true;
   }
-  void agree_on_end(Engine& engine) {
-    if (ranks_) looptorch::detail::agree_on_end(engine);
+  void reduce_end(Engine& engine) {
+    if (ranks_) looptorch::detail::reduce_end(engine);
   }
 
   template <class Share>
   void in_turn(Engine& engine, std::int64_t number, Share&& share) {
-    beside_other_ranks(engine, number, [&] {
+    join_other_ranks(engine, number, [&] {
       if (ranks_ && ranks_->shards() > 0)
         engine.works()[0].losses.enter_shard(
             ranks_->enter_micro_batch(engine.run().updates()[0].parameters, engine.progress().step, number));
       share();
     });
   }
-  [[nodiscard]] bool go_side_by_side(Engine& engine) { return looptorch::detail::go_side_by_side(engine); }
+  [[nodiscard]] bool go_in_lockstep(Engine& engine) { return looptorch::detail::go_in_lockstep(engine); }
   template <class Share>
-  void beside(Engine& engine, std::int64_t number, Share&& share) {
-    beside_other_ranks(engine, number, share);
+  void in_lockstep(Engine& engine, std::int64_t number, Share&& share) {
+    join_other_ranks(engine, number, share);
   }
-  void wait_side_by_side(Engine& engine) { looptorch::detail::wait_side_by_side(engine); }
+  void wait_in_lockstep(Engine& engine) { looptorch::detail::wait_in_lockstep(engine); }
   template <std::size_t I>
   void expect_sums(Engine& engine) {
     if (ranks_) looptorch::detail::expect_sums<I>(engine);
   }
-  [[nodiscard]] bool agree_on_window(Engine& engine) {
+  [[nodiscard]] bool reduce_window(Engine& engine) {
     if (!ranks_) return true;
     return engine.in_phase(RunPhase::update, "agreement",
-                           [&] { return looptorch::detail::agree_on_window(engine); });
+                           [&] { return looptorch::detail::reduce_window(engine); });
   }
   template <std::size_t I>
-  void agree_on_update(Engine& engine) {
-    if (ranks_) looptorch::detail::agree_on_update<I>(engine);
+  void reduce_update(Engine& engine) {
+    if (ranks_) looptorch::detail::reduce_update<I>(engine);
   }
   template <std::size_t I>
-  void agree_on_overflow(Engine& engine, bool& overflowed, bool& hopeless) {
+  void reduce_overflow(Engine& engine, bool& overflowed, bool& hopeless) {
     if (!ranks_) return;
-    if constexpr (Engine::kStreams) wait_side_by_side(engine);
-    Ballot ballot;
-    ballot.any("overflowed", overflowed);
-    ballot.any("hopeless", hopeless);
-    ranks_->agree(ballot, message("the loss scale of update ", I + 1, " in step ", engine.progress().step));
+    if constexpr (Engine::kStreams) wait_in_lockstep(engine);
+    RankReduction reduction;
+    reduction.any("overflowed", overflowed);
+    reduction.any("hopeless", hopeless);
+    ranks_->all_reduce(reduction,
+                       message("the loss scale of update ", I + 1, " in step ", engine.progress().step));
   }
   void drop_sums(Engine& engine) {
     if (ranks_) ranks_->drop_sums();
@@ -162,7 +163,7 @@ class SeveralRanks {
     if (!ranks_) return engine.ask_before_update(context);
     show_gradients<I>(engine, context);
     ask_before_update(engine, context);
-    agree_on_veto(engine, context);
+    reduce_veto(engine, context);
   }
   template <std::size_t I, class Move>
   std::optional<bool> move(Engine& engine, UpdateContext& context, const GradientScale& scale, Move&& move) {
@@ -173,19 +174,19 @@ class SeveralRanks {
   template <std::size_t I>
   [[nodiscard]] Finding agreed_finding(Engine& engine, Finding own) {
     if (!ranks_) return own;
-    return agree_on_finding(*ranks_, std::move(own), moment_of_look(engine, I, "a second look"));
+    return reduce_finding(*ranks_, std::move(own), moment_of_look(engine, I, "a second look"));
   }
   template <std::size_t I>
   [[nodiscard]] std::string agreed_sentence(Engine& engine, const Finding& finding, std::string own) {
     if (!ranks_) return own;
-    return agree_on_sentence(*ranks_, finding, std::move(own), moment_of_look(engine, I, "the report"));
+    return reduce_sentence(*ranks_, finding, std::move(own), moment_of_look(engine, I, "the report"));
   }
   template <std::size_t I>
-  void agree_on_error(Engine& engine) {
+  void reduce_error(Engine& engine) {
     UpdateWork& work = engine.works()[I];
     if (ranks_ && work.finding)
-      looptorch::detail::agree_on_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
-                                        moment_of_look(engine, I, "the error"));
+      looptorch::detail::reduce_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
+                                      moment_of_look(engine, I, "the error"));
   }
 
   template <std::size_t I>

@@ -3,7 +3,7 @@
 // out, each moves its part of the parameters and then gets the others'. On one process nothing of this runs.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/context.hpp>
@@ -32,7 +32,7 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
   engine.unscale(context);
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-    context.set_reader(reads_parts<P>() ? std::string() : policy_name<P>());
+    context.set_reader(shard_aware<P>() ? std::string() : policy_name<P>());
     engine.stack().template call<before_update_hook>(slot, context);
   });
   context.set_reader({});
@@ -41,22 +41,22 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
 /// True if a listed policy may veto an update on one rank alone.
 template <class Stack>
 inline constexpr bool kVetoesAlone = Stack::some([]<class P>() {
-  return before_update_hook::template valid<P>() && !vetoes_alike<P>();
+  return before_update_hook::template valid<P>() && !veto_is_rank_invariant<P>();
 });
 
 /// Makes a veto or a refusal on one rank that of all. Costs a small exchange, and on a device a wait, where a
-/// listed policy may veto and does not declare `vetoes_alike`.
+/// listed policy may veto and does not declare `veto_is_rank_invariant`.
 template <class Engine>
-void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
+void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
   if constexpr (kVetoesAlone<typename Engine::PolicyStack>) {
     const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
     bool refused = context.refusal().read();
     bool vetoed = context.vetoed() || is_set(context.found_inf());
-    Ballot ballot;
-    ballot.any("refused", refused);
-    ballot.any("vetoed", vetoed);
-    engine.ranks()->agree(ballot, message("the end of step ", engine.progress().step, " (vetoes of update ",
-                                          context.index() + 1, ")"));
+    RankReduction reduction;
+    reduction.any("refused", refused);
+    reduction.any("vetoed", vetoed);
+    engine.ranks()->all_reduce(reduction, message("the end of step ", engine.progress().step,
+                                                  " (vetoes of update ", context.index() + 1, ")"));
     context.take_agreed(vetoed, refused);
   }
 }

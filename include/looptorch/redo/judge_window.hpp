@@ -26,20 +26,20 @@ class WindowJudge {
   explicit WindowJudge(Engine& engine) : engine_(engine) {}
 
   /// True if a policy leaves the window out. The model's buffers are then as before it.
-  [[nodiscard]] bool leaves_out() {
-    if constexpr (Redoes<Engine>::kLeavesOut) left_out_ = asks_to_leave_out();
-    return left_out_;
+  [[nodiscard]] bool skips() {
+    if constexpr (Redoes<Engine>::kSkips) skipped_ = asks_to_skip();
+    return skipped_;
   }
 
   /// Shows the update to the policies that look into windows. What they find out goes into its error.
   void look(const UpdateContext& update) {
     constexpr bool examines = Redoes<Engine>::kLooks && Engine::PolicyStack::template has<examine_hook>();
     if constexpr (examines)
-      if (engine_.redo().share && !is_empty_on_device()) examine(update);
+      if (engine_.redo().rerun && !is_empty_on_device()) examine(update);
   }
 
   /// True if the update is to be counted before the next window, although no policy asks for that.
-  [[nodiscard]] bool settles_at_once() { return seeks_scale<I>(engine_); }
+  [[nodiscard]] bool resolves_at_once() { return seeks_scale<I>(engine_); }
 
  private:
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
@@ -60,29 +60,29 @@ class WindowJudge {
     return work().fault_elsewhere ? window.elsewhere(*work().fault_elsewhere) : window;
   }
 
-  [[nodiscard]] bool asks_to_leave_out() {
+  [[nodiscard]] bool asks_to_skip() {
     if (!engine_.window().may_retry || is_empty_on_device()) return false;
     const double loss = work().losses.mean();
     WindowLossContext context(engine_.run(), I, loss,
                               known_at_fault() || (engine_.watches_losses() && !std::isfinite(loss)),
-                              origin_at_fault().place(), engine_.redo().share);
+                              origin_at_fault().place(), engine_.redo().rerun);
     engine_.stack().template run<on_window_loss_hook>(context);
-    if (context.is_left_out()) engine_.redo().checkpoint.put_back_buffers();
-    return context.is_left_out();
+    if (context.is_skipped()) engine_.redo().checkpoint.put_back_buffers();
+    return context.is_skipped();
   }
 
   void examine(const UpdateContext& update) {
-    ExamineContext context(engine_.run(), I, engine_.window().origin.place(), *engine_.redo().share);
+    ExamineContext context(engine_.run(), I, engine_.window().origin.place(), *engine_.redo().rerun);
     context.loss = work().losses.mean();
     context.loss_non_finite = known_at_fault() || !std::isfinite(context.loss);
     context.refused = update.refusal().read();
-    context.left_out = left_out_;
-    context.overflowed = !engine_.watches_losses() && !left_out_ && !context.refused && is_vetoed_now(update);
+    context.skipped = skipped_;
+    context.overflowed = !engine_.watches_losses() && !skipped_ && !context.refused && is_vetoed_now(update);
     engine_.stack().template run<examine_hook>(context);
     work().finding = context.finding();
     work().explanation = context.explanation();
     work().found_in_loss = context.loss_non_finite;
-    engine_.ranks().template agree_on_error<I>(engine_);
+    engine_.ranks().template reduce_error<I>(engine_);
   }
 
   /// True if the update is vetoed, on a device after a wait for it.
@@ -92,7 +92,7 @@ class WindowJudge {
   }
 
   Engine& engine_;
-  bool left_out_ = false;
+  bool skipped_ = false;
 };
 
 }  // namespace looptorch::detail

@@ -29,7 +29,7 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
   const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
-  const bool may_be_left_out = Redoes<Engine>::kLeavesOut && engine.window().may_retry;
+  const bool may_be_left_out = Redoes<Engine>::kSkips && engine.window().may_retry;
   if (may_be_redone || may_be_left_out)
     engine.redo().checkpoint.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
                                    may_be_redone);

@@ -24,21 +24,21 @@
 
 namespace looptorch::detail {
 
-/// A second look at a share of the window; defined in redo/second_look.hpp, which the headers of policies
-/// that keep windows include.
+/// A rerun of an update's part of the window with its operators traced; defined in redo/traced_rerun.hpp,
+/// which the headers of policies that keep windows include.
 template <std::size_t I, class Engine, class Batch>
-class SecondLook;
+class TracedRerun;
 
-/// Offers a share to the policies while it lives.
-class OfferedShare {
+/// Offers a rerun of the window to the policies while it lives.
+class ScopedRerun {
  public:
-  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
-  ~OfferedShare() { slot_ = nullptr; }
-  OfferedShare(const OfferedShare&) = delete;
-  OfferedShare& operator=(const OfferedShare&) = delete;
+  ScopedRerun(WindowRerun*& slot, WindowRerun* rerun) : slot_(slot) { slot_ = rerun; }
+  ~ScopedRerun() { slot_ = nullptr; }
+  ScopedRerun(const ScopedRerun&) = delete;
+  ScopedRerun& operator=(const ScopedRerun&) = delete;
 
  private:
-  ShareAgain*& slot_;
+  WindowRerun*& slot_;
 };
 
 template <class Engine>
@@ -82,7 +82,7 @@ struct RedoneWindow {
     if constexpr (!Engine::kStreams) {
       with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
       seek_scale<I>(engine, kept);
-      engine.ranks().template agree_on_update<I>(engine);
+      engine.ranks().template reduce_update<I>(engine);
     }
     engine.in_phase(
         RunPhase::update, "update", [&] { offered<I>(engine, kept); }, I);
@@ -129,8 +129,8 @@ struct RedoneWindow {
   template <std::size_t I, class Batch>
   static void offered(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (Redo::kLooks && is_included<WindowCode, Engine>) {
-      SecondLook<I, Engine, Batch> look(engine, engine.redo().checkpoint, kept);
-      const OfferedShare offered(engine.redo().share, keeps_windows(engine) ? &look : nullptr);
+      TracedRerun<I, Engine, Batch> look(engine, engine.redo().checkpoint, kept);
+      const ScopedRerun offered(engine.redo().rerun, keeps_windows(engine) ? &look : nullptr);
       update<I>(engine, kept);
     } else {
       update<I>(engine, kept);

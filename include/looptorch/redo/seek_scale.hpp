@@ -38,7 +38,7 @@ template <std::size_t I, class Engine>
 [[nodiscard]] bool overflows_by_scale(Engine& engine) {
   const UpdateWork& work = engine.works()[I];
   bool overflowed = work.overflowed, hopeless = work.loss_overflowed;
-  engine.ranks().template agree_on_overflow<I>(engine, overflowed, hopeless);
+  engine.ranks().template reduce_overflow<I>(engine, overflowed, hopeless);
   return overflowed && !hopeless;
 }
 

@@ -8,9 +8,9 @@
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
-#include <looptorch/loop/may_differ.hpp>
-#include <looptorch/resume/differences.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
+#include <looptorch/loop/resume_rule.hpp>
+#include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/state_names.hpp>
 
 #include <algorithm>
@@ -33,26 +33,26 @@ constexpr bool changes_numbers() {
 
 /// Returns P's declaration, else the default.
 template <class P>
-constexpr MayDiffer may_differ_of() {
-  if constexpr (HasMayDiffer<P>)
-    return P::may_differ;
+constexpr ResumeRule resume_rule_of() {
+  if constexpr (HasResumeRule<P>)
+    return P::resume_rule;
   else
-    return changes_numbers<P>() ? MayDiffer::never : MayDiffer::always;
+    return changes_numbers<P>() ? ResumeRule::never : ResumeRule::always;
 }
 
 /// The policies of a Trainer by which a snapshot is recognised.
 struct ListedPolicies {
-  std::vector<std::string> names;               ///< switched on, and not free to differ
-  std::map<std::string, MayDiffer> may_differ;  ///< of all policies, switched off ones included
+  std::vector<std::string> names;                 ///< switched on, and not free to differ
+  std::map<std::string, ResumeRule> resume_rule;  ///< of all policies, switched off ones included
 };
 
 template <class Stack>
 [[nodiscard]] ListedPolicies list_policies(Stack& stack) {
   ListedPolicies listed;
   each_named(stack, [&](auto& slot, const std::string& name) {
-    constexpr MayDiffer may = may_differ_of<typename std::remove_reference_t<decltype(slot)>::Policy>();
-    listed.may_differ.emplace(name, may);
-    if (may != MayDiffer::always && slot.enabled()) listed.names.push_back(name);
+    constexpr ResumeRule may = resume_rule_of<typename std::remove_reference_t<decltype(slot)>::Policy>();
+    listed.resume_rule.emplace(name, may);
+    if (may != ResumeRule::always && slot.enabled()) listed.names.push_back(name);
   });
   return listed;
 }
@@ -60,19 +60,19 @@ template <class Stack>
 inline void save(const ListedPolicies& listed, StateDict& state) {
   std::vector<std::string> on_request;
   for (const std::string& name : listed.names)
-    if (listed.may_differ.at(name) == MayDiffer::on_request) on_request.push_back(name);
+    if (listed.resume_rule.at(name) == ResumeRule::on_request) on_request.push_back(name);
   put_names(state, "listed", listed.names);
   put_names(state, "listed.on_request", on_request);
 }
 
 /// Returns how a policy may differ: as its type declares here, else as its run said. Snapshots of earlier
 /// versions say nothing.
-[[nodiscard]] inline MayDiffer may_differ(const std::string& name, const ListedPolicies& here,
-                                          const StateDict& state) {
-  if (const auto own = here.may_differ.find(name); own != here.may_differ.end()) return own->second;
-  if (!state.contains("listed.on_request.size")) return MayDiffer::never;
+[[nodiscard]] inline ResumeRule resume_rule(const std::string& name, const ListedPolicies& here,
+                                            const StateDict& state) {
+  if (const auto own = here.resume_rule.find(name); own != here.resume_rule.end()) return own->second;
+  if (!state.contains("listed.on_request.size")) return ResumeRule::never;
   const auto on_request = names_under(state, "listed.on_request");
-  return std::ranges::count(on_request, name) > 0 ? MayDiffer::on_request : MayDiffer::never;
+  return std::ranges::count(on_request, name) > 0 ? ResumeRule::on_request : ResumeRule::never;
 }
 
 /// Compares the policies of a snapshot's state with the stack's. Appends what is to be taken over to
@@ -87,23 +87,23 @@ void stage_listed(Stack& stack, const StateDict& state, std::vector<Commit>& com
   const std::set<std::string> here(listed.names.begin(), listed.names.end());
   const std::set<std::string> saved(saved_names.begin(), saved_names.end());
   const auto only_in = [&](const std::set<std::string>& in, const std::set<std::string>& other,
-                           MayDiffer may) {
+                           ResumeRule may) {
     std::vector<std::string> names;
     for (const std::string& name : in)
-      if (!other.count(name) && may_differ(name, listed, state) == may) names.push_back(name);
+      if (!other.count(name) && resume_rule(name, listed, state) == may) names.push_back(name);
     return names;
   };
-  for (const MayDiffer may : {MayDiffer::never, MayDiffer::on_request}) {
+  for (const ResumeRule may : {ResumeRule::never, ResumeRule::on_request}) {
     const auto only_saved = only_in(saved, here, may), only_here = only_in(here, saved, may);
     if (const auto others = describe_others(only_saved, only_here, "the snapshot"); !others.empty())
       differences.push_back(
-          differs(may, "the policies differ: " + others,
-                  message("policies: ", listed_or_none(only_saved), " -> ", listed_or_none(only_here))));
+          mismatch(may, "the policies differ: " + others,
+                   message("policies: ", listed_or_none(only_saved), " -> ", listed_or_none(only_here))));
   }
   for (const RefusedState& refused : policies.refused)
-    if (const MayDiffer may = may_differ(refused.name, listed, state); may != MayDiffer::always)
-      differences.push_back(differs(may, refused.sentence(),
-                                    refused.change.empty() ? "" : refused.name + ": " + refused.change));
+    if (const ResumeRule may = resume_rule(refused.name, listed, state); may != ResumeRule::always)
+      differences.push_back(mismatch(may, refused.sentence(),
+                                     refused.change.empty() ? "" : refused.name + ": " + refused.change));
 }
 
 }  // namespace looptorch::detail

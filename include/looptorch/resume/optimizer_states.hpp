@@ -12,10 +12,10 @@
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/resume/differences.hpp>
-#include <looptorch/resume/state_names.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/state_names.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -103,7 +103,7 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   auto& groups = optimizer.param_groups();
   const std::string of = message("the optimizer of ", view.name, ": ");
   const auto differ = [&](auto&&... parts) {
-    staged.differences.push_back(differs(Compared::optimizer, message(of, parts...)));
+    staged.differences.push_back(mismatch(ResumeField::optimizer, message(of, parts...)));
     staged.keeps_rates = true;
   };
   if (const auto saved = in.get<std::int64_t>("groups"); saved != static_cast<std::int64_t>(groups.size()))
@@ -114,12 +114,12 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
       differ("parameters in group ", i, ": ", compare_names(ours, theirs));
     if (const double given = saved.get<double>("given_lr"); !same_rate(given, view.given_rates[i])) {
       const DifferentValue rate{message(i), message(view.given_rates[i]), message(given)};
-      staged.differences.push_back(differs(Compared::rates, of + "the learning rate of group ", rate));
+      staged.differences.push_back(mismatch(ResumeField::rates, of + "the learning rate of group ", rate));
       staged.keeps_rates = true;
     }
     for (const DifferentValue& value :
          differing_values(group_options_of(optimizer, groups[i]), saved.under("options")))
-      staged.differences.push_back(differs(Compared::options, message(of, "in group ", i, " "), value));
+      staged.differences.push_back(mismatch(ResumeField::options, message(of, "in group ", i, " "), value));
   }
   if (staged.keeps_rates) return;
   for (std::size_t i = 0; i < groups.size(); ++i)
@@ -165,9 +165,9 @@ template <class Optimizer>
   const std::string type = type_of(optimizer);
   if (const auto& saved = in.get<std::string>("type"); saved != type) {
     staged.keeps_rates = true;
-    staged.differences.push_back(
-        differs(Compared::optimizer,
-                message("the optimizer of ", view.name, " is ", type, " here, ", saved, " in the snapshot")));
+    staged.differences.push_back(mismatch(
+        ResumeField::optimizer,
+        message("the optimizer of ", view.name, " is ", type, " here, ", saved, " in the snapshot")));
     return staged;
   }
   stage_groups(optimizer, view, names, in, staged);
@@ -179,7 +179,7 @@ template <class Optimizer>
       for (Commit& commit : states()) staged.commits.push_back(std::move(commit));
     } catch (const StateError& error) {
       staged.differences.push_back(
-          differs(Compared::optimizer, message("the optimizer of ", view.name, ": ", error.what())));
+          mismatch(ResumeField::optimizer, message("the optimizer of ", view.name, ": ", error.what())));
     }
   } else {
     for (const auto& group : optimizer.param_groups())
@@ -188,15 +188,15 @@ template <class Optimizer>
           staged.commits.push_back(
               stage_parameter_state(optimizer, group, parameter, in.under("state." + names.of(parameter))));
         } catch (const StateError& error) {
-          staged.differences.push_back(differs(
-              Compared::optimizer,
+          staged.differences.push_back(mismatch(
+              ResumeField::optimizer,
               message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what())));
         }
       }
     for (const std::string& stranger : states_outside_groups(in))
-      staged.differences.push_back(differs(
-          Compared::optimizer, message("the optimizer of ", view.name, ": the snapshot has the state of ",
-                                       stranger, ", which is in no parameter group, here or there")));
+      staged.differences.push_back(mismatch(
+          ResumeField::optimizer, message("the optimizer of ", view.name, ": the snapshot has the state of ",
+                                          stranger, ", which is in no parameter group, here or there")));
   }
   return staged;
 }

@@ -9,7 +9,7 @@
 #include <looptorch/loop/step/fit_loop.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window.hpp>
-#include <looptorch/redo/second_look.hpp>
+#include <looptorch/redo/traced_rerun.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/replayed.hpp>
 #include <looptorch/resume/resume.hpp>
@@ -51,9 +51,9 @@ class ReplayWindow {
                                ", and the Trainer has ", Engine::kUpdates));
     engine_.prepare();
     const auto taken =
-        resume_from(engine_, contents, {}, tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
+        resume_from(engine_, contents, {}, resume_mode_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
-    add_to(report, taken.differences(), Tolerance::settings);
+    add_to(report, taken.differences(), ResumeMode::settings);
     Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};
     within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
       taken.random().apply();  // policies may have drawn from them
@@ -113,8 +113,8 @@ class ReplayWindow {
       const WindowWeight weight = work.weight;
       if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
       checkpoint.begin((*engine_.model()).buffers(), work, /*with_random=*/true);
-      SecondLook<i, Engine, Batch> share(engine_, checkpoint, batches, bundle.random);
-      finding = share.examine();
+      TracedRerun<i, Engine, Batch> rerun(engine_, checkpoint, batches, bundle.random);
+      finding = rerun.examine();
       work.weight = weight;
     });
     abandon_window(engine_);

@@ -50,7 +50,7 @@ class Resumption {
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();
     random_ = RandomStates::loaded(state_.under("random"));
-    for (std::string& why : random_.drop_unfit()) add(Compared::generators, std::move(why));
+    for (std::string& why : random_.drop_unfit()) add(ResumeField::generators, std::move(why));
     if constexpr (Engine::kHasRanks)
       if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->shards() == 0)
         random_.derive(ranks->rank());
@@ -91,8 +91,8 @@ class Resumption {
   void add(const std::vector<Difference>& more) {
     differences_.insert(differences_.end(), more.begin(), more.end());
   }
-  void add(Compared what, std::string sentence) {
-    differences_.push_back(differs(what, std::move(sentence)));
+  void add(ResumeField what, std::string sentence) {
+    differences_.push_back(mismatch(what, std::move(sentence)));
   }
 
   /// Throws SnapshotError for contents that name two different steps: no part of them can be trusted.
@@ -107,14 +107,14 @@ class Resumption {
                                               "loader", "micro_batches", "batch_size", "stopped", "ranks"};
     for (const std::string& part : parts_of(state_))
       if (!kParts.count(part))
-        add(Compared::contents, message("the snapshot's state holds '", part, "', and no run has that"));
+        add(ResumeField::contents, message("the snapshot's state holds '", part, "', and no run has that"));
   }
 
   void compare_model() {
     const TensorMap own = looptorch::state_dict(engine_.model());
     const LoadReport report = compare_state(own, contents_.model);
     if (const std::string faults = describe_faults(report); !faults.empty())
-      add(Compared::model, "the model" + faults);
+      add(ResumeField::model, "the model" + faults);
     compare_types(own);
     for (const std::string& name : report.loaded)
       if (const auto given = contents_.model.find(name); given != contents_.model.end())
@@ -133,7 +133,7 @@ class Resumption {
         example = message(name, " is ", tensor.scalar_type(), " here, ", given->second.scalar_type(),
                           " in the snapshot");
     if (others > 0)
-      add(Compared::model, message(others, " tensors of the model have another type: ", example));
+      add(ResumeField::model, message(others, " tensors of the model have another type: ", example));
   }
 
   /// Leaves out averages of weights that this model does not have.
@@ -145,8 +145,8 @@ class Resumption {
         averaged.emplace(name, average);
     move_in(averaged, state_);
     if (averaged.size() < contents_.averaged.size())
-      add(Compared::model, message("averages of ", contents_.averaged.size() - averaged.size(),
-                                   " weights that the model does not have in these shapes"));
+      add(ResumeField::model, message("averages of ", contents_.averaged.size() - averaged.size(),
+                                      " weights that the model does not have in these shapes"));
   }
 
   void compare_optimizers() {
@@ -154,7 +154,7 @@ class Resumption {
     auto& views = engine_.run().updates();
     const auto size = saved.get<std::int64_t>("size");
     if (size != static_cast<std::int64_t>(views.size()))
-      add(Compared::optimizer, message(views.size(), " updates here, ", size, " in the snapshot"));
+      add(ResumeField::optimizer, message(views.size(), " updates here, ", size, " in the snapshot"));
     const ParameterNames names(*engine_.model(), views);
     for_each_index<Engine::kUpdates>([&](auto i) {
       if (static_cast<std::int64_t>(i) >= size) return;
@@ -173,8 +173,8 @@ class Resumption {
     stage_outside(names.outside(), saved);
     for (const std::string& part : parts_of(saved))
       if (part != "size" && part != "outside" && !is_below(part, size))
-        add(Compared::contents, message("the snapshot's optimizers hold '", part, "', and there are ", size,
-                                        " of them, numbered from 0"));
+        add(ResumeField::contents, message("the snapshot's optimizers hold '", part, "', and there are ",
+                                           size, " of them, numbered from 0"));
   }
 
   /// Returns the parts of keys before their first dot.
@@ -199,12 +199,12 @@ class Resumption {
       if (why.empty())
         commits_.push_back([to = item.second, from = *tensor] { to.copy_(from); });
       else
-        add(Compared::model, message("a parameter outside the model, ", item.first, ": ", why));
+        add(ResumeField::model, message("a parameter outside the model, ", item.first, ": ", why));
     }
     std::size_t theirs = 0;
     for (const auto& item : saved.values()) theirs += item.first.starts_with("outside.");
     if (theirs != outside.size())
-      add(Compared::model,
+      add(ResumeField::model,
           message(outside.size(), " parameters outside the model here, ", theirs, " in the snapshot"));
   }
 
@@ -224,10 +224,9 @@ class Resumption {
 /// call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
-                                             const Feed& feed, Tolerance tolerance,
-                                             const std::string& called) {
+                                             const Feed& feed, ResumeMode mode, const std::string& called) {
   Resumption<Engine> resumption(engine, contents, feed);
-  refuse(resumption.differences(), tolerance, called);
+  refuse(resumption.differences(), mode, called);
   resumption.apply();
   return resumption;
 }

@@ -85,9 +85,9 @@ class StagedFeed {
     const bool has_fingerprint = own.contains(kFingerprint);
     if (!saved.empty() && !own.empty() && drop_lone_fingerprint(own, saved))
       differences_.push_back(
-          differs(MayDiffer::always,
-                  message(has_fingerprint ? "the snapshot" : "the dataset",
-                          " has no fingerprint, so whether its data are the same was not compared")));
+          mismatch(ResumeRule::always,
+                   message(has_fingerprint ? "the snapshot" : "the dataset",
+                           " has no fingerprint, so whether its data are the same was not compared")));
     const std::size_t noted = differences_.size();
     if (saved.empty() || own.empty())
       compare_lengths();
@@ -112,8 +112,8 @@ class StagedFeed {
  private:
   void compare_lengths() {
     if (saved_window_ != here_.micro_batches)
-      differences_.push_back(differs(
-          Compared::windows,
+      differences_.push_back(mismatch(
+          ResumeField::windows,
           message(here_.micro_batches, " micro-batches a window here, ", saved_window_, " in the snapshot"),
           message("micro-batches a window: ", saved_window_, " -> ", here_.micro_batches)));
   }
@@ -124,10 +124,11 @@ class StagedFeed {
                            same_value(own.values().at("dataset"), saved.values().at("dataset"));
     for (const DifferentValue& value : differing_values(own, saved))
       if (value.key != kFingerprint)
-        differences_.push_back(differs(Compared::data, "the loader's ", value));
+        differences_.push_back(mismatch(ResumeField::data, "the loader's ", value));
       else if (same_size && source_)
-        differences_.push_back(differs(
-            Compared::data, source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
+        differences_.push_back(
+            mismatch(ResumeField::data,
+                     source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
   }
 
   /// Returns the batch size with which the loader here would have the saved identity; empty if it differs in
@@ -165,8 +166,8 @@ class StagedFeed {
     batch_ = in_samples ? same_place(planned, planned_size, own_size) : 0;
     std::string so = why.empty() ? "" : message("; the windows of samples cannot be kept: ", why);
     if (!in_samples && saved_batch_ > 0) so += "; the epoch begins anew";
-    differences_.push_back(differs(
-        Compared::windows,
+    differences_.push_back(mismatch(
+        ResumeField::windows,
         message("a window is ", describe(here_), " here, ", describe(planned), " in the snapshot", so),
         message("a window: ", describe(planned), " -> ", describe(here_), so)));
   }
@@ -175,8 +176,8 @@ class StagedFeed {
     regrouping_ = how;
     batch_ = place;
     differences_.push_back(
-        differs(Compared::batches, message("a window of ", describe(how.planned), " is read as ",
-                                           describe(how.read), ", the same samples")));
+        mismatch(ResumeField::batches, message("a window of ", describe(how.planned), " is read as ",
+                                               describe(how.read), ", the same samples")));
   }
 
   /// Returns the first batch here with a sample that was not seen.

@@ -50,7 +50,7 @@ class Resumed {
 
 /// Warns of what the report lists.
 inline void warn_of(const ResumeReport& report) {
-  for (const std::string& why : report.passed_over) TORCH_WARN("looptorch: passed over ", why);
+  for (const std::string& why : report.rejected) TORCH_WARN("looptorch: passed over ", why);
   if (!report.differences.empty())
     TORCH_WARN("looptorch: ", report.snapshot.string(),
                " was taken over in part: ", joined(report.differences, "; "));
@@ -77,12 +77,12 @@ struct SnapshotCode {
   /// Takes contents over that came from no file.
   static ResumeReport restore(Engine& engine, const SnapshotContents& contents, bool strict,
                               bool resume_changed) {
-    const Tolerance tolerance = tolerance_of(strict, resume_changed);
+    const ResumeMode mode = resume_mode_of(strict, resume_changed);
     engine.prepare();
-    const auto taken = resume_from(engine, contents, {}, tolerance, "the snapshot");
+    const auto taken = resume_from(engine, contents, {}, mode, "the snapshot");
     taken.random().apply();
     ResumeReport report{.step = contents.step, .stopped = taken.stopped()};
-    add_to(report, taken.differences(), tolerance);
+    add_to(report, taken.differences(), mode);
     return report;
   }
 
@@ -103,12 +103,12 @@ struct SnapshotCode {
     const NewestSnapshot snapshot = snapshot_of(options.resume);
     const SnapshotContents contents = snapshot.take();
     ResumeReport report{.snapshot = snapshot.path, .step = contents.step};
-    for (const PassedOver& each : snapshot.passed_over) report.passed_over.push_back(each.reason);
+    for (const RejectedSnapshot& each : snapshot.rejected) report.rejected.push_back(each.reason);
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report.step});
-    const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
-    const auto taken = resume_from(engine, contents, feed, tolerance, report.snapshot.string());
+    const ResumeMode mode = resume_mode_of(options.strict, options.resume_changed);
+    const auto taken = resume_from(engine, contents, feed, mode, report.snapshot.string());
     report.stopped = taken.stopped();
-    add_to(report, taken.differences(), tolerance);
+    add_to(report, taken.differences(), mode);
     warn_of(report);
     return {taken, std::move(report)};
   }

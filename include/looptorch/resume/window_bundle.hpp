@@ -16,7 +16,7 @@
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/window_place.hpp>
-#include <looptorch/redo/second_look.hpp>
+#include <looptorch/redo/traced_rerun.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 

@@ -5,7 +5,7 @@
 // Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch, recorded_inputs
 // Tests autopsy: tensor_facts
 // Tests loop: examine_context
-// Tests redo: judge_window, second_look
+// Tests redo: judge_window, traced_rerun
 #include "support/precompiled.hpp"
 
 #include <looptorch/autopsy/origin.hpp>

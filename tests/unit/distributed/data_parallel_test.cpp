@@ -4,7 +4,7 @@
 //
 // Tests loop: ranks
 // Tests objective: agreed_means
-// Tests ranks: agree_on_window, several_ranks, together
+// Tests ranks: reduce_window, several_ranks, rank_session
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 
@@ -216,9 +216,9 @@ struct VetoOfOne {
     bool veto = false;
     std::int64_t vetoes = 0;
   };
-  void agree(lt::Ballot& ballot, State& state) const {
+  void all_reduce(lt::RankReduction& reduction, State& state) const {
     state.veto = ranks::rank() == rank && ++state.vetoes == step;
-    ballot.any("a veto", state.veto);
+    reduction.any("a veto", state.veto);
   }
   void before_update(lt::UpdateContext& update, State& state) const { update.veto(state.veto); }
 };
@@ -237,7 +237,7 @@ struct CountBatches {
   double count = 0.0;
   void add(toy::Net&, const toy::Batch&) { ++count; }
   double result() const { return count; }
-  void agree(lt::Ballot& ballot) requires Shared { ballot.sum("count", count); }
+  void all_reduce(lt::RankReduction& reduction) requires Shared { reduction.sum("count", count); }
 };
 
 TEST_CASE("rank: measures with a result", "[.ranks]") {
@@ -466,8 +466,7 @@ TEST_CASE("rank: batch statistics of each", "[.ranks]") {
     lt::Trainer trainer(net, optimizer, objective, lt::DataParallel{});
     CHECK_THROWS_WITH(trainer.fit(batches), Catch::Contains("batch statistics"));
   }
-  lt::Trainer trainer(net, optimizer, objective,
-                      lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::per_rank});
+  lt::Trainer trainer(net, optimizer, objective, lt::DataParallel{.batch_norm = lt::BatchNormMode::per_rank});
   trainer.fit(batches);
   std::ofstream(ranks::folder() / ("mean" + std::to_string(ranks::rank())))
       << net->buffers()[0] << net->parameters()[0];

@@ -93,9 +93,8 @@ TEST_CASE("seeks: sums of ranks", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::set_num_threads(1);
   normed = true;
-  check(lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::per_rank});
-  check(lt::DataParallel{.overlap = false, .on_batch_statistics = lt::OnBatchStatistics::per_rank},
-        lt::ShardOptimizer{});
+  check(lt::DataParallel{.batch_norm = lt::BatchNormMode::per_rank});
+  check(lt::DataParallel{.overlap = false, .batch_norm = lt::BatchNormMode::per_rank}, lt::ShardOptimizer{});
 }
 
 TEST_CASE("seeks: sums of shards", "[.ranks]") {
@@ -109,7 +108,7 @@ TEST_CASE("seeks: batch statistics of all ranks", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::set_num_threads(1);
   normed = true;
-  check(lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::synchronise});
+  check(lt::DataParallel{.batch_norm = lt::BatchNormMode::sync});
 }
 
 TEST_CASE("ranks search for a first loss scale together, to the bits of a run that was given it") {

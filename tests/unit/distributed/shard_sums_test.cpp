@@ -285,9 +285,8 @@ TEST_CASE("What cannot have the same bits is refused") {
   CHECK_THAT(said({.reproducible = true, .shards = 0}), Contains("got 0"));
   CHECK_THAT(said({.reproducible = true}, lt::Accumulate<12>{}),
              Contains("a window has 12 micro-batches on each: list Accumulate<8>"));
-  CHECK_THAT(
-      said({.on_batch_statistics = lt::OnBatchStatistics::per_rank, .reproducible = true, .shards = 1}),
-      Contains("batch statistics"));
+  CHECK_THAT(said({.batch_norm = lt::BatchNormMode::per_rank, .reproducible = true, .shards = 1}),
+             Contains("batch statistics"));
   torch::optim::SGD second(net->second->parameters(), 0.05);
   lt::Trainer two(net, lt::Update(optimizer, toy::objective), lt::Update(second, toy::objective),
                   lt::DataParallel{.reproducible = true, .shards = 1});

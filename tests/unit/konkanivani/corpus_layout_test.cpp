@@ -177,11 +177,11 @@ TEST_CASE("A clip whose file spells its name in another normal form is found") {
   tables.clip(apart + ".wav");
   for (const auto* part : {"train.jsonl", "validation.jsonl", "test.jsonl"})
     tables.text(part, R"({"audio_filepath": ")" + whole + R"(.wav", "text": "a"})");
-  konkanivani::LeftOut left_out;
-  for (auto* list : {&left_out, static_cast<konkanivani::LeftOut*>(nullptr)})
+  konkanivani::SkippedItems skipped;
+  for (auto* list : {&skipped, static_cast<konkanivani::SkippedItems*>(nullptr)})
     CHECK(load_corpus(tables.folder.path(), list).train.at(0).audio_filepath ==
           tables.folder / (apart + ".wav"));
-  CHECK(left_out.count() == 0);
+  CHECK(skipped.count() == 0);
 }
 
 TEST_CASE("Wrong lines are listed by their place where a list is given, and the others are read") {
@@ -193,17 +193,17 @@ TEST_CASE("Wrong lines are listed by their place where a list is given, and the 
 )");
   for (const auto* part : {"validation.jsonl", "test.jsonl"})
     tables.text(part, R"({"audio_filepath": "a.wav", "text": "c"})");
-  konkanivani::LeftOut left_out;
-  CHECK(texts_of(load_corpus(tables.folder.path(), &left_out).train) == Texts{"a", "b", "d"});
+  konkanivani::SkippedItems skipped;
+  CHECK(texts_of(load_corpus(tables.folder.path(), &skipped).train) == Texts{"a", "b", "d"});
   const auto file = (tables.folder / "train.jsonl").string();
-  CHECK_THAT(left_out.describe(),
+  CHECK_THAT(skipped.describe(),
              Contains("1 entry is left out (--on-bad-audio stop ends the run instead):\n  " + file + ":3: "));
   CHECK_THROWS_WITH(tables.load(), Contains(file + ":2: "));
 
   Corpus transcripts;
   transcripts.clip("a.wav").clip("b.wav").clip("c.wav");
   transcripts.text("line_index.tsv", "a\tek\ngone\tdon\nb\ttin\nalone\nc\tchar\n");
-  konkanivani::LeftOut wrong;
+  konkanivani::SkippedItems wrong;
   const auto split = load_corpus(transcripts.folder.path(), &wrong);
   CHECK(split.train.size() + split.validation.size() + split.test.size() == 3);
   CHECK(wrong.count() == 2);

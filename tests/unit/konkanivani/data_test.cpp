@@ -240,9 +240,9 @@ TEST_CASE("What cannot be used is listed once and left out, in every epoch") {
   const auto name = [&](size_t i) { return corpus.utterances[i].audio_filepath.string(); };
   lt::audio::encode(name(4), {at::zeros({16000}), 16000});  // silent, which no header tells
   std::filesystem::resize_file(name(5), 4000);              // cut off
-  konkanivani::LeftOut left_out;
-  const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &left_out);
-  CHECK(left_out.describe({.at_most = 2}) ==
+  konkanivani::SkippedItems skipped;
+  const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &skipped);
+  CHECK(skipped.describe({.at_most = 2}) ==
         "3 entries are left out (--on-bad-audio stop ends the run instead):\n  " + name(1) +
             ": its text \" ?! \" has no characters\n  " + name(3) +
             ": lasts 3 s, longer than 2 s\n  and 1 more\n");
@@ -257,23 +257,23 @@ TEST_CASE("What cannot be used is listed once and left out, in every epoch") {
     CHECK(heard == std::set<int64_t>{0, 1});
   }
   CHECK(loader.skipped().count == 2);
-  left_out.add(loader.skipped());
-  CHECK(left_out.count() == 4);
-  CHECK_THAT(left_out.describe(), Contains(name(4) + ": is silent") && Contains(name(5) + ": cut off"));
-  CHECK_THAT(left_out.describe({.at_most = 1}), EndsWith("has no characters\n  and 3 more\n"));
-  CHECK(konkanivani::LeftOut().describe().empty());
+  skipped.add(loader.skipped());
+  CHECK(skipped.count() == 4);
+  CHECK_THAT(skipped.describe(), Contains(name(4) + ": is silent") && Contains(name(5) + ": cut off"));
+  CHECK_THAT(skipped.describe({.at_most = 1}), EndsWith("has no characters\n  and 3 more\n"));
+  CHECK(konkanivani::SkippedItems().describe().empty());
 }
 
 TEST_CASE("A dataset of which nothing can be used is refused, and a missing file is as any other fault") {
   Corpus corpus({{16000, "क"}, {16000, "ख"}});
   const auto gone = corpus.utterances[1].audio_filepath;
   std::filesystem::remove(gone);
-  konkanivani::LeftOut left_out;
+  konkanivani::SkippedItems skipped;
   const auto make = [&] {
-    return SpeechDataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &left_out);
+    return SpeechDataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &skipped);
   };
   CHECK(make().size() == 1);
-  CHECK_THAT(left_out.describe(), Contains(gone.string()));
+  CHECK_THAT(skipped.describe(), Contains(gone.string()));
   corpus.utterances[0].text = "?";
   CHECK_THROWS_WITH(make(), StartsWith("none of 2 clips can be used; the first: "));
 }
@@ -297,13 +297,12 @@ TEST_CASE("A line that says more than its file holds is left out") {
   corpus.utterances[0].duration.reset();
   corpus.utterances[0].end = 9;
   corpus.utterances[1].duration = 12;
-  konkanivani::LeftOut left_out;
-  const SpeechDataset dataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &left_out);
+  konkanivani::SkippedItems skipped;
+  const SpeechDataset dataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &skipped);
   const auto name = [&](std::size_t i) { return corpus.utterances[i].audio_filepath.string(); };
-  CHECK_THAT(left_out.describe(),
-             Contains(name(0) + ": lasts 1 s, and the clip ends at 9 s") &&
-                 Contains(name(1) + ": lasts 1 s, and its line says that it lasts 12 s"));
-  CHECK(left_out.count() == 2);
+  CHECK_THAT(skipped.describe(), Contains(name(0) + ": lasts 1 s, and the clip ends at 9 s") &&
+                                     Contains(name(1) + ": lasts 1 s, and its line says that it lasts 12 s"));
+  CHECK(skipped.count() == 2);
 }
 
 TEST_CASE("A batch holds as many frames as its budget allows, and a longer clip is alone") {

@@ -132,10 +132,10 @@ TEST_CASE("A clip that cannot be heard is listed and left out of the error rates
   auto recognizer = tiny_recognizer(20);
   lt::audio::encode(tones.utterances[1].audio_filepath, {at::zeros({12800}), 16000});
   const auto speech = tones.dataset(recognizer.vocabulary);
-  konkanivani::LeftOut left_out;
-  const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}, &left_out);
+  konkanivani::SkippedItems skipped;
+  const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}, &skipped);
   CHECK(heard.references == std::vector<std::string>{"क", "गक"});
-  CHECK_THAT(left_out.describe(), Contains(tones.utterances[1].audio_filepath.string() + ": is silent"));
+  CHECK_THAT(skipped.describe(), Contains(tones.utterances[1].audio_filepath.string() + ": is silent"));
   CHECK_THROWS_AS(konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}), lt::LoaderError);
 }
 

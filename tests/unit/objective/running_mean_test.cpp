@@ -83,9 +83,9 @@ TEST_CASE("a window counts unless it was skipped, which is looked at when the me
                looptorch::Quantity::unread(placed(torch::ones({}))));
     mean.add_window(window, placed(torch::full({}, skipped)));
     CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
-    mean.settle(!skipped);
+    mean.resolve(!skipped);
     CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
-    mean.settle(false);  // there is nothing in doubt any more
+    mean.resolve(false);  // there is nothing in doubt any more
     CHECK(mean.totals().weight == (skipped ? 1.0 : 2.0));
   }
 }

@@ -184,41 +184,41 @@ TEST_CASE("ShowProgress gives back to the loader what it has not said") {
   lt::PinnedPrefetchLoader loader(Rows{.count = 4}, {.batch_size = 4, .workers = 0});
   const auto while_fitting = [&](lt::LoaderStats before) {
     bool told = false;
-    loader.stats().told_starving = before.told_starving;
+    loader.stats().warned_data_bound = before.warned_data_bound;
     std::FILE* file = std::tmpfile();
     lt::Trainer trainer(
         net, sgd, objective, lt::ShowProgress{.out = file},
-        lt::On{lt::kUpdate, [&](lt::UpdateContext&) { told = loader.stats().told_starving; }});
+        lt::On{lt::kUpdate, [&](lt::UpdateContext&) { told = loader.stats().warned_data_bound; }});
     trainer.fit(loader, {.epochs = 1});
     std::fclose(file);
     return told;
   };
   for (const bool before : {false, true}) {
-    CHECK(while_fitting({.told_starving = before}));
-    CHECK(loader.stats().told_starving == before);
+    CHECK(while_fitting({.warned_data_bound = before}));
+    CHECK(loader.stats().warned_data_bound == before);
   }
 }
 
 TEST_CASE("the remedy for waiting depends on workers and cores") {
-  using looptorch::detail::starves;
-  using looptorch::detail::starving_text;
+  using looptorch::detail::data_bound_text;
+  using looptorch::detail::is_data_bound;
   lt::LoaderStats loading{.batches = 20, .wait_seconds = 3, .use_seconds = 1, .worker_seconds = {4, 2}};
   CHECK(
-      starving_text(loading, 8) ==
+      data_bound_text(loading, 8) ==
       "the data cannot keep up: 75 % of the time was spent waiting for it (workers: 2, busy 75 %). What helps: more "
       "workers, of which there are 2 for 8 cores; a CachedDataset, which computes features once; a "
       "LengthBucketSampler, which loads and pads less. See docs/loader.md#waiting");
-  CHECK(starving_text(loading, 2).find("more workers") == std::string::npos);
+  CHECK(data_bound_text(loading, 2).find("more workers") == std::string::npos);
   loading.worker_seconds = {1, 1};  // at a stream that others read
-  CHECK(starving_text(loading, 8).find("more workers") == std::string::npos);
+  CHECK(data_bound_text(loading, 8).find("more workers") == std::string::npos);
   loading.worker_seconds = {4, 2};
-  CHECK(starves(loading, 0.7));
-  CHECK_FALSE(starves(loading, 0.75));
+  CHECK(is_data_bound(loading, 0.7));
+  CHECK_FALSE(is_data_bound(loading, 0.75));
   loading.worker_seconds = {};
-  CHECK(starving_text(loading, 2).find("What helps: load in the background, by workers = 1 or more; ") !=
+  CHECK(data_bound_text(loading, 2).find("What helps: load in the background, by workers = 1 or more; ") !=
         std::string::npos);
-  CHECK_FALSE(starves({.batches = 19, .wait_seconds = 3}, 0.2));
-  CHECK_FALSE(starves({.batches = 90, .wait_seconds = 0.9}, 0.2));
+  CHECK_FALSE(is_data_bound({.batches = 19, .wait_seconds = 3}, 0.2));
+  CHECK_FALSE(is_data_bound({.batches = 90, .wait_seconds = 0.9}, 0.2));
 }
 
 TEST_CASE("samples that are left out are told, and a fit goes on at the right batch behind them") {

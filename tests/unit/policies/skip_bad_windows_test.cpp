@@ -65,9 +65,9 @@ struct Samples {
   }
 };
 
-auto loader(std::vector<std::int64_t> bad, std::vector<std::int64_t> left_out = {}) {
+auto loader(std::vector<std::int64_t> bad, std::vector<std::int64_t> skipped = {}) {
   return PinnedPrefetchLoader(Samples{std::move(bad)}, {.batch_size = 2, .workers = 2},
-                              LeaveOut(std::move(left_out), SequentialSampler{}));
+                              ExcludeSamples(std::move(skipped), SequentialSampler{}));
 }
 
 /// Trains with everything that counts updates; returns the net.
@@ -162,7 +162,7 @@ TEST_CASE("SkipBadWindows: a spike in the first window that is judged is left ou
   if (spike == 4) CHECK(windows[0].step == 4);
 }
 
-TEST_CASE("SkipBadWindows: the list has the samples at fault, and LeaveOut leaves them out") {
+TEST_CASE("SkipBadWindows: the list has the samples at fault, and ExcludeSamples leaves them out") {
   TemporaryFolder folder;
   const auto list = folder / "bad.txt";
   add_to_sample_list(list, {11});  // of an earlier run

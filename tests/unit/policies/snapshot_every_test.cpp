@@ -219,8 +219,8 @@ TEST_CASE(
   const auto result =
       Toy({.folder = folder.path(), .steps = 4, .keep = 0}).fit({.epochs = 3, .resume = folder.path()});
   CHECK(steps_in(folder.path()) == Steps{4, 8, 12});
-  REQUIRE(result.resumed->passed_over.size() == 2);
-  CHECK_THAT(result.resumed->passed_over[0], Contains("step-00000012"));
+  REQUIRE(result.resumed->rejected.size() == 2);
+  CHECK_THAT(result.resumed->rejected[0], Contains("step-00000012"));
   CHECK(warnings.texts.size() == 2);
 }
 

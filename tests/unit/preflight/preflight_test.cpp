@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
 // Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, remedies
-// Tests preflight: sample_batches, untouched
+// Tests preflight: sample_batches, run_backup
 // Tests loop: trainer_access
 #include "support/precompiled.hpp"
 
@@ -106,8 +106,8 @@ void check_equal(const lt::SnapshotContents& a, const lt::SnapshotContents& b) {
 
 const lt::PreflightOptions kRoomy{.cap = 1'000'000'000};
 
-/// True for the same number of bytes, but for the few of the root gradient that a Trainer keeps from its first
-/// step on: they are part of what a later preflight finds already there.
+/// True for the same number of bytes, but for the few of the root gradient that a Trainer keeps from its
+/// first step on: they are part of what a later preflight finds already there.
 bool alike(std::int64_t a, std::int64_t b) { return std::abs(a - b) <= 16; }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a resumed run may have otherwise: always, on request, or never. Precision, rates and schedules need
 // FitOptions::resume_changed, which lists each of them; another model is refused in any case.
-// Tests loop: may_differ
+// Tests loop: resume_rule
 // Tests resume: differences, listed_policies, state_names
 #include "support/precompiled.hpp"
 
@@ -28,7 +28,7 @@ using Sentences = std::vector<std::string>;
 
 /// A user's policy that counts micro-batches: it has a state and a scope, and changes nothing that is learnt.
 struct CountForwards {
-  static constexpr lt::MayDiffer may_differ = lt::MayDiffer::always;
+  static constexpr lt::ResumeRule resume_rule = lt::ResumeRule::always;
   struct State {
     std::int64_t count = 0;
   };
@@ -276,38 +276,38 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   std::ifstream file(LOOPTORCH_SOURCE_DIR "/docs/snapshots.md");
   std::stringstream page;
   page << file.rdbuf();
-  const std::map<lt::MayDiffer, std::string> words{{lt::MayDiffer::never, "never"},
-                                                   {lt::MayDiffer::on_request, "on request"},
-                                                   {lt::MayDiffer::always, "always"}};
-  for (const auto& row : lt::detail::kCompared)
+  const std::map<lt::ResumeRule, std::string> words{{lt::ResumeRule::never, "never"},
+                                                    {lt::ResumeRule::on_request, "on request"},
+                                                    {lt::ResumeRule::always, "always"}};
+  for (const auto& row : lt::detail::kResumeFields)
     CHECK_THAT(page.str(), Contains("| " + std::string(row.words) + " | " + words.at(row.may) + " |"));
-  const auto check = [&](const std::string& policy, lt::MayDiffer may) {
+  const auto check = [&](const std::string& policy, lt::ResumeRule may) {
     CHECK_THAT(page.str(), Contains("| `" + policy + "` | " + words.at(may) + " |"));
   };
-  using lt::detail::may_differ_of;
-  check("Autocast", may_differ_of<lt::Autocast<lt::bf16>>());
-  check("Autocast", may_differ_of<lt::Autocast<lt::fp16>>());
-  check("Autocast<>", may_differ_of<lt::Autocast<>>());
-  check("ScheduleLr", may_differ_of<lt::ScheduleLr>());
-  check("Checkpointed", may_differ_of<lt::Checkpointed<SettingsNet>>());
-  check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<4>>());
-  check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<>>());
-  check("PinnedPrefetchLoader", may_differ_of<lt::PinnedPrefetchLoader<>>());
-  check("WatchMemory", may_differ_of<lt::WatchMemory>());
-  check("WatchRounding", may_differ_of<lt::WatchRounding>());
-  check("Freeze", may_differ_of<lt::Freeze>());
-  check("ShowProgress", may_differ_of<lt::ShowProgress>());
-  check("LogMetrics", may_differ_of<lt::LogMetrics>());
-  check("Profile", may_differ_of<lt::Profile>());
-  check("BackendFlags", may_differ_of<lt::BackendFlags>());
-  check("ClipGradNorm", may_differ_of<lt::ClipGradNorm>());
-  check("ClipGradValue", may_differ_of<lt::ClipGradValue>());
-  check("AverageWeights", may_differ_of<lt::AverageWeights>());
-  check("UnfreezeAt", may_differ_of<lt::UnfreezeAt>());
-  check("UpdateInBackward", may_differ_of<lt::UpdateInBackward<>>());
-  check("UpdateInBackward<Sums>", may_differ_of<lt::UpdateInBackward<lt::SumsInBf16>>());
-  check("StopEarly", may_differ_of<lt::StopEarly>());
-  check("Validate", may_differ_of<lt::Validate<std::vector<toy::Batch>>>());
-  check("RestoreBest", may_differ_of<lt::RestoreBest>());
-  check("SnapshotEvery", may_differ_of<lt::SnapshotEvery>());
+  using lt::detail::resume_rule_of;
+  check("Autocast", resume_rule_of<lt::Autocast<lt::bf16>>());
+  check("Autocast", resume_rule_of<lt::Autocast<lt::fp16>>());
+  check("Autocast<>", resume_rule_of<lt::Autocast<>>());
+  check("ScheduleLr", resume_rule_of<lt::ScheduleLr>());
+  check("Checkpointed", resume_rule_of<lt::Checkpointed<SettingsNet>>());
+  check("CacheFlushEvery", resume_rule_of<lt::CacheFlushEvery<4>>());
+  check("CacheFlushEvery", resume_rule_of<lt::CacheFlushEvery<>>());
+  check("PinnedPrefetchLoader", resume_rule_of<lt::PinnedPrefetchLoader<>>());
+  check("WatchMemory", resume_rule_of<lt::WatchMemory>());
+  check("WatchRounding", resume_rule_of<lt::WatchRounding>());
+  check("Freeze", resume_rule_of<lt::Freeze>());
+  check("ShowProgress", resume_rule_of<lt::ShowProgress>());
+  check("LogMetrics", resume_rule_of<lt::LogMetrics>());
+  check("Profile", resume_rule_of<lt::Profile>());
+  check("BackendFlags", resume_rule_of<lt::BackendFlags>());
+  check("ClipGradNorm", resume_rule_of<lt::ClipGradNorm>());
+  check("ClipGradValue", resume_rule_of<lt::ClipGradValue>());
+  check("AverageWeights", resume_rule_of<lt::AverageWeights>());
+  check("UnfreezeAt", resume_rule_of<lt::UnfreezeAt>());
+  check("UpdateInBackward", resume_rule_of<lt::UpdateInBackward<>>());
+  check("UpdateInBackward<Sums>", resume_rule_of<lt::UpdateInBackward<lt::SumsInBf16>>());
+  check("StopEarly", resume_rule_of<lt::StopEarly>());
+  check("Validate", resume_rule_of<lt::Validate<std::vector<toy::Batch>>>());
+  check("RestoreBest", resume_rule_of<lt::RestoreBest>());
+  check("SnapshotEvery", resume_rule_of<lt::SnapshotEvery>());
 }

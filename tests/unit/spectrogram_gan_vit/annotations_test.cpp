@@ -174,25 +174,25 @@ TEST_CASE("Lines that are wrong and songs without audio are left out and listed,
   const Folder deam;
   deam.clips({"1.wav", "2.wav", "3.wav", "5.wav"});
   deam.table("song_id,valence_mean,arousal_mean\n1,5,5\n2,0,5\n3,5,nan\n4,5,5\n1,6,6\n5,5,5\n");
-  spectrogram_gan::LeftOut left_out;
-  const auto songs = load_annotations(deam.table(), deam.audio(), &left_out);
+  spectrogram_gan::SkippedItems skipped;
+  const auto songs = load_annotations(deam.table(), deam.audio(), &skipped);
   CHECK(ids(songs) == std::set<std::int64_t>{1, 5});
-  CHECK(left_out.count(spectrogram_gan::Fault::row) == 3);
-  CHECK(left_out.count(spectrogram_gan::Fault::missing_file) == 1);
-  const auto text = left_out.describe(), table = deam.table().string();
+  CHECK(skipped.count(spectrogram_gan::Fault::row) == 3);
+  CHECK(skipped.count(spectrogram_gan::Fault::missing_file) == 1);
+  const auto text = skipped.describe(), table = deam.table().string();
   CHECK_THAT(text,
              Contains("4 songs are left out (--on-bad-audio stop ends the run instead): 3 by a wrong line, 1 "
                       "without audio, 0 whose audio cannot be used"));
   CHECK_THAT(text, Contains("\n  " + table + ":3: valence_mean is \"0\"; it must be a number from 1 to 9\n"));
   CHECK_THAT(text, Contains("\n  " + table + ":5: there is no audio file 4.mp3"));
-  CHECK_THAT(left_out.describe({.at_most = 1}), Contains("\n  and 2 more\n"));
+  CHECK_THAT(skipped.describe({.at_most = 1}), Contains("\n  and 2 more\n"));
   CHECK_THROWS_WITH(deam.load(), Contains(":3: valence_mean") && Contains("(and 3 more lines are wrong)"));
 
   // No song remains, or a table that cannot be read at all.
   deam.table("song_id,valence_mean,arousal_mean\n2,0,5\n");
-  CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &left_out), Contains(":2: valence_mean"));
+  CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &skipped), Contains(":2: valence_mean"));
   deam.table("song_id,valence_mean\n1,5\n");
-  CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &left_out), Contains("no column"));
+  CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &skipped), Contains("no column"));
 }
 
 TEST_CASE(

@@ -14,7 +14,7 @@
 #include <sndfile.h>
 #include <spectrogram_gan_vit/clips/data.hpp>
 #include <spectrogram_gan_vit/clips/dataset_folder.hpp>
-#include <spectrogram_gan_vit/clips/left_out.hpp>
+#include <spectrogram_gan_vit/clips/skipped_items.hpp>
 
 #include <fstream>
 
@@ -236,13 +236,13 @@ TEST_CASE(
   CHECK(tolerant.skipped().count == 3);
   CHECK(tolerant.skipped().first.at(2).path == file(3).string());
 
-  spectrogram_gan::LeftOut left_out;
+  spectrogram_gan::SkippedItems skipped;
   for (auto& batch : tolerant) CHECK(batch.spectrograms_B1MF.size(0) == 1);
-  left_out.add(tolerant.skipped());  // two epochs of them
+  skipped.add(tolerant.skipped());  // two epochs of them
   CHECK(tolerant.skipped().count == 6);
-  CHECK(left_out.count(spectrogram_gan::Fault::audio) == 3);
-  CHECK_THAT(left_out.describe(), Contains("0 by a wrong line, 0 without audio, 3 whose audio"));
-  CHECK_THAT(left_out.describe(), Contains("\n  " + file(3).string() + ": "));
+  CHECK(skipped.count(spectrogram_gan::Fault::audio) == 3);
+  CHECK_THAT(skipped.describe(), Contains("0 by a wrong line, 0 without audio, 3 whose audio"));
+  CHECK_THAT(skipped.describe(), Contains("\n  " + file(3).string() + ": "));
 }
 
 TEST_CASE("Sizes that make no picture are refused") {

@@ -86,8 +86,8 @@ struct Songs {
 /// Throws what require_no_leakage throws for these parts.
 template <class... Training>
 void check_parts(const Songs& validation, const Songs& test, const Training&... training) {
-  spectrogram_gan::LeftOut left_out;
-  spectrogram_gan::require_no_leakage({.batch_size = 3, .workers = 2}, left_out, validation, test,
+  spectrogram_gan::SkippedItems skipped;
+  spectrogram_gan::require_no_leakage({.batch_size = 3, .workers = 2}, skipped, validation, test,
                                       training...);
 }
 
@@ -209,9 +209,9 @@ TEST_CASE("Padding makes no two clips alike, and clips that cannot be read are l
   damaged.label(2);
   const GeneratedClips generated(damaged.folder.path(), kTiny);
   const Songs validation(101, noise(1, 21)), testing(201, noise(1, 22));
-  spectrogram_gan::LeftOut left_out;
-  spectrogram_gan::require_no_leakage({.on_error = lt::OnError::skip}, left_out, validation, testing,
+  spectrogram_gan::SkippedItems skipped;
+  spectrogram_gan::require_no_leakage({.on_error = lt::OnError::skip}, skipped, validation, testing,
                                       generated);
-  CHECK_THAT(left_out.describe(), Contains("1 song is left out") && Contains("spectrogram 0 is not finite"));
+  CHECK_THAT(skipped.describe(), Contains("1 song is left out") && Contains("spectrogram 0 is not finite"));
   CHECK_THROWS_AS(check_parts(validation, testing, generated), lt::LoaderError);
 }

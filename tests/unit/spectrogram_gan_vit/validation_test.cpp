@@ -55,8 +55,8 @@ gan::EmotionNet judge() {
 
 gan::HeldOutClips held_out(std::int64_t count = 6) {
   auto net = judge();
-  gan::LeftOut left_out;
-  return gan::hear_held_out(net, LoudClips{count}, kLoading, left_out);
+  gan::SkippedItems skipped;
+  return gan::hear_held_out(net, LoudClips{count}, kLoading, skipped);
 }
 
 gan::Gan float_gan() {
@@ -82,21 +82,21 @@ std::string content(const std::filesystem::path& file) {
 
 TEST_CASE("Held-out clips are heard batch by batch; those that cannot be read are left out and listed") {
   auto net = judge();
-  gan::LeftOut left_out;
-  const auto all = gan::hear_held_out(net, LoudClips{6}, kLoading, left_out);
+  gan::SkippedItems skipped;
+  const auto all = gan::hear_held_out(net, LoudClips{6}, kLoading, skipped);
   CHECK(all.features_ND.sizes() == at::IntArrayRef({6, 64}));
   CHECK(all.conditions_N2[5][1].item<double>() == Approx(-0.5));
-  CHECK(left_out.count() == 0);
+  CHECK(skipped.count() == 0);
 
   lt::LoaderOptions tolerant = kLoading;
-  CHECK_THROWS_AS(gan::hear_held_out(net, LoudClips{6, 2}, tolerant, left_out), lt::LoaderError);
+  CHECK_THROWS_AS(gan::hear_held_out(net, LoudClips{6, 2}, tolerant, skipped), lt::LoaderError);
   tolerant.on_error = lt::OnError::skip;
-  const auto rest = gan::hear_held_out(net, LoudClips{6, 2}, tolerant, left_out);
+  const auto rest = gan::hear_held_out(net, LoudClips{6, 2}, tolerant, skipped);
   CHECK(rest.features_ND.size(0) == 5);
   CHECK(difference(rest.features_ND[2], all.features_ND[3]) < 1e-5);
   CHECK(rest.conditions_N2[2].equal(all.conditions_N2[3]));
-  CHECK(left_out.count(gan::Fault::audio) == 1);
-  CHECK_THROWS_WITH(gan::hear_held_out(net, LoudClips{2, 1}, tolerant, left_out),
+  CHECK(skipped.count(gan::Fault::audio) == 1);
+  CHECK_THROWS_WITH(gan::hear_held_out(net, LoudClips{2, 1}, tolerant, skipped),
                     "validation needs at least 2 clips, and there are 1; --validate-every 0 does without");
 }
 

@@ -68,9 +68,9 @@ TEST_CASE("What was left out as lists were read is known by its line, and so are
   const auto read = whisper::read_utterances(folder / "train.jsonl", false, log,
                                              whisper::detail::check_segments({}), false, &lines);
   REQUIRE(read.size() == 3);
-  REQUIRE(lines.left_out().size() == 2);
-  CHECK_THAT(lines.left_out()[0], StartsWith(manifest + ":3: "));
-  CHECK_THAT(lines.left_out()[1], StartsWith(manifest + ":5: ") && Contains("the clip ends at 3 s"));
+  REQUIRE(lines.skipped().size() == 2);
+  CHECK_THAT(lines.skipped()[0], StartsWith(manifest + ":3: "));
+  CHECK_THAT(lines.skipped()[1], StartsWith(manifest + ":5: ") && Contains("the clip ends at 3 s"));
   CHECK(lines(read[0]) == " (" + manifest + ":1)");
   CHECK(lines(read[1]) == " (" + manifest + ":4)");
   CHECK(lines(read[2]) == " (" + manifest + ":6)");
@@ -80,18 +80,18 @@ TEST_CASE("What was left out as lists were read is known by its line, and so are
   const auto kept = whisper::read_transcripts(folder / "talk.json", {}, false, log, {}, &segments);
   REQUIRE(kept.size() == 1);
   CHECK(segments(kept[0]) == " (" + transcript + ":1)");
-  REQUIRE(segments.left_out().size() == 2);
-  CHECK_THAT(segments.left_out()[0], StartsWith(transcript + ":3: "));
-  CHECK(segments.left_out()[1] == transcript + ":2: its text has 1 characters, fewer than 3");
+  REQUIRE(segments.skipped().size() == 2);
+  CHECK_THAT(segments.skipped()[0], StartsWith(transcript + ":3: "));
+  CHECK(segments.skipped()[1] == transcript + ":2: its text has 1 characters, fewer than 3");
 
-  whisper::LeftOut left_out;
+  whisper::SkippedItems skipped;
   const auto usable = whisper::keep_usable(
-      read, {.workers = 0}, left_out,
+      read, {.workers = 0}, skipped,
       [](const Utterance& clip) {
         if (clip.text == "two") throw looptorch::Error("talk.wav: is silent");
         return 0.5;
       },
       lines);
   CHECK(usable.size() == 2);
-  CHECK(left_out.list() == "talk.wav: is silent (" + manifest + ":4)\n");
+  CHECK(skipped.list() == "talk.wav: is silent (" + manifest + ":4)\n");
 }

@@ -97,7 +97,7 @@ class CacheBuild {
 
   bool has_room() {
     const std::lock_guard lock(mutex_);
-    return result_.left_out == 0;
+    return result_.skipped == 0;
   }
 
   void fail(std::int64_t index, std::exception_ptr error) {
@@ -114,7 +114,7 @@ class CacheBuild {
   void record(std::optional<CacheStep> step) {
     if (!step) return;
     const std::lock_guard lock(mutex_);
-    result_.left_out += *step == CacheStep::full;
+    result_.skipped += *step == CacheStep::full;
     result_.present += *step == CacheStep::present;
     result_.added += *step == CacheStep::added;
   }
@@ -133,7 +133,7 @@ class CacheBuild {
   }
 
   std::int64_t done() const {
-    return result_.present + result_.added + result_.left_out + std::ssize(result_.failures);
+    return result_.present + result_.added + result_.skipped + std::ssize(result_.failures);
   }
 
   [[noreturn]] void rethrow() const {

@@ -64,7 +64,7 @@ struct CacheBuildResult {
   std::int64_t present = 0;  ///< samples that were stored before, or by another process
   std::int64_t added = 0;    ///< samples that this build computed
   /// Samples not stored for lack of room: after one did not fit, no other was tried.
-  std::int64_t left_out = 0;
+  std::int64_t skipped = 0;
   std::vector<CacheFailure> failures;  ///< sorted by index; empty unless `skip_failures`
 };
 

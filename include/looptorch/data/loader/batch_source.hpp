@@ -8,9 +8,9 @@
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/batch_plan.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
+#include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/data/loader/samples_in_hand.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/sampler_identity.hpp>
 #include <looptorch/data/slot_memory.hpp>
@@ -31,7 +31,7 @@ namespace looptorch::detail {
 struct EpochOrder {
   std::int64_t epoch;
   BatchPlan plan;
-  SamplesInHand in_hand{};
+  InFlightSamples in_flight{};
 };
 
 template <class Set, class Order, class Collate>
@@ -84,14 +84,14 @@ class BatchSource final : public Regroupable {
     maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
       throw_if_stopped(stop);
-      if (options_.timeout > 0) visit.in_hand.begin(number, index);
+      if (options_.timeout > 0) visit.in_flight.begin(number, index);
       maker.add(
           index,
           [&] { return get_sample(dataset_, index, sample_context(options_.seed, visit.epoch, index)); },
           [&] { return path_of(dataset_, index); });
     }
     throw_if_stopped(stop);
-    if (options_.timeout > 0) visit.in_hand.end(number);
+    if (options_.timeout > 0) visit.in_flight.end(number);
     return maker.finish(
         [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); },
         [this](std::int64_t index) { return path_of(dataset_, index); });

@@ -28,7 +28,7 @@ struct LoaderStats {
   std::int64_t slot_allocations = 0;  ///< tensors for which a slot was created or enlarged
   std::int64_t slot_reuses = 0;       ///< tensors that were collated into reused memory
   /// True if the warning that the data cannot keep up was printed, or will be by the policy that shows these.
-  mutable bool told_starving = false;
+  mutable bool warned_data_bound = false;
 
   /// Returns the share of the reader's time in which it waited, in [0, 1].
   [[nodiscard]] double wait_share() const {

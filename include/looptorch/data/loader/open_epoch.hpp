@@ -7,12 +7,12 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/data/intra_op.hpp>
-#include <looptorch/data/loader/default_draws.hpp>
+#include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/failures_in_a_row.hpp>
+#include <looptorch/data/loader/global_rng_check.hpp>
 #include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>
-#include <looptorch/data/loader/starving.hpp>
 #include <looptorch/data/slot_pool.hpp>
 
 #include <c10/core/InferenceMode.h>
@@ -159,7 +159,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     prefetch_->ask_to_stop();
     static auto& left = *new std::vector<std::shared_ptr<OpenEpoch>>;
     left.push_back(this->shared_from_this());
-    const std::int64_t sample = visit_->in_hand.of(number_);
+    const std::int64_t sample = visit_->in_flight.of(number_);
     const std::string path = sample < 0 ? std::string() : source_->path(sample);
     throw LoaderTimeout(
         message("batch ", number_, " of epoch ", begin_.epoch, " did not come within ",
@@ -212,9 +212,9 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   /// Prints the warning once, unless a policy has taken over reporting.
   void warn_if_starving() const {
     const LoaderStats& stats = log_->stats;
-    if (stats.told_starving || !starves(stats, source_->options().starving)) return;
-    stats.told_starving = true;
-    warn(starving_text(stats));
+    if (stats.warned_data_bound || !is_data_bound(stats, source_->options().starving)) return;
+    stats.warned_data_bound = true;
+    warn(data_bound_text(stats));
   }
 
   /// Warns if samples draw from the default generator. The reader waited while the first batch was made, so
@@ -270,7 +270,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   std::optional<SkippedSample> first_skipped_;
   FailuresInARow failures_;
   std::shared_ptr<const StateDict> stream_;  // position behind the current batch, if any
-  std::optional<DefaultDraws> draws_;        // set until the first batch
+  std::optional<GlobalRngCheck> draws_;      // set until the first batch
   Clock::time_point handed_out_;
   std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above
 };

@@ -4,7 +4,7 @@
 // polling. At most `workers + prefetch` values exist inside at any time, in production or finished.
 #pragma once
 
-#include <looptorch/data/loader/turns.hpp>
+#include <looptorch/data/loader/turn_lock.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -7,10 +7,10 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
+#include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/data/loader/samples_in_hand.hpp>
-#include <looptorch/data/loader/turns.hpp>
+#include <looptorch/data/loader/turn_lock.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
 #include <looptorch/data/stream_dataset.hpp>
@@ -53,8 +53,8 @@ struct StreamVisit {
   std::int64_t to_skip;  // batches to read past before the first
   StreamReader<Stream> reader;
   bool ended = false;  // the stream ended or failed
-  Turns turns;
-  SamplesInHand in_hand{};
+  TurnLock turns;
+  InFlightSamples in_flight{};
 };
 
 template <class Set, class Order, class Collate>
@@ -114,7 +114,7 @@ class StreamSource final : public Regroupable {
     maker.reserve(read.size());
     for (auto& sample : read) {
       throw_if_stopped(stop);
-      if (options_.timeout > 0) visit.in_hand.begin(number, sample.index);
+      if (options_.timeout > 0) visit.in_flight.begin(number, sample.index);
       const SampleContext context = sample_context(options_.seed, visit.epoch, sample.index);
       maker.add(
           sample.index,
@@ -122,7 +122,7 @@ class StreamSource final : public Regroupable {
           [&] { return path(sample.index); });
     }
     throw_if_stopped(stop);
-    if (options_.timeout > 0) visit.in_hand.end(number);
+    if (options_.timeout > 0) visit.in_flight.end(number);
     Made made = maker.finish(
         [this](std::span<Sample> samples) {
           return collate_samples(std::as_const(stream_.value), collate_, samples);
@@ -193,7 +193,7 @@ class StreamSource final : public Regroupable {
   /// behind them.
   std::pair<Read, std::shared_ptr<const StateDict>> take_turn(Visit& visit, std::int64_t number,
                                                               const std::stop_token& stop) const {
-    const Turns::Turn turn = visit.turns.wait_for(number);
+    const TurnLock::Turn turn = visit.turns.wait_for(number);
     try {
       for (; visit.to_skip > 0 && !visit.ended; --visit.to_skip) read_batch(visit, stop);
       Read read = read_batch(visit, stop);

@@ -58,9 +58,9 @@ struct CheckPolicy {
   static_assert(!names_phase<P>() || HasPhase<P>,
                 "looptorch: a policy's `phase` would be ignored. Make it a public `static constexpr "
                 "looptorch::Phase phase`. See docs/errors.md#phase");
-  static_assert(!names_may_differ<P>() || HasMayDiffer<P>,
-                "looptorch: a policy's `may_differ` would be ignored. Make it a public `static constexpr "
-                "looptorch::MayDiffer may_differ`. See docs/errors.md#may-differ");
+  static_assert(!names_resume_rule<P>() || HasResumeRule<P>,
+                "looptorch: a policy's `resume_rule` would be ignored. Make it a public `static constexpr "
+                "looptorch::ResumeRule resume_rule`. See docs/errors.md#resume-rule");
   static_assert(!names_State<P>() || HasState<P>,
                 "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
                 "docs/errors.md#state");

@@ -69,7 +69,7 @@
   /* At the end of a window of such an update, before the optimizer's step. */                     \
   ROW(finish_backward, BackwardContext&, void)                                                     \
   /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
-  ROW(agree, Ballot&, void)                                                                        \
+  ROW(all_reduce, RankReduction&, void)                                                            \
   /* When a window's losses are complete, before its update. */                                    \
   ROW(on_window_loss, WindowLossContext&, void)                                                    \
   /* Between before_update and the optimizer, where the window is kept. */                         \
@@ -83,19 +83,19 @@
 
 /// Calls ROW(name, meaning) for each capability for authors: an optional `static constexpr bool`, false by
 /// default.
-#define LOOPTORCH_DETAIL_AUTHOR_CAPABILITIES(ROW)                                          \
-  ROW(repeatable, "may be listed several times")                                           \
-  ROW(settles_late, "its after_update may run as late as right before the next update")    \
-  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
-  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
+#define LOOPTORCH_DETAIL_AUTHOR_CAPABILITIES(ROW)                                             \
+  ROW(repeatable, "may be listed several times")                                              \
+  ROW(async_after_update, "its after_update may run as late as right before the next update") \
+  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes")    \
+  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")     \
   ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight")
 
 /// The same for capabilities of the protocol, and for those that only matter on several ranks.
-#define LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)                                          \
-  ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient") \
-  ROW(vetoes_alike, "vetoes an update on all ranks or on none, without an exchange")         \
-  ROW(reads_parts, "knows that gradients may be those of a rank's part of the parameters")   \
-  ROW(reads_memory, "may call Run::held_memory()")                                           \
+#define LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)                                            \
+  ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient")   \
+  ROW(veto_is_rank_invariant, "vetoes an update on all ranks or on none, without an exchange") \
+  ROW(shard_aware, "knows that gradients may be those of a rank's part of the parameters")     \
+  ROW(reads_memory, "may call Run::held_memory()")                                             \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")
 
 #define LOOPTORCH_DETAIL_CAPABILITIES(ROW)  \

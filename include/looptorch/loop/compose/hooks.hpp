@@ -6,9 +6,9 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/hook_table.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
 
 #include <concepts>
@@ -186,7 +186,7 @@ concept HasNearMiss = all_hooks_t<P>::any_missed;
 
 LOOPTORCH_DETAIL_CAPABILITIES(LOOPTORCH_DETAIL_CAPABILITY)
 LOOPTORCH_DETAIL_VALUE(phase)
-LOOPTORCH_DETAIL_VALUE(may_differ)
+LOOPTORCH_DETAIL_VALUE(resume_rule)
 LOOPTORCH_DETAIL_TYPE(excludes)
 LOOPTORCH_DETAIL_TYPE(family)
 LOOPTORCH_DETAIL_TYPE(evaluates)
@@ -202,7 +202,7 @@ template <class P>
 concept HasPhase = std::is_same_v<decltype(P::phase), const Phase>;
 
 template <class P>
-concept HasMayDiffer = std::is_same_v<decltype(P::may_differ), const MayDiffer>;
+concept HasResumeRule = std::is_same_v<decltype(P::resume_rule), const ResumeRule>;
 
 template <class P>
 constexpr Phase phase_of() {

@@ -2,7 +2,7 @@
 // The callables and measures that an evaluation takes, and the sums that it builds from their results.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/objective/agreed_means.hpp>
 #include <looptorch/objective/running_mean.hpp>
@@ -76,12 +76,12 @@ class EvaluationSums {
   /// Counts a batch that a measure has accumulated.
   void add() { ++batches_; }
 
-  /// Adds the sums to `ballot`; then takes those of all ranks.
-  void agree(Ballot& ballot) {
-    agreed_.add(ballot, "", loss_, metrics_);
-    ballot.sum("batches", batches_);
+  /// Adds the sums to `reduction`; then takes those of all ranks.
+  void all_reduce(RankReduction& reduction) {
+    agreed_.add(reduction, "", loss_, metrics_);
+    reduction.sum("batches", batches_);
   }
-  void take(const Ballot& ballot) { agreed_.take(ballot, "", loss_, metrics_); }
+  void take(const RankReduction& reduction) { agreed_.take(reduction, "", loss_, metrics_); }
 
   [[nodiscard]] Evaluation read() const {
     const WeightedSum totals = loss_.totals();
@@ -105,16 +105,16 @@ void take_result(Measure& measure, Evaluation& evaluation) {
     evaluation.loss = static_cast<double>(measure.result());
 }
 
-/// A measure whose result several ranks make together: it adds what it holds to a Ballot.
+/// A measure whose result several ranks make together: it adds what it holds to a RankReduction.
 template <class Measure>
-inline constexpr bool agrees = requires(Measure& measure, Ballot& ballot) {
-  measure.agree(ballot);
+inline constexpr bool all_reduces = requires(Measure& measure, RankReduction& reduction) {
+  measure.all_reduce(reduction);
 };
 
 /// Gives all ranks the result that the first of them has.
-inline void lead_result(Ballot& ballot, Evaluation& evaluation) {
-  ballot.lead("result", evaluation.loss);
-  for (auto& [name, value] : evaluation.metrics) ballot.lead("result " + name, value);
+inline void broadcast_result(RankReduction& reduction, Evaluation& evaluation) {
+  reduction.broadcast("result", evaluation.loss);
+  for (auto& [name, value] : evaluation.metrics) reduction.broadcast("result " + name, value);
 }
 
 template <class T>

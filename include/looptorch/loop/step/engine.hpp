@@ -220,7 +220,7 @@ class Engine {
   }
 
   /// Returns counters, losses, metrics and the policies' states; some tensors are handles that go on
-  /// changing. Call when all updates are settled.
+  /// changing. Call when the outcomes of all updates are known.
   [[nodiscard]] StateDict state_dict() {
     StateDict out = save_run(run_, works_), policies;
     save_policies(stack_, policies);

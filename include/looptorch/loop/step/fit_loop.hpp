@@ -13,7 +13,7 @@
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/fit_checks.hpp>
-#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window.hpp>
 
@@ -61,14 +61,14 @@ void ready_policies(Engine& engine) {
 /// Adapts the loss scale, and runs on_window_end. Then throws what hooks of the window's updates threw, and
 /// what is known of its losses.
 template <class Engine>
-void conclude_window(Engine& engine) {
+void close_window(Engine& engine) {
   engine.in_phase(RunPhase::update, "window end", [&] {
     engine.with_loss_scale([](auto& scale) { scale.adapt(); });
     WindowContext context{engine.run(), engine.window().last};
     engine.stack().template run<on_window_end_hook>(context);
   });
   rethrow_of_hooks(engine);
-  settle_if_known_bad(engine);
+  throw_if_known_bad(engine);
 }
 
 /// Runs on_fit_end of every policy even if others throw. Then throws the first exception.
@@ -96,15 +96,15 @@ class FitLoop {
   FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
       : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
     engine.window().in_epoch = engine.window().counts = true;
-    engine.window().left_out = false;
+    engine.window().skipped = false;
     engine.window().pinned = batches.pinned;
   }
 
   void run() {
     if (at_last_batch()) run_epoch();  // only its end is missing
     while (!ended()) run_epoch();
-    settle(engine_);
-    engine_.ranks().agree_on_end(engine_);
+    resolve_updates(engine_);
+    engine_.ranks().reduce_end(engine_);
   }
 
   /// True if the batches of the epoch are through.
@@ -117,7 +117,7 @@ class FitLoop {
   /// Takes part in a window for which this rank has no batch; `passes` if its loader left them out. Returns
   /// false if the window does not count, or if the fit ends with it.
   [[nodiscard]] bool take_empty_window(bool passes) {
-    if (passes) engine_.window().passed_over = engine_.window_length();
+    if (passes) engine_.window().gap = engine_.window_length();
     plan_.count_on_step(RunAccess::progress(engine_.run()));
     begin_window(engine_);
     end_window(engine_, kept_);
@@ -126,13 +126,13 @@ class FitLoop {
   /// True if an empty window did not count because the epoch is through on all ranks.
   [[nodiscard]] bool ends_at_epoch() const {
     const WindowState& window = engine_.window();
-    return !window.counts && !window.left_out && !window.ranks_end;
+    return !window.counts && !window.skipped && !window.ranks_end;
   }
   /// Takes part in the next window of other ranks, which ends their fit, too.
   void meet_in_empty_window() {
     begin_window(engine_);
     way_t<Engine>::complete(engine_, kept_);
-    (void)engine_.ranks().agree_on_window(engine_);
+    (void)engine_.ranks().reduce_window(engine_);
     abandon_window(engine_);
   }
 
@@ -146,7 +146,7 @@ class FitLoop {
       return batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
     });
     const auto last = batches_.end();
-    const auto has_batch = [&] { return position != last && !is_left_out(position); };
+    const auto has_batch = [&] { return position != last && !is_skipped(position); };
     const auto next = [&] { return ++position, has_batch(); };
     for (bool more = has_batch(); more; more = waiting(next)) {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number)) return;
@@ -166,9 +166,9 @@ class FitLoop {
 
   /// True if the batch at `position` is beyond those of a rehearsal.
   template <class Position>
-  [[nodiscard]] bool is_left_out(const Position& position) const {
+  [[nodiscard]] bool is_skipped(const Position& position) const {
     const std::int64_t next = progress().batch + engine_.window().micro_batches;
-    return plan_.leaves_out(batches_.number_at(position).value_or(next));
+    return plan_.skips(batches_.number_at(position).value_or(next));
   }
 
   /// Fetches a batch, or what leads to one.
@@ -212,16 +212,16 @@ class FitLoop {
   }
   void pass_over(std::int64_t number) {
     WindowState& window = engine_.window();
-    window.passed_over = number - progress().batch - window.micro_batches;
+    window.gap = number - progress().batch - window.micro_batches;
   }
 
   /// Concludes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
   bool after_window() {
     const WindowState& window = engine_.window();
-    if (!window.counts && !window.left_out) return false;
-    if (!window.left_out) {
+    if (!window.counts && !window.skipped) return false;
+    if (!window.skipped) {
       plan_.limit_time(engine_.run());
-      conclude_window(engine_);
+      close_window(engine_);
     }
     return at_last_batch() || !ended();
   }
@@ -233,7 +233,7 @@ class FitLoop {
   void end_epoch() {
     if (progress().batch == 0)
       throw UsageError("the range of batches is empty: there is nothing to train on");
-    settle(engine_);
+    resolve_updates(engine_);
     plan_.end_epoch(RunAccess::progress(engine_.run()));
     engine_.with_loss_scale([&](auto& scale) { scale.require_enough(progress()); });
     EpochContext context{engine_.run()};
@@ -279,7 +279,7 @@ template <class Host, class Trainer, class Engine, class Range>
 FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
                    LastFeed<Host::takes_snapshots, Engine>& last) {
   require_no_open_window(engine, "fit()");
-  settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
+  resolve_updates(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
   const Progress before = run.progress();
   const FitClock clock;
@@ -306,7 +306,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
       FitLoop<Engine, Range>(engine, batches, plan, /*from_start=*/resumed.has_value()).run();
     });
   } catch (...) {
-    ignoring_errors([&] { settle(engine); });
+    ignoring_errors([&] { resolve_updates(engine); });
     ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
     throw;
   }

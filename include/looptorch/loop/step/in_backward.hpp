@@ -7,7 +7,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/step/engine.hpp>
-#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ bool applies_in_backward(Engine& engine) {
 template <std::size_t I, class Engine>
 void prepare_update_in_backward(Engine& engine) {
   UpdateWork& work = engine.works()[I];
-  settle(engine);
+  resolve_updates(engine);
   UpdateContext context(engine.run(), I, GradientScale{}, work.gradients);
   engine.stack().template run<before_update_hook>(context);
   work.gradients.clear();
@@ -44,7 +44,7 @@ template <std::size_t I, class Engine>
 void announce_backward(Engine& engine, double correction, GradientScale scale, at::Tensor found_inf) {
   UpdateWork& work = engine.works()[I];
   const WindowState& window = engine.window();
-  const bool last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
+  const bool last = window.micro_batches + window.gap + 1 >= engine.window_length();
   if (last) prepare_update_in_backward<I>(engine);
   BackwardContext context{.run = engine.run(),
                           .index = I,
@@ -68,7 +68,7 @@ void finish_backward(Engine& engine, UpdateContext& update) {
   BackwardContext context{.run = engine.run(),
                           .index = I,
                           .number = work.backwards,
-                          .length = window.micro_batches + window.passed_over,
+                          .length = window.micro_batches + window.gap,
                           .last = true,
                           .vetoed = update.vetoed(),
                           .scale = update.pending(),

@@ -41,7 +41,7 @@ struct KeptWindow : StreamedWindow<Engine> {
     for (std::size_t number = 0; number < kept.size(); ++number)
       at_place(engine, number,
                [&] { learn<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size()); });
-    engine.ranks().template agree_on_update<I>(engine);
+    engine.ranks().template reduce_update<I>(engine);
     engine.in_phase(
         RunPhase::update, "update",
         [&] {

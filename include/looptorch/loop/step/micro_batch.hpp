@@ -158,7 +158,7 @@ template <class Engine>
 [[nodiscard]] at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
   const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();
   if (!non_finite.defined() || !empty.defined()) return non_finite.defined() ? non_finite : empty;
-  return at::logical_or(non_finite, beside(non_finite, empty));
+  return at::logical_or(non_finite, on_device_of(non_finite, empty));
 }
 
 /// The observer of training: a loss goes into the window's means, or is at fault.

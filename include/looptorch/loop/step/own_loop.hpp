@@ -28,7 +28,7 @@ class OwnLoop {
     return guarded_step(engine, [&] {
       if (engine.window().micro_batches == 0) open_window<Batch>();
       const bool ended = add_micro_batch(engine, kept<Batch>(), batch);
-      if (ended) conclude_window(engine);
+      if (ended) close_window(engine);
       const Run& run = engine.run();
       return StepResult{ended, engine.progress().step, run.is_to_end(), run.interruption().has_value(),
                         reason_of(run)};
@@ -84,9 +84,9 @@ class OwnLoop {
     guarded_step(engine, [&] {
       if (engine.window().micro_batches > 0) {
         end_open_window_(*this, engine);
-        conclude_window(engine);
+        close_window(engine);
       }
-      settle(engine);
+      resolve_updates(engine);
     });
   }
 

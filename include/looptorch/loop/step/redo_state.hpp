@@ -171,7 +171,7 @@ struct Redoes {
   static constexpr bool kSplits = Stack::template has<pieces_hook>();          ///< out of memory, in pieces
   static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();    ///< for a second look
   static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< for a first loss scale
-  static constexpr bool kLeavesOut = Stack::template has<on_window_loss_hook>();
+  static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();
 };
 
 class RedoState {
@@ -195,8 +195,8 @@ class RedoState {
   }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowCheckpoint checkpoint;  ///< of the share under way
-  ShareAgain* share = nullptr;  ///< what policies may look into; null where windows are not kept
+  WindowCheckpoint checkpoint;   ///< of the share under way
+  WindowRerun* rerun = nullptr;  ///< what policies may look into; null where windows are not kept
 
  private:
   bool keeps_windows_ = false;

@@ -11,7 +11,7 @@
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
-#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/gradients.hpp>
@@ -88,9 +88,9 @@ inline void request_trouble(UpdateWork& work, const UpdateContext& context, cons
 
 /// Judges no window: all updates are made.
 struct NoJudge {
-  [[nodiscard]] static constexpr bool leaves_out() { return false; }
+  [[nodiscard]] static constexpr bool skips() { return false; }
   static constexpr void look(const UpdateContext&) {}
-  [[nodiscard]] static constexpr bool settles_at_once() { return false; }
+  [[nodiscard]] static constexpr bool resolves_at_once() { return false; }
 };
 
 /// Makes update I: applies known vetoes, runs the policies' before_update, then calls `move(optimizer,
@@ -102,8 +102,8 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
-  const bool left_out = judge.leaves_out();
-  context.veto(work.at_fault || work.fault_elsewhere || left_out);
+  const bool skipped = judge.skips();
+  context.veto(work.at_fault || work.fault_elsewhere || skipped);
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
@@ -117,9 +117,9 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   work.gradients.clear();
   drop_gradients(view.parameters);
   request_update(work, context, made);
-  if (!left_out) request_trouble(work, context, non_finite, engine.window().origin);
+  if (!skipped) request_trouble(work, context, non_finite, engine.window().origin);
   if (made.value_or(true)) work.losses.add_to(view, made ? at::Tensor() : context.found_inf());
-  if (settles_at_once(engine) || judge.settles_at_once()) settle_update<I>(engine, engine.window().thrown);
+  if (resolves_at_once(engine) || judge.resolves_at_once()) resolve_update<I>(engine, engine.window().thrown);
 }
 
 /// Ends the window for update I: counts earlier updates, then makes this one, or skips it if nothing has
@@ -128,9 +128,10 @@ template <std::size_t I, class Engine, class Move, class Judge = NoJudge>
 void finish_update(Engine& engine, Move&& move, Judge&& judge = {}) {
   UpdateWork& work = engine.works()[I];
   engine.window().derived.drop();
-  settle(engine);
+  resolve_updates(engine);
   if (work.weight.is_empty() && !work.at_fault && !work.fault_elsewhere)
-    keep_first(engine.window().thrown, conclude<I>(engine, /*made=*/false, Progress(engine.progress())));
+    keep_first(engine.window().thrown,
+               resolve_outcome<I>(engine, /*made=*/false, Progress(engine.progress())));
   else
     make_update<I>(engine, std::forward<Move>(move), std::forward<Judge>(judge));
   work.begin_next_window();

@@ -45,12 +45,12 @@ class Verdict {
     if (before.defined() && !before.is_same(loss_.non_finite)) vetoed_before_.start(before);
   }
 
-  /// Calls `conclude(made, progress)` if an update is awaited; waits for the device.
-  template <class Conclude>
-  void read_update(Conclude&& conclude) {
+  /// Calls `resolve(made, progress)` if an update is awaited; waits for the device.
+  template <class Resolve>
+  void read_update(Resolve&& resolve) {
     if (!skipped_.under_way()) return;
     made_ = skipped_.take() == 0;
-    conclude(made_, then_);
+    resolve(made_, then_);
   }
 
   /// Drops what is still to be read of losses and gradients that may not be finite.
@@ -65,7 +65,7 @@ class Verdict {
   /// Returns, once, the error of `update` if losses or gradients were not finite; otherwise null. Waits for
   /// the device. Calls `parameters_finite()` only for an error of a loss.
   template <class Ask>
-  std::exception_ptr read_trouble(const std::string& update, Ask&& parameters_finite) {
+  std::exception_ptr take_error(const std::string& update, Ask&& parameters_finite) {
     const Trouble of_loss = std::exchange(loss_, {}), of_gradient = std::exchange(gradient_, {});
     const bool vetoed = vetoed_before_.under_way() && vetoed_before_.take() != 0;
     const bool loss = is_there(of_loss), gradient = !vetoed && is_there(of_gradient);

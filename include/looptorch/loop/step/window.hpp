@@ -6,7 +6,7 @@
 #include <looptorch/base/call_in_progress.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/kept_window.hpp>
-#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/update.hpp>
 
@@ -63,7 +63,7 @@ void count_step(Engine& engine) {
   Progress& progress = RunAccess::progress(engine.run());
   WindowState& window = engine.window();
   ++progress.step;
-  if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.passed_over, 0);
+  if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.gap, 0);
   progress.samples += std::exchange(window.samples, 0);
   window.last = std::exchange(window.micro_batches, 0);
   window.turns = 0;
@@ -79,14 +79,14 @@ void abandon_window(Engine& engine) {
   const bool alone = window.open.is_alone();
   window.open.close();
   window.derived.drop();
-  drop_known_trouble(engine);
+  clear_known_errors(engine);
   const std::int64_t step = engine.progress().step;
   std::exception_ptr ignored;  // the exception on its way is the one to report
   for_each_index<Engine::kUpdates>([&](auto i) {
     UpdateView& view = engine.run().updates()[i];
     UpdateWork& work = engine.works()[i];
     if (work.verdict.step() == step) {  // its window will not count
-      ignoring_errors([&] { settle_update<i>(engine, ignored); });
+      ignoring_errors([&] { resolve_update<i>(engine, ignored); });
       work.verdict.drop_trouble();
     }
     view.skipped -= std::exchange(work.skipped, 0);
@@ -99,16 +99,16 @@ void abandon_window(Engine& engine) {
   way_t<Engine>::abandon(engine);
   ignoring_errors([&] { engine.ranks().drop_sums(engine); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
-  window.micro_batches = window.samples = window.passed_over = window.turns = 0;
+  window.micro_batches = window.samples = window.gap = window.turns = 0;
 }
 
 /// Discards a window that does not count: of its batches no rank had one, or a rank has stopped the fit.
 template <class Engine, class Kept>
 void discard_window(Engine& engine, Kept& kept) {
   drop_batches(kept);
-  const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
+  const std::int64_t skipped = engine.window().skipped ? engine.window().gap : 0;
   abandon_window(engine);
-  RunAccess::progress(engine.run()).batch += left_out;
+  RunAccess::progress(engine.run()).batch += skipped;
 }
 
 /// Performs the updates on what the window holds, in their order, and counts the step. On several ranks they
@@ -117,7 +117,7 @@ template <class Engine, class Kept>
 void end_window(Engine& engine, Kept& kept) {
   using Way = way_t<Engine>;
   Way::complete(engine, kept);
-  if (!engine.ranks().agree_on_window(engine)) return discard_window(engine, kept);
+  if (!engine.ranks().reduce_window(engine)) return discard_window(engine, kept);
   for_each_index<Engine::kUpdates>([&](auto i) {
     if (engine.works()[i].due) Way::template finish<i>(engine, kept);
   });

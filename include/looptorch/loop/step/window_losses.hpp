@@ -4,7 +4,7 @@
 // window on a device.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/objective/agreed_means.hpp>
 #include <looptorch/objective/running_mean.hpp>
@@ -42,19 +42,20 @@ class WindowLosses {
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
-  /// Adds them to `ballot`, by names that begin with `of`; then takes those of all ranks. `shards` is the
+  /// Adds them to `reduction`, by names that begin with `of`; then takes those of all ranks. `shards` is the
   /// number of shards in a window; 0: the ranks' sums are added in the order of ranks.
-  void agree(Ballot& ballot, const std::string& of, std::int64_t shards) {
-    if (shards == 0) return agreed_.add(ballot, of, loss_, metrics_);
+  void all_reduce(RankReduction& reduction, const std::string& of, std::int64_t shards) {
+    if (shards == 0) return agreed_.add(reduction, of, loss_, metrics_);
     close_shard();
-    for (auto& [shard, part] : closed_) part.agreed.add(ballot, name_of(of, shard), part.loss, part.metrics);
+    for (auto& [shard, part] : closed_)
+      part.agreed.add(reduction, name_of(of, shard), part.loss, part.metrics);
   }
-  void take(const Ballot& ballot, const std::string& of, std::int64_t shards) {
-    if (shards == 0) return agreed_.take(ballot, of, loss_, metrics_);
+  void take(const RankReduction& reduction, const std::string& of, std::int64_t shards) {
+    if (shards == 0) return agreed_.take(reduction, of, loss_, metrics_);
     closed_.clear();
     std::map<std::string, std::vector<WeightedSum>> sums;
     for (std::int64_t shard = 0; shard < shards; ++shard)
-      for (const auto& [name, sum] : AgreedMeans::totals_of(ballot, name_of(of, shard))) {
+      for (const auto& [name, sum] : AgreedMeans::totals_of(reduction, name_of(of, shard))) {
         sums[name].resize(static_cast<std::size_t>(shards));
         sums[name][static_cast<std::size_t>(shard)] = sum;
       }
@@ -65,9 +66,9 @@ class WindowLosses {
   [[nodiscard]] double weight() const { return loss_.totals().weight; }
 
   /// Decides whether the window that was added last counts.
-  static void settle(UpdateView& view, bool counts) {
-    view.loss.settle(counts);
-    for (auto& [name, mean] : view.metrics) mean.settle(counts);
+  static void resolve(UpdateView& view, bool counts) {
+    view.loss.resolve(counts);
+    for (auto& [name, mean] : view.metrics) mean.resolve(counts);
   }
 
   /// Begins the next window. Keeps the metrics' names, which mostly stay the same.

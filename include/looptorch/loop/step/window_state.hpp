@@ -98,10 +98,10 @@ struct WindowState {
   WindowOrigin origin;                         ///< where its micro-batches came from
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
-  std::int64_t passed_over = 0;                ///< its batches that the range left out, and those before it
+  std::int64_t gap = 0;                        ///< its batches that the range left out, and those before it
   std::int64_t ranks = 0;                      ///< processes whose parts are added up; 0: this one, alone
   std::int64_t turns = 0;                      ///< micro-batches that ranks went through side by side
-  bool left_out = false;                       ///< ranks only: no rank has one of its batches
+  bool skipped = false;                        ///< ranks only: no rank has one of its batches
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
@@ -114,7 +114,7 @@ struct WindowState {
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 
   /// Returns the number in the window of the micro-batch that comes next, counting those passed over.
-  [[nodiscard]] std::int64_t next_number() const { return micro_batches + passed_over; }
+  [[nodiscard]] std::int64_t next_number() const { return micro_batches + gap; }
 };
 
 /// Returns where the micro-batches came from that a finding is about: none of this rank's if another's share

@@ -22,9 +22,9 @@
 namespace looptorch::detail {
 
 /// Takes gradients. A model on several devices is differentiated by a thread for each, so that it locks.
-class GradientTaker {
+class GradientSink {
  public:
-  virtual ~GradientTaker() = default;
+  virtual ~GradientSink() = default;
 
   /// Takes the parameter's gradient, if it has one, and frees it.
   void take(const at::Tensor& parameter) {
@@ -32,12 +32,12 @@ class GradientTaker {
     at::NoGradGuard no_gradients;
     at::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined()) return;
-    take_gradient(parameter);
+    consume_gradient(parameter);
     gradient = at::Tensor();
   }
 
  protected:
-  virtual void take_gradient(const at::Tensor& parameter) = 0;
+  virtual void consume_gradient(const at::Tensor& parameter) = 0;
 
  private:
   std::mutex mutex_;
@@ -45,18 +45,18 @@ class GradientTaker {
 
 class BackwardHook : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit BackwardHook(std::shared_ptr<GradientTaker> taker) : taker_(std::move(taker)) {}
+  explicit BackwardHook(std::shared_ptr<GradientSink> taker) : taker_(std::move(taker)) {}
   void operator()(const torch::autograd::Variable& parameter) override { taker_->take(parameter); }
 
  private:
-  std::shared_ptr<GradientTaker> taker_;
+  std::shared_ptr<GradientSink> taker_;
 };
 
 /// Holds the hooks of parameters, and removes them when it is destroyed.
 class BackwardHooks {
  public:
   /// Throws UsageError for a parameter that has such a hook already.
-  BackwardHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<GradientTaker>& taker) {
+  BackwardHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<GradientSink>& taker) {
     namespace impl = torch::autograd::impl;
     for (const at::Tensor& parameter : parameters)
       if (impl::post_acc_grad_hooks(parameter))
@@ -97,7 +97,7 @@ class ParameterUpdate {
     std::vector<at::Tensor> gradients{parameter.grad()};
     if (GradientScale scale = scale_; !scale.is_one()) scale.flush(gradients);
     if (max_norm_ < HUGE_VAL) clip(gradients.front());
-    optimizer_->update(parameter, found_.defined() ? beside(parameter, found_) : found_);
+    optimizer_->update(parameter, found_.defined() ? on_device_of(parameter, found_) : found_);
   }
 
  private:

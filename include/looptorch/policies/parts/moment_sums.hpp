@@ -65,7 +65,7 @@ inline void add_to_moment(const at::Tensor& moment, const at::Tensor& change, st
 /// Multiplies a moment, unless `found_inf` (0-dim or undefined) is not zero.
 inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const at::Tensor& found_inf,
                             std::uint64_t seed) {
-  if (found_inf.defined()) factor = at::where(beside(moment, found_inf).ne(0), 1.0, factor);
+  if (found_inf.defined()) factor = at::where(on_device_of(moment, found_inf).ne(0), 1.0, factor);
   if (moment.scalar_type() == at::kBFloat16)
     add_rounded(moment, moment.to(at::kFloat) * (factor - 1), seed);
   else
@@ -103,11 +103,11 @@ inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& 
 /// Updates the parameter by its moments, to which shares of the weight `ratio` x the window's own were added
 /// (0-dim fp64). The window then counts in the running means by its weight. The update sees a gradient of
 /// zeros: what is left of Adam's rule then is the decay of its moments, the step, and the weight's decay.
-inline void conclude_moments(MomentAccumulator& optimizer, const at::Tensor& parameter,
-                             const at::Tensor& ratio, const at::Tensor& found_inf, std::uint64_t seed) {
+inline void finish_moments(MomentAccumulator& optimizer, const at::Tensor& parameter, const at::Tensor& ratio,
+                           const at::Tensor& found_inf, std::uint64_t seed) {
   at::NoGradGuard no_gradients;
   if (const auto moments = optimizer.moments_for(parameter)) {
-    const at::Tensor here = beside(parameter, ratio);
+    const at::Tensor here = on_device_of(parameter, ratio);
     if (!here.is_cpu() || cpu_number(here) != 1) {
       const auto [first, second, steps, beta1, beta2] = *moments;
       multiply_moment(first, moment_correction(beta1, steps, here), found_inf, derive_seed(seed, 2));
@@ -122,7 +122,7 @@ inline void conclude_moments(MomentAccumulator& optimizer, const at::Tensor& par
   optimizer.update(parameter, found_inf);
 }
 
-class MomentSums : public GradientTaker {
+class MomentSums : public GradientSink {
  public:
   MomentSums(MomentAccumulator& optimizer, std::vector<at::Tensor> parameters, std::uint64_t seed,
              WindowMean& mean)
@@ -154,23 +154,23 @@ class MomentSums : public GradientTaker {
       begin_updates(backward);
       found_ = backward.found_inf;
       for (std::size_t i = 0; i < pending_.size(); ++i)
-        if (pending_[i]) conclude(i), parameters_[i].mutable_grad() = at::Tensor();
+        if (pending_[i]) finish(i), parameters_[i].mutable_grad() = at::Tensor();
       if (expected_.defined()) mean_->add(total_of(backward));
     }
     pending_.assign(pending_.size(), false);
   }
 
  protected:
-  void take_gradient(const at::Tensor& parameter) override {
+  void consume_gradient(const at::Tensor& parameter) override {
     const std::size_t index = index_.at(parameter.unsafeGetTensorImpl());
     std::vector<at::Tensor> gradient{parameter.grad()};
     require_dense(gradient.front(), "UpdateInBackward");
     GradientScale share = share_;
     share.flush(gradient);
-    if (found_.defined()) gradient.front().masked_fill_(beside(parameter, found_).ne(0), 0);
+    if (found_.defined()) gradient.front().masked_fill_(on_device_of(parameter, found_).ne(0), 0);
     accumulate_gradient(*optimizer_, parameter, derive_seed(moment_, index));
     pending_[index] = true;
-    if (last_) conclude(index);
+    if (last_) finish(index);
   }
 
  private:
@@ -191,8 +191,8 @@ class MomentSums : public GradientTaker {
     ratio_ = at::where(total.eq(0), at::ones_like(total), expected_ / total);
   }
 
-  void conclude(std::size_t index) {
-    conclude_moments(*optimizer_, parameters_[index], ratio_, found_, derive_seed(moment_, index));
+  void finish(std::size_t index) {
+    finish_moments(*optimizer_, parameters_[index], ratio_, found_, derive_seed(moment_, index));
     pending_[index] = false;
   }
 

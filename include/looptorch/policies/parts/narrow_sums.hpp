@@ -22,7 +22,7 @@
 
 namespace looptorch::detail {
 
-class NarrowSums : public GradientTaker {
+class NarrowSums : public GradientSink {
  public:
   /// Parameters of fewer than `min_size` elements have sums in their gradients' dtype.
   NarrowSums(ParameterUpdate update, std::vector<at::Tensor> parameters, std::int64_t min_size,
@@ -74,7 +74,7 @@ class NarrowSums : public GradientTaker {
   }
 
  protected:
-  void take_gradient(const at::Tensor& parameter) override {
+  void consume_gradient(const at::Tensor& parameter) override {
     const at::Tensor& gradient = parameter.grad();
     require_dense(gradient, "UpdateInBackward");
     const std::size_t index = index_.at(parameter.unsafeGetTensorImpl());

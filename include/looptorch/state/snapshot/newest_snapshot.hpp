@@ -16,7 +16,7 @@
 namespace looptorch {
 
 /// A snapshot that cannot be used, and why.
-struct PassedOver {
+struct RejectedSnapshot {
   std::filesystem::path path;
   std::string reason;
 };
@@ -27,7 +27,7 @@ struct NewestSnapshot {
   /// The snapshot's folder; empty if there is none.
   std::filesystem::path path = {};
   /// Newer snapshots that cannot be used, the newest first.
-  std::vector<PassedOver> passed_over = {};
+  std::vector<RejectedSnapshot> rejected = {};
   /// What is held; null for a snapshot that was not read.
   std::shared_ptr<std::optional<SnapshotContents>> held = {};
 
@@ -43,13 +43,13 @@ struct NewestSnapshot {
   /// from. That a run goes on is known when it does: FitOptions::on_resumed.
   [[nodiscard]] std::string describe() const {
     std::string text;
-    for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
+    for (const auto& [snapshot, reason] : rejected) text += "passed over " + reason + "\n";
     return text + (path.empty() ? "no snapshot to go on from: begins anew\n" : "");
   }
   /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
   [[nodiscard]] std::string reasons() const {
     std::string text;
-    for (const auto& [snapshot, reason] : passed_over) text += "; " + reason;
+    for (const auto& [snapshot, reason] : rejected) text += "; " + reason;
     return text;
   }
 };

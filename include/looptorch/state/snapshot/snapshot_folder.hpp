@@ -130,10 +130,10 @@ inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) 
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
     try {
       NewestSnapshot sound = detail::held_snapshot(snapshot->path);
-      sound.passed_over = std::move(newest.passed_over);
+      sound.rejected = std::move(newest.rejected);
       return sound;
     } catch (const SnapshotError& error) {
-      newest.passed_over.push_back({snapshot->path, error.what()});
+      newest.rejected.push_back({snapshot->path, error.what()});
     }
   }
   return newest;

@@ -7,7 +7,7 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
-#include <whisper/finetune/fit.hpp>
+#include <whisper/finetune/memory_plan.hpp>
 #include <whisper/finetune/options.hpp>
 #include <whisper/model.hpp>
 

@@ -323,7 +323,7 @@ TEST_CASE("a folder that is emptied while it is open is filled again") {
   fs::resize_file(file_ending(folder.path(), ".data"), 0);
   CHECK(all_right(cached));
   CHECK(all_right(CachedDataset(Clips{}, {.folder = folder.path(), .settings = "clips"})));
-  CHECK(cached.build().left_out == 0);
+  CHECK(cached.build().skipped == 0);
 }
 
 TEST_CASE("writers that are killed at any moment leave whole samples only") {
@@ -411,7 +411,7 @@ TEST_CASE("beyond the size limit samples are computed on the fly, and what is th
   CHECK(cached.counts().read == 20 - first.not_stored);
   CHECK(cached.counts().bytes == first.bytes);
   const CacheBuildResult built = CachedDataset(clips, options).build();
-  CHECK(built.left_out == first.not_stored);
+  CHECK(built.skipped == first.not_stored);
   CHECK(built.present == 20 - first.not_stored);
   const CachedDataset tiny(clips, {.folder = folder / "tiny", .settings = "clips", .max_bytes = 1});
   CHECK(all_right(tiny));
@@ -440,14 +440,14 @@ TEST_CASE("at the limit, packs of other settings that no process has open are re
   const std::int64_t size = used.counts().bytes;
   age(std::chrono::seconds(100));
   const CachedDataset fresh(Clips{}, options("fresh", 3 * size + 1'000));
-  CHECK(fresh.build().left_out == 0);
+  CHECK(fresh.build().skipped == 0);
   CHECK(all_right(fresh));
   CHECK(used.build().present == 20);
   CHECK(count_left("young") == 20);
   CHECK(count_left("old") == 0);
 
   const CachedDataset crowded(Clips{}, options("crowded", size));
-  CHECK(crowded.build().left_out == 20);  // those in use are more than the limit
+  CHECK(crowded.build().skipped == 20);  // those in use are more than the limit
   CHECK(all_right(crowded));
   CHECK(all_right(used));
   CHECK(used.counts().computed == 20);
@@ -469,7 +469,7 @@ TEST_CASE("a disk that takes no more is no error: samples are computed") {
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   const CachedDataset later(Clips{}, {.folder = folder.path(), .settings = "clips"});
-  CHECK(later.build().left_out == 0);  // there is room again
+  CHECK(later.build().skipped == 0);  // there is room again
   CHECK(all_right(later));
   CHECK(later.counts().damaged == 0);
 }
@@ -524,7 +524,7 @@ TEST_CASE("building is parallel, reports, and takes up what is there") {
       cached.build({.workers = 4,
                     .progress = [&](const CacheProgress& progress) { reports.push_back(progress); },
                     .interval = std::chrono::milliseconds(5)});
-  CHECK((result.present == 1 && result.added == 39 && result.left_out == 0 && result.failures.empty()));
+  CHECK((result.present == 1 && result.added == 39 && result.skipped == 0 && result.failures.empty()));
   CHECK(most > 1);
   CHECK(most <= 4);
   CHECK(reports.size() > 2);
@@ -566,7 +566,7 @@ TEST_CASE("a sample that fails ends a build with its index, or is listed") {
   REQUIRE(result.failures.size() == 3);
   CHECK((result.failures[0].index == 3 && result.failures[1].index == 10 && result.failures[2].index == 17));
   CHECK(result.failures[1].what == "clip 10 is silent");
-  CHECK((result.present + result.added == 17 && result.left_out == 0));
+  CHECK((result.present + result.added == 17 && result.skipped == 0));
   CHECK_THROWS_AS(cached.get(10), c10::Error);
   CHECK(cached.get(11).text == "text 11");
 }

@@ -18,11 +18,11 @@ namespace {
 struct Skipping {
   std::vector<int> data{10, 11, 12};
   std::int64_t epoch = -1;
-  std::int64_t passed_over = 0;
+  std::int64_t skipped_batches = 0;
 
   void begin_epoch(std::int64_t number) { epoch = number; }
-  void skip(std::int64_t count) { passed_over = count; }
-  auto begin() { return data.begin() + passed_over; }
+  void skip(std::int64_t count) { skipped_batches = count; }
+  auto begin() { return data.begin() + skipped_batches; }
   auto end() { return data.end(); }
   [[nodiscard]] std::size_t size() const { return data.size(); }
   [[nodiscard]] lt::StateDict identity() const {
@@ -74,7 +74,7 @@ TEST_CASE("a batch range passes the epoch and the batches to skip on to a range 
   CHECK(*range.begin_at(4, 2, false) == 12);
   CHECK(data.epoch == 4);
   CHECK(range.begin_at(5, 9, false) == range.end());
-  CHECK(data.passed_over == 3);
+  CHECK(data.skipped_batches == 3);
   CHECK(*range.begin_at(6, 0, false) == 10);  // an earlier skip does not last
   CHECK(range.identity().get<std::int64_t>("seed") == 7);
   CHECK(range.feed().identity().get<std::int64_t>("batches") == 3);

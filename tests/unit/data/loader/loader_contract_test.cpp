@@ -586,7 +586,7 @@ TEST_CASE("a loop that starves is warned once on stderr, unless the option forbi
     for (int epoch = 0; epoch < epochs; ++epoch)
       for ([[maybe_unused]] const Values& batch : loader) {
       }
-    CHECK(loader.stats().told_starving == !captured.text().empty());
+    CHECK(loader.stats().warned_data_bound == !captured.text().empty());
     return captured.text();
   };
   const std::string line = told({.workers = 1}, 2);

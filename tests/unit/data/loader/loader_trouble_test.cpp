@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Samples that hang, fail for ever, draw from the wrong generator, or meet what is no fault of theirs.
-// Tests data/loader: loader_log, pinned_prefetch_loader, samples_in_hand
+// Tests data/loader: loader_log, pinned_prefetch_loader, in_flight_samples
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

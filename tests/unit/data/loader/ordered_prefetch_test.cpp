@@ -3,7 +3,7 @@
 //   g++ -std=c++20 -g -O1 -fsanitize=thread -I include -I tests -o ordered_prefetch_tsan
 //       tests/unit/data/loader/ordered_prefetch_test.cpp tests/support/main.cpp        (Catch2 3: and
 //       -lCatch2Main -lCatch2)
-// Tests data/loader: turns
+// Tests data/loader: turn_lock
 #include <looptorch/data/loader/ordered_prefetch.hpp>
 
 #include "support/catch.hpp"

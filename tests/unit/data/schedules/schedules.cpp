@@ -6,7 +6,7 @@
 //   schedules COUNT [SEED]      what went wrong, if anything did, can be run again by its seed: schedules 1
 //   SEED
 #include <looptorch/data/loader/ordered_prefetch.hpp>
-#include <looptorch/data/loader/turns.hpp>
+#include <looptorch/data/loader/turn_lock.hpp>
 #include <looptorch/data/slot_pool.hpp>
 
 #include "support/watchdog.hpp"
@@ -194,7 +194,7 @@ class Run {
   const std::uint64_t seed_;
   std::array<std::atomic<int>, kMost> made_{};
   std::atomic<int> live_ = 0, inside_ = 0;
-  looptorch::detail::Turns turns_;
+  looptorch::detail::TurnLock turns_;
   std::int64_t in_stream_;
   int received_ = 0;
   std::shared_ptr<SlotPool> slots_ = std::make_shared<SlotPool>(&allocate);

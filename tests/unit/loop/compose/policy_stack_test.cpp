@@ -122,7 +122,7 @@ struct AtOnce {
   }
 };
 struct Later : AtOnce {
-  static constexpr bool settles_late = true;
+  static constexpr bool async_after_update = true;
 };
 
 }  // namespace

@@ -49,26 +49,26 @@ TEST_CASE("a verdict's error of a loss names step, batch and samples, and is rep
   Verdict verdict;
   verdict.await_losses({.known = true}, origin());
   CHECK(verdict.knows_trouble());
-  const std::exception_ptr error = verdict.read_trouble("critic", kFinite);
+  const std::exception_ptr error = verdict.take_error("critic", kFinite);
   REQUIRE(error);
   CHECK_THROWS_AS(std::rethrow_exception(error), lt::NonFiniteLoss);
   CHECK_THROWS_WITH(std::rethrow_exception(error),
                     Catch::Contains("the loss of critic is NaN or infinite in step 7, batch 2 of epoch 1 "
                                     "(samples 4, 5). The update was not made. Look at these samples"));
   CHECK_FALSE(verdict.knows_trouble());
-  CHECK_FALSE(verdict.read_trouble("critic", kFinite));
+  CHECK_FALSE(verdict.take_error("critic", kFinite));
 }
 
 TEST_CASE(
     "a verdict blames earlier gradients where parameters are not finite, else the gradients' own window") {
   Verdict verdict;
   verdict.await_losses({.known = true}, origin());
-  CHECK_THROWS_WITH(std::rethrow_exception(verdict.read_trouble("update", [] { return false; })),
+  CHECK_THROWS_WITH(std::rethrow_exception(verdict.take_error("update", [] { return false; })),
                     Catch::Contains("these samples are not at fault"));
   verdict.await_losses({}, origin());
   verdict.await_gradients({.known = true}, origin());
   bool asked = false;
-  const auto error = verdict.read_trouble("update", [&] { return asked = true; });
+  const auto error = verdict.take_error("update", [&] { return asked = true; });
   REQUIRE(error);
   CHECK_THROWS_AS(std::rethrow_exception(error), lt::NonFiniteGradient);
   CHECK_FALSE(asked);
@@ -78,11 +78,11 @@ TEST_CASE("a verdict that is dropped, or of finite numbers, holds no error") {
   Verdict verdict;
   verdict.await_losses({.known = true}, origin());
   verdict.drop_trouble();
-  CHECK_FALSE(verdict.read_trouble("update", kFinite));
+  CHECK_FALSE(verdict.take_error("update", kFinite));
   verdict.await_losses({}, origin());
   verdict.await_gradients({}, origin());
   CHECK_FALSE(verdict.knows_trouble());
-  CHECK_FALSE(verdict.read_trouble("update", kFinite));
+  CHECK_FALSE(verdict.take_error("update", kFinite));
 }
 
 TEST_CASE(
@@ -94,7 +94,7 @@ TEST_CASE(
     verdict.await_gradients(std::move(gradient), origin());
     CHECK_FALSE(verdict.knows_trouble());
     verdict.read_update([](bool, const lt::Progress&) {});
-    return verdict.read_trouble("update", kFinite) != nullptr;
+    return verdict.take_error("update", kFinite) != nullptr;
   };
   const auto nan = torch::full({}, NAN), zero = torch::zeros({}), one = torch::ones({});
   CHECK(has_error(1.0, {.non_finite = nan}, {}));

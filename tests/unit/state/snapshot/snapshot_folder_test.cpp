@@ -81,22 +81,21 @@ TEST_CASE(
   CHECK(find_newest_snapshot(folder.path()).path.empty());
   write_steps(folder.path(), {1, 2, 3, 10});
   CHECK(find_newest_snapshot(folder.path()).path == folder / "step-00000010");
-  CHECK(find_newest_snapshot(folder.path()).passed_over.empty());
+  CHECK(find_newest_snapshot(folder.path()).rejected.empty());
 
   fs::remove(folder / "step-00000010/manifest.json");
   fs::resize_file(folder / "step-00000003/model.safetensors", 20);
   write_file_atomically(folder / "step-00000011", "a file");
   const auto newest = find_newest_snapshot(folder.path());
   CHECK(newest.path == folder / "step-00000002");
-  REQUIRE(newest.passed_over.size() == 3);
-  CHECK(newest.passed_over[0].path == folder / "step-00000011");
-  CHECK_THAT(newest.passed_over[0].reason,
+  REQUIRE(newest.rejected.size() == 3);
+  CHECK(newest.rejected[0].path == folder / "step-00000011");
+  CHECK_THAT(newest.rejected[0].reason,
              Contains("step-00000011/manifest.json: cannot open: Not a directory"));
-  CHECK(newest.passed_over[1].path == folder / "step-00000010");
-  CHECK_THAT(newest.passed_over[1].reason,
-             Contains("step-00000010/manifest.json: cannot open: No such file"));
-  CHECK(newest.passed_over[2].path == folder / "step-00000003");
-  CHECK_THAT(newest.passed_over[2].reason, Contains("model.safetensors: has 20 bytes, the manifest says "));
+  CHECK(newest.rejected[1].path == folder / "step-00000010");
+  CHECK_THAT(newest.rejected[1].reason, Contains("step-00000010/manifest.json: cannot open: No such file"));
+  CHECK(newest.rejected[2].path == folder / "step-00000003");
+  CHECK_THAT(newest.rejected[2].reason, Contains("model.safetensors: has 20 bytes, the manifest says "));
 }
 
 TEST_CASE("snapshot folder: what is found is held until it is taken, once for all copies") {

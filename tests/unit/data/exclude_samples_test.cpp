@@ -3,7 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>
-#include <looptorch/data/leave_out.hpp>
+#include <looptorch/data/exclude_samples.hpp>
 
 #include "support/temporary_folder.hpp"
 
@@ -15,32 +15,32 @@ using namespace looptorch;
 using looptorch::testing::TemporaryFolder;
 using Indices = std::vector<std::int64_t>;
 
-TEST_CASE("LeaveOut yields the other samples, by their own indices") {
-  const LeaveOut sequential({4, 1, 4, 99}, SequentialSampler{});
+TEST_CASE("ExcludeSamples yields the other samples, by their own indices") {
+  const ExcludeSamples sequential({4, 1, 4, 99}, SequentialSampler{});
   CHECK(sequential.order(0, 6) == Indices{0, 2, 3, 5});
   CHECK(sequential.count(6) == 4);
-  const LeaveOut random({0, 5}, RandomSampler{.seed = 3});
+  const ExcludeSamples random({0, 5}, RandomSampler{.seed = 3});
   Indices order = random.order(1, 6);
   CHECK(order != random.order(2, 6));
   std::sort(order.begin(), order.end());
   CHECK(order == Indices{1, 2, 3, 4});
-  CHECK(LeaveOut({}, RandomSampler{.seed = 3}).order(1, 50) == RandomSampler{.seed = 3}.order(1, 50));
+  CHECK(ExcludeSamples({}, RandomSampler{.seed = 3}).order(1, 50) == RandomSampler{.seed = 3}.order(1, 50));
 }
 
-TEST_CASE("LeaveOut composes with DistributedSampler, and its identity tells lists apart") {
-  const DistributedSampler first({.rank = 0, .world_size = 2}, LeaveOut({0}, SequentialSampler{}));
-  const DistributedSampler second({.rank = 1, .world_size = 2}, LeaveOut({0}, SequentialSampler{}));
+TEST_CASE("ExcludeSamples composes with DistributedSampler, and its identity tells lists apart") {
+  const DistributedSampler first({.rank = 0, .world_size = 2}, ExcludeSamples({0}, SequentialSampler{}));
+  const DistributedSampler second({.rank = 1, .world_size = 2}, ExcludeSamples({0}, SequentialSampler{}));
   CHECK((first.order(0, 5) == Indices{1, 3} && second.order(0, 5) == Indices{2, 4}));
   CHECK(first.count(5) == 2);
-  CHECK(LeaveOut({1, 2}).identity() == LeaveOut({2, 1, 1}).identity());
-  CHECK(LeaveOut({1, 2}).identity() != LeaveOut({1, 3}).identity());
-  CHECK(LeaveOut({1, 2}).identity() != LeaveOut({1, 2}, SequentialSampler{}).identity());
+  CHECK(ExcludeSamples({1, 2}).identity() == ExcludeSamples({2, 1, 1}).identity());
+  CHECK(ExcludeSamples({1, 2}).identity() != ExcludeSamples({1, 3}).identity());
+  CHECK(ExcludeSamples({1, 2}).identity() != ExcludeSamples({1, 2}, SequentialSampler{}).identity());
 }
 
-TEST_CASE("LeaveOut refuses indices that are none, and to leave out everything") {
-  CHECK_THROWS_WITH(LeaveOut({3, -2}), Catch::Contains("-2 is not the index of a sample"));
-  CHECK_THROWS_WITH(LeaveOut({0, 1}).order(0, 2), Catch::Contains("all 2 samples"));
-  CHECK(LeaveOut({}).count(0) == 0);
+TEST_CASE("ExcludeSamples refuses indices that are none, and to leave out everything") {
+  CHECK_THROWS_WITH(ExcludeSamples({3, -2}), Catch::Contains("-2 is not the index of a sample"));
+  CHECK_THROWS_WITH(ExcludeSamples({0, 1}).order(0, 2), Catch::Contains("all 2 samples"));
+  CHECK(ExcludeSamples({}).count(0) == 0);
 }
 
 TEST_CASE("a list of samples grows, sorted and each once; what is no index is refused with its line") {

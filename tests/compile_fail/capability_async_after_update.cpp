@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy's `may_differ` would be ignored. Make it a public
-// within: 10
+// expect: looptorch: a policy's `async_after_update` would be ignored. Make it a public `static constexpr
+// bool`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 struct Mine {
 #ifdef LOOPTORCH_TWIN
-  static constexpr lt::MayDiffer may_differ = lt::MayDiffer::always;
+  static constexpr bool async_after_update = true;
 #else
-  static constexpr bool may_differ = true;
+  static inline bool async_after_update = true;
 #endif
   void on_window_end(lt::WindowContext&) const {}
 };

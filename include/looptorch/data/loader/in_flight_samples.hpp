@@ -9,7 +9,7 @@
 
 namespace looptorch::detail {
 
-class SamplesInHand {
+class InFlightSamples {
  public:
   void begin(std::int64_t batch, std::int64_t sample) {
     const std::lock_guard lock(mutex_);

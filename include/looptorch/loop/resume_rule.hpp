@@ -6,9 +6,9 @@
 namespace looptorch {
 
 /// How a resumed fit treats a difference from its snapshot. A policy names its own by `static constexpr
-/// MayDiffer may_differ`: what becomes of a run that adds the policy, leaves it out or cannot load its state.
-/// The default is `never` for a policy that changes what is learnt, and `always` for the others.
-enum class MayDiffer {
+/// ResumeRule resume_rule`: what becomes of a run that adds the policy, leaves it out or cannot load its
+/// state. The default is `never` for a policy that changes what is learnt, and `always` for the others.
+enum class ResumeRule {
   never,       ///< refused: the run would be another
   on_request,  ///< refused, unless FitOptions::resume_changed asks for it
   always,      ///< goes on: memory or time differ, what is learnt does not

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy's `settles_late` would be ignored. Make it a public `static constexpr bool`
+// expect: looptorch: a policy's `resume_rule` would be ignored. Make it a public
+// within: 10
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 struct Mine {
 #ifdef LOOPTORCH_TWIN
-  static constexpr bool settles_late = true;
+  static constexpr lt::ResumeRule resume_rule = lt::ResumeRule::always;
 #else
-  static inline bool settles_late = true;
+  static constexpr bool resume_rule = true;
 #endif
   void on_window_end(lt::WindowContext&) const {}
 };

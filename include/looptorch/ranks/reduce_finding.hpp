@@ -6,8 +6,8 @@
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
-#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>
@@ -21,20 +21,20 @@ namespace looptorch::detail {
 
 /// Returns what this rank found in its share, with the number of the rank; where that is nothing, what the
 /// first rank says that has found something.
-[[nodiscard]] inline Finding agree_on_finding(Ranks& ranks, Finding own, const std::string& moment) {
+[[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& moment) {
   const bool found = own.is_found();
-  const bool may_be_passed_on = ranks.synchronises() && own.cause == Finding::Cause::outside;
+  const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
   std::int64_t first = found ? ranks.size() - ranks.rank() : 0;  // largest on the first rank
   if (found && !may_be_passed_on) first += ranks.size();
   std::optional<std::string> sentence, passed_on, trouble;
   if (found) (may_be_passed_on ? passed_on : sentence) = own.text();
   if (own.cause == Finding::Cause::unknown) trouble = own.why_unknown;
-  Ballot ballot;
-  ballot.largest("first", first);
-  ballot.first("sentence", sentence);
-  ballot.first("passed on", passed_on);
-  ballot.first("trouble", trouble);
-  ranks.agree(ballot, moment);
+  RankReduction reduction;
+  reduction.max("first", first);
+  reduction.first_text("sentence", sentence);
+  reduction.first_text("passed on", passed_on);
+  reduction.first_text("trouble", trouble);
+  ranks.all_reduce(reduction, moment);
   own.ranks = ranks.size();
   const bool is_made = first > ranks.size();  // a rank's own operator, batch or weight is at fault
   const bool is_own = found && !(may_be_passed_on && is_made);
@@ -49,13 +49,13 @@ namespace looptorch::detail {
 }
 
 /// Returns the sentence of the first rank whose share holds the fault; of all ranks if none's does.
-[[nodiscard]] inline std::string agree_on_sentence(Ranks& ranks, const Finding& finding, std::string sentence,
-                                                   const std::string& moment) {
+[[nodiscard]] inline std::string reduce_sentence(Ranks& ranks, const Finding& finding, std::string sentence,
+                                                 const std::string& moment) {
   std::optional<std::string> said;
   if (finding.cause != Finding::Cause::elsewhere) said = std::move(sentence);
-  Ballot ballot;
-  ballot.first("sentence", said);
-  ranks.agree(ballot, moment);
+  RankReduction reduction;
+  reduction.first_text("sentence", said);
+  ranks.all_reduce(reduction, moment);
   return said.value_or("");
 }
 
@@ -66,15 +66,15 @@ template <class Engine>
 }
 
 /// Lets all ranks end with one sentence.
-inline void agree_on_error(Ranks& ranks, const std::string& update, UpdateWork& work,
-                           const WindowOrigin& window, const std::string& moment) {
+inline void reduce_error(Ranks& ranks, const std::string& update, UpdateWork& work,
+                         const WindowOrigin& window, const std::string& moment) {
   const WindowOrigin origin = origin_of_finding(work, window);
   const std::string own =
       origin
           .error<NonFiniteWindow>(work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update),
                                   "")
           .what();
-  work.sentence = agree_on_sentence(ranks, *work.finding, own, moment);
+  work.sentence = reduce_sentence(ranks, *work.finding, own, moment);
 }
 
 }  // namespace looptorch::detail

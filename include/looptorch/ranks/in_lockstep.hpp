@@ -10,15 +10,15 @@
 namespace looptorch::detail {
 
 template <class Engine>
-[[nodiscard]] bool go_side_by_side(Engine& engine) {
-  return engine.ranks() && engine.ranks()->synchronises() && engine.works()[0].due;
+[[nodiscard]] bool go_in_lockstep(Engine& engine) {
+  return engine.ranks() && engine.ranks()->syncs_batch_norm() && engine.works()[0].due;
 }
 
 /// Differentiates a micro-batch by `share()` while the other ranks do theirs. `number` is its number in the
 /// window.
 template <class Engine, class Share>
-void beside_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
-  if (!go_side_by_side(engine)) return share();
+void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
+  if (!go_in_lockstep(engine)) return share();
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < number; ++turns) {  // batches that this rank's loader left out
@@ -33,8 +33,8 @@ void beside_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
 
 /// Takes part in the micro-batches of other ranks that this one does not have in the window.
 template <class Engine>
-void wait_side_by_side(Engine& engine) {
-  if (!go_side_by_side(engine)) return;
+void wait_in_lockstep(Engine& engine) {
+  if (!go_in_lockstep(engine)) return;
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < engine.window_length() && ranks.begin_micro_batch(Ranks::Turn::over); ++turns)

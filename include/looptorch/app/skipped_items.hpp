@@ -18,26 +18,26 @@
 
 namespace looptorch::app {
 
-/// The words of `LeftOut::describe`.
-struct LeftOutWords {
+/// The words of `SkippedItems::describe`.
+struct SkippedWords {
   std::string one = "entry", many = "entries";
   /// Why an entry may be left out, where the program counts that: {"by a wrong line", "without audio"}.
   std::vector<std::string> kinds = {};
 };
 
-/// Which entries `LeftOut::describe` counts and lists.
+/// Which entries `SkippedItems::describe` counts and lists.
 struct LeftOutListing {
   std::size_t from = 0;      ///< the first entry, in the order in which they were added
   std::size_t at_most = 20;  ///< lines of each kind
 };
 
 /// A list of what was left out. One thread adds to it.
-class LeftOut {
+class SkippedItems {
  public:
-  explicit LeftOut(LeftOutWords words = {}) : words_(std::move(words)) {}
+  explicit SkippedItems(SkippedWords words = {}) : words_(std::move(words)) {}
 
   /// Adds the first line of `reason`, "FILE: why" or "FILE:LINE: why", unless it is listed already. `kind` is
-  /// an index of `LeftOutWords::kinds`.
+  /// an index of `SkippedWords::kinds`.
   void add(const std::string& reason, std::size_t kind = 0) {
     auto line = looptorch::detail::first_line(reason);
     if (known_.insert(line).second) entries_.push_back({std::move(line), kind});
@@ -101,7 +101,7 @@ class LeftOut {
     return text;
   }
 
-  LeftOutWords words_;
+  SkippedWords words_;
   std::vector<Entry> entries_;
   std::set<std::string> known_;
 };

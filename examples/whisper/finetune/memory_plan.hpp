@@ -50,7 +50,7 @@ namespace whisper {
 inline constexpr const char* kFitFree = "free";
 
 /// The outcome of one choice.
-struct FitTrial {
+struct PlanTrial {
   std::int64_t needed = 0;
   bool fits = false;
   bool by_batch = true;      ///< A smaller batch needs less: it is not all held between the steps.
@@ -72,7 +72,7 @@ struct FitTrial {
 };
 
 /// A choice that fits.
-struct FitChoice {
+struct PlanChoice {
   FinetuneOptions options;
   std::string saving;  ///< Saving::words
   std::string flags;   ///< By which it differs from the given options; empty: by none.
@@ -101,7 +101,7 @@ namespace detail {
 }  // namespace detail
 
 /// The purpose of a choice.
-struct FitQuestion {
+struct PlanQuestion {
   std::string asking = "--fit";  ///< The flag that asks, which begins each line.
   double margin = 0;             ///< The share of the memory that is to stay free, for the last line.
   bool resumed = false;          ///< Only what a run from a snapshot can go on with is tried.
@@ -112,7 +112,7 @@ namespace detail {
 /// The memory needed by the choices that do not fit.
 class Misfits {
  public:
-  void add(const FitTrial& trial, std::string flags) {
+  void add(const PlanTrial& trial, std::string flags) {
     auto& kept = trial.is_exact() ? measured_ : bound_;
     if (kept && kept->needed <= trial.needed) return;
     kept = trial;
@@ -128,7 +128,7 @@ class Misfits {
   }
 
  private:
-  std::optional<FitTrial> measured_, bound_;
+  std::optional<PlanTrial> measured_, bound_;
   std::string flags_;  // of `measured_`
 };
 
@@ -146,7 +146,7 @@ class Misfits {
 }
 
 /// What a choice needs.
-using FitMeasure = std::function<FitTrial(const FinetuneOptions&)>;
+using PlanMeasure = std::function<PlanTrial(const FinetuneOptions&)>;
 
 namespace detail {
 
@@ -162,9 +162,10 @@ namespace detail {
 /// Returns the first choice that fits as `predict` and then, unless it is empty, `prove` say. Writes a line
 /// to `log` for each that was tried, and which was chosen, behind the name of the flag that asks and `cap`.
 /// Throws app::DoesNotFit if none does.
-[[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
-                                          const FitMeasure& predict, std::ostream& log,
-                                          const FitQuestion& question = {}, const FitMeasure& prove = {}) {
+[[nodiscard]] inline PlanChoice choose_plan(const FinetuneOptions& given, std::int64_t cap,
+                                            const PlanMeasure& predict, std::ostream& log,
+                                            const PlanQuestion& question = {},
+                                            const PlanMeasure& prove = {}) {
   using looptorch::app::bytes_text;
   const std::string begin = question.asking + " " + bytes_text(cap) + ": ";
   std::set<std::string> tried, too_large;  // with any batch, by the flags with the given one
@@ -180,7 +181,7 @@ namespace detail {
         if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) continue;
         if (!tried.insert(flags).second) continue;
         const std::string words = words_of(saving, options);
-        FitTrial trial = predict(options);
+        PlanTrial trial = predict(options);
         if (trial.fits && prove) {
           const auto predicted = trial.needed;
           trial = prove(options);

@@ -99,7 +99,7 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& outputs) {
     if (at::GradMode::is_enabled())
-      throw UsageError("OnBatchStatistics::synchronise has no second derivatives: leave create_graph off");
+      throw UsageError("BatchNormMode::sync has no second derivatives: leave create_graph off");
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
     const double count = context->saved_data["count"].toDouble();
@@ -159,10 +159,10 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
 };
 
 /// Answers LibTorch's batch_norm while it lives. instance_norm, which calls it, keeps its own statistics.
-class NormsOfAllRanks {
+class SyncBatchNormScope {
  public:
   /// The alias key for all devices would come behind LibTorch's own code.
-  NormsOfAllRanks() {
+  SyncBatchNormScope() {
     for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
                                        c10::DispatchKey::AutogradPrivateUse1}) {
       torch::Library& library = libraries_.emplace_back(torch::Library::IMPL, "aten", key, __FILE__,

@@ -4,14 +4,14 @@
 // with several updates, each has one more.
 #pragma once
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>
-#include <looptorch/ranks/side_by_side.hpp>
+#include <looptorch/ranks/in_lockstep.hpp>
 
 #include <array>
 #include <cstddef>
@@ -22,11 +22,11 @@
 namespace looptorch::detail {
 
 /// One rank's part of an update as a window ends. Holds that of all ranks once they have agreed.
-class UpdateShare {
+class UpdateReduction {
  public:
-  /// Adds the update's weight and losses to `ballot`.
-  UpdateShare(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
-              std::int64_t shards, Ballot& ballot)
+  /// Adds the update's weight and losses to `reduction`.
+  UpdateReduction(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
+                  std::int64_t shards, RankReduction& reduction)
       : work_(work),
         name_(message("update ", index, " ")),
         unit_(work.weight.unit()),
@@ -36,18 +36,18 @@ class UpdateShare {
       fault_ = origin.narrowed(*work.at_fault)
                    .error<NonFiniteLoss>(subject_of_loss(view.name), "Look at these samples")
                    .what();
-    ballot.largest(name_ + "unit", unit_);
-    ballot.sum(name_ + "total", total_);
-    ballot.first(name_ + "fault", fault_);
-    work.losses.agree(ballot, name_, shards_);
+    reduction.max(name_ + "unit", unit_);
+    reduction.sum(name_ + "total", total_);
+    reduction.first_text(name_ + "fault", fault_);
+    work.losses.all_reduce(reduction, name_, shards_);
   }
 
   /// Takes what the ranks agreed on. Returns the factor of this rank's gradients in sums that are not under
   /// way yet.
-  double take(const Ballot& ballot) {
+  double take(const RankReduction& reduction) {
     const double own = work_.weight.unit(), before = work_.weight.joined_unit();
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
-    work_.losses.take(ballot, name_, shards_);
+    work_.losses.take(reduction, name_, shards_);
     if (shards_ > 0) total_ = work_.losses.weight();
     if (!work_.at_fault) work_.fault_elsewhere = fault_;
     work_.weight.join(reduced, total_, unit_);
@@ -77,39 +77,40 @@ void expect_sums(Engine& engine) {
     engine.ranks()->expect_last_backward(engine.run().updates()[I].parameters, factor_of(weight));
 }
 
-/// Sums the gradients of update I and settles `ballot`, in the order that saves time: sums first, so that
+/// Sums the gradients of update I and fills `reduction`, in the order that saves time: sums first, so that
 /// they are under way meanwhile, unless the first exchange of all must say in which unit.
 template <std::size_t I, class Engine>
-void sum_and_agree(Engine& engine, Ballot& ballot, UpdateShare& share, const std::string& moment) {
+void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction& of_update,
+                      const std::string& moment) {
   Ranks& ranks = *engine.ranks().get();
   const auto& parameters = engine.run().updates()[I].parameters;
   const WindowWeight& weight = engine.works()[I].weight;
   const bool known = weight.joined_unit() != 0;
   if (known) ranks.begin_sums(parameters, factor_of(weight));
-  ranks.agree(ballot, moment);
-  const double factor = share.take(ballot);
+  ranks.all_reduce(reduction, moment);
+  const double factor = of_update.take(reduction);
   if (!known) ranks.begin_sums(parameters, factor);
   ranks.take_sums();
 }
 
 /// One rank's part of the window under way. Holds that of all ranks once they have agreed.
-struct WindowShare {
+struct WindowReduction {
   std::int64_t advance, micro_batches, samples;
   std::optional<std::string> stop, interruption;
 
-  WindowShare(const WindowState& window, const Run& run)
-      : advance(window.micro_batches + window.passed_over),
+  WindowReduction(const WindowState& window, const Run& run)
+      : advance(window.micro_batches + window.gap),
         micro_batches(window.micro_batches),
         samples(window.samples),
         stop(run.stop_reason()),
         interruption(run.interruption()) {}
 
-  void add_to(Ballot& ballot) {
-    ballot.largest("batches", advance);
-    ballot.sum("micro-batches", micro_batches);
-    ballot.sum("samples", samples);
-    ballot.first("stop", stop);
-    ballot.first("interruption", interruption);
+  void add_to(RankReduction& reduction) {
+    reduction.max("batches", advance);
+    reduction.sum("micro-batches", micro_batches);
+    reduction.sum("samples", samples);
+    reduction.first_text("stop", stop);
+    reduction.first_text("interruption", interruption);
   }
   /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
   /// A window of which every rank has left out all batches is none, as on one process.
@@ -118,8 +119,8 @@ struct WindowShare {
     if (interruption) run.interrupt(*interruption);
     window.ranks_end = stop || interruption;
     window.counts = !stop && micro_batches > 0;
-    window.left_out = !stop && micro_batches == 0 && advance > 0;
-    window.passed_over = advance - window.micro_batches;
+    window.skipped = !stop && micro_batches == 0 && advance > 0;
+    window.gap = advance - window.micro_batches;
     window.samples = samples;
   }
 };
@@ -128,15 +129,15 @@ struct WindowShare {
 /// updates are made after the exchange; a single update has made its gradients by then, so the ranks must say
 /// the same.
 template <class Engine>
-class DueShare {
+class DueReduction {
  public:
-  DueShare(Engine& engine, Ballot& ballot) : engine_(engine) {
+  DueReduction(Engine& engine, RankReduction& reduction) : engine_(engine) {
     for (std::size_t i = 0; i < Engine::kUpdates; ++i) {
       due_[i] = engine.works()[i].due ? 1.0 : 0.0;
       if (Engine::kStreams)
-        ballot.same("whether the update takes part", due_[i] != 0 ? "yes" : "no");
+        reduction.require_equal("whether the update takes part", due_[i] != 0 ? "yes" : "no");
       else
-        ballot.lead(message("due ", i), due_[i]);
+        reduction.broadcast(message("due ", i), due_[i]);
     }
   }
   void take() {
@@ -151,36 +152,37 @@ class DueShare {
 /// Agrees with the other ranks on the window under way, as it ends. Returns false if it does not count: a
 /// rank stopped the fit after the window before, or none has batches in it.
 template <class Engine>
-bool agree_on_window(Engine& engine) {
+bool reduce_window(Engine& engine) {
   Run& run = engine.run();
   WindowState& window = engine.window();
-  wait_side_by_side(engine);
+  wait_in_lockstep(engine);
   const std::string moment = message("the end of step ", run.progress().step);
-  Ballot ballot;
-  WindowShare share(window, run);
-  share.add_to(ballot);
-  DueShare<Engine> due(engine, ballot);
-  engine.stack().template run<agree_hook>(ballot);
+  RankReduction reduction;
+  WindowReduction of_window(window, run);
+  of_window.add_to(reduction);
+  DueReduction<Engine> due(engine, reduction);
+  engine.stack().template run<all_reduce_hook>(reduction);
   if (Engine::kStreams && engine.works()[0].due) {
-    UpdateShare of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
-                          ballot);
-    sum_and_agree<0>(engine, ballot, of_update, moment);
+    UpdateReduction of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
+                              reduction);
+    reduce_gradients<0>(engine, reduction, of_update, moment);
   } else {
-    engine.ranks()->agree(ballot, moment);
+    engine.ranks()->all_reduce(reduction, moment);
   }
-  share.take(window, run);
+  of_window.take(window, run);
   due.take();
   return window.counts;
 }
 
 /// Agrees on update I of a window whose batches are kept, and sums its gradients.
 template <std::size_t I, class Engine>
-void agree_on_update(Engine& engine) {
-  Ballot ballot;
+void reduce_update(Engine& engine) {
+  RankReduction reduction;
   Run& run = engine.run();
-  UpdateShare share(engine.works()[I], run.updates()[I], engine.window().origin, I, engine.ranks()->shards(),
-                    ballot);
-  sum_and_agree<I>(engine, ballot, share, message("update ", I + 1, " of step ", run.progress().step));
+  UpdateReduction of_update(engine.works()[I], run.updates()[I], engine.window().origin, I,
+                            engine.ranks()->shards(), reduction);
+  reduce_gradients<I>(engine, reduction, of_update,
+                      message("update ", I + 1, " of step ", run.progress().step));
 }
 
 /// Returns the batches in an epoch of the rank that has most; nothing if one rank does not know. Throws
@@ -190,12 +192,12 @@ std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::in
                                            const std::string& fit) {
   bool unknown = !batches;
   std::int64_t largest = batches.value_or(0);
-  Ballot ballot;
-  ballot.any("unknown", unknown);
-  ballot.largest("batches", largest);
-  ballot.same("the length of fit", fit);
-  ballot.same("the length of a window", std::to_string(engine.window_length()));
-  engine.ranks()->agree(ballot, "the beginning of a fit");
+  RankReduction reduction;
+  reduction.any("unknown", unknown);
+  reduction.max("batches", largest);
+  reduction.require_equal("the length of fit", fit);
+  reduction.require_equal("the length of a window", std::to_string(engine.window_length()));
+  engine.ranks()->all_reduce(reduction, "the beginning of a fit");
   return unknown ? std::nullopt : std::optional(largest);
 }
 
@@ -203,19 +205,19 @@ std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::in
 /// all ranks make together if it can agree, and otherwise that of the first rank.
 template <class Engine, class Measure>
 Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& measure) {
-  Ballot ballot;
+  RankReduction reduction;
   Evaluation of_first;
-  sums.agree(ballot);
-  if constexpr (agrees<Measure>) {
-    measure.agree(ballot);
+  sums.all_reduce(reduction);
+  if constexpr (all_reduces<Measure>) {
+    measure.all_reduce(reduction);
   } else if constexpr (GivesResult<Measure>) {
     take_result(measure, of_first);
-    lead_result(ballot, of_first);
+    broadcast_result(reduction, of_first);
   }
-  engine.ranks()->agree(ballot, message("an evaluation after step ", engine.progress().step));
-  sums.take(ballot);
+  engine.ranks()->all_reduce(reduction, message("an evaluation after step ", engine.progress().step));
+  sums.take(reduction);
   Evaluation result = sums.read();
-  if constexpr (agrees<Measure>)
+  if constexpr (all_reduces<Measure>)
     take_result(measure, result);
   else if constexpr (GivesResult<Measure>)
     result.loss = of_first.loss, result.metrics = of_first.metrics;
@@ -224,15 +226,15 @@ Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& me
 
 /// Gives all ranks the same reasons for the end of a fit.
 template <class Engine>
-void agree_on_end(Engine& engine) {
+void reduce_end(Engine& engine) {
   Run& run = engine.run();
   std::optional<std::string> stop = run.stop_reason(), interruption = run.interruption();
-  Ballot ballot;
+  RankReduction reduction;
   if (!engine.window().ranks_end) {
-    ballot.first("stop", stop);
-    ballot.first("interruption", interruption);
+    reduction.first_text("stop", stop);
+    reduction.first_text("interruption", interruption);
   }
-  engine.ranks()->agree(ballot, "the end of a fit");
+  engine.ranks()->all_reduce(reduction, "the end of a fit");
   if (stop) run.stop(*stop);
   if (interruption) run.interrupt(*interruption);
 }

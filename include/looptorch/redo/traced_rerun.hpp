@@ -48,17 +48,17 @@ struct Watched : MicroBatchObserver {
 };
 
 template <std::size_t I, class Engine, class Batch>
-class SecondLook final : public ShareAgain {
+class TracedRerun final : public WindowRerun {
  public:
   /// A share of the window under way.
-  SecondLook(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept)
+  TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept)
       : engine_(engine),
         checkpoint_(checkpoint),
         kept_(kept),
         is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
   /// A share that is replayed; `random` are its micro-batches' generators, if each was seeded.
-  SecondLook(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept,
-             std::vector<RandomStates> random)
+  TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept,
+              std::vector<RandomStates> random)
       : engine_(engine),
         checkpoint_(checkpoint),
         kept_(kept),
@@ -100,10 +100,10 @@ class SecondLook final : public ShareAgain {
  private:
   /// Throws UsageError if a rank's share cannot be done again without the others.
   void require_one_process() const {
-    if (engine_.ranks() && engine_.ranks()->synchronises())
+    if (engine_.ranks() && engine_.ranks()->syncs_batch_norm())
       throw UsageError(
-          "its layers take batch statistics over all ranks (OnBatchStatistics::synchronise), and replay() does it "
-          "again on one process: leave keep_in empty, or use GroupNorm, LayerNorm or OnBatchStatistics::per_rank");
+          "its layers take batch statistics over all ranks (BatchNormMode::sync), and replay() does it "
+          "again on one process: leave keep_in empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
   }
 
   /// Returns the number of a kept batch in the window, counting those that the loader left out.
@@ -143,10 +143,10 @@ class SecondLook final : public ShareAgain {
   /// Does the micro-batches until the cause is known. Ranks that take batch statistics together go on side by
   /// side: one that knows its cause takes part with nothing, as in training.
   void go_through(OperatorWatch& watch, bool scaled) {
-    const bool side_by_side = engine_.ranks().go_side_by_side(engine_);
+    const bool in_lockstep = engine_.ranks().go_in_lockstep(engine_);
     bool goes_on = true;
-    for (std::size_t number = 0; number < kept_.size() && (goes_on || side_by_side); ++number)
-      engine_.ranks().beside(engine_, side_by_side ? number_in_window(number) : 0, [&] {
+    for (std::size_t number = 0; number < kept_.size() && (goes_on || in_lockstep); ++number)
+      engine_.ranks().in_lockstep(engine_, in_lockstep ? number_in_window(number) : 0, [&] {
         if (!goes_on) return;
         try {
           goes_on = micro_batch(watch, number, scaled);
@@ -155,7 +155,7 @@ class SecondLook final : public ShareAgain {
           watch.fail(what_of(std::current_exception()));
         }
       });
-    engine_.ranks().wait_side_by_side(engine_);
+    engine_.ranks().wait_in_lockstep(engine_);
   }
 
   /// Returns false once the cause is known.

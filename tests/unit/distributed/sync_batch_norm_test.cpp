@@ -2,8 +2,8 @@
 // Batch statistics over all ranks are those of one process on the whole batch. data_parallel_test starts the
 // processes that run these cases.
 //
-// Tests distributed: synchronised_norm, batch_statistics
-// Tests ranks: side_by_side
+// Tests distributed: sync_batch_norm, batch_statistics
+// Tests ranks: in_lockstep
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>
@@ -14,7 +14,7 @@
 
 namespace lt = looptorch;
 
-namespace synchronised_norm_test {
+namespace sync_batch_norm_test {
 
 struct Batch {
   at::Tensor pictures;  // [B, 3, 5, 5]
@@ -103,9 +103,8 @@ TEST_CASE("rank: batch statistics of all", "[.ranks]") {
     };
     Net one = net_of(0), net = net_of(rank);
     const auto expected = train(one, all);
-    const auto result = train(
-        net, mine,
-        lt::DataParallel{.bucket_bytes = 200, .on_batch_statistics = lt::OnBatchStatistics::synchronise});
+    const auto result =
+        train(net, mine, lt::DataParallel{.bucket_bytes = 200, .batch_norm = lt::BatchNormMode::sync});
     CHECK(result.steps == expected.steps);
     CHECK(result.loss == Approx(expected.loss).epsilon(1e-12));
     CHECK(distance(one, net) < 1e-12);
@@ -121,8 +120,8 @@ TEST_CASE("rank: batch statistics of all with what does not fit", "[.ranks]") {
   torch::optim::SGD first(net->last->parameters(), 0.1), second(net->hidden->parameters(), 0.1);
   const std::vector<Batch> batches{{torch::randn({4, 3, 5, 5}, torch::kDouble)}};
   lt::Trainer trainer(net, lt::Update(first, objective), lt::Update(second, objective),
-                      lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::synchronise});
+                      lt::DataParallel{.batch_norm = lt::BatchNormMode::sync});
   CHECK_THROWS_WITH(trainer.fit(batches), Catch::Contains("micro-batches of one update"));
 }
 
-}  // namespace synchronised_norm_test
+}  // namespace sync_batch_norm_test

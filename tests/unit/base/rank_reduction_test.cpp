@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/ballot.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 
 #include "support/catch.hpp"
 
 namespace lt = looptorch;
 
-namespace ballot_test {
+namespace rank_reduction_test {
 
-TEST_CASE("A ballot gives all ranks what they say together") {
+TEST_CASE("A reduction gives all ranks what they say together") {
   struct Said {
     bool redo = false;
     double weight = 0.0;
@@ -26,22 +26,22 @@ TEST_CASE("A ballot gives all ranks what they say together") {
   ranks[1].different = "x", ranks[2].different = "y";
   for (Said& said : ranks) said.alike = "enough";
 
-  std::vector<lt::Ballot> ballots(3);
+  std::vector<lt::RankReduction> reductions(3);
   std::vector<std::string> messages;
   double only_here = 2.5;
   for (std::size_t i = 0; i < 3; ++i) {
-    ballots[i].any("redo", ranks[i].redo);
-    ballots[i].sum("weight", ranks[i].weight);
-    ballots[i].largest("batches", ranks[i].batches);
-    ballots[i].lead("result", ranks[i].result);
-    ballots[i].first("alone", ranks[i].alone);
-    ballots[i].first("different", ranks[i].different);
-    ballots[i].first("alike", ranks[i].alike);
-    if (i == 1) ballots[i].sum("metric accuracy", only_here);
-    messages.push_back(ballots[i].message());
+    reductions[i].any("redo", ranks[i].redo);
+    reductions[i].sum("weight", ranks[i].weight);
+    reductions[i].max("batches", ranks[i].batches);
+    reductions[i].broadcast("result", ranks[i].result);
+    reductions[i].first_text("alone", ranks[i].alone);
+    reductions[i].first_text("different", ranks[i].different);
+    reductions[i].first_text("alike", ranks[i].alike);
+    if (i == 1) reductions[i].sum("metric accuracy", only_here);
+    messages.push_back(reductions[i].message());
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    ballots[i].take(messages);
+    reductions[i].take(messages);
     CHECK(ranks[i].redo);
     CHECK(ranks[i].weight == 1.75);
     CHECK(ranks[i].batches == 7);
@@ -50,15 +50,16 @@ TEST_CASE("A ballot gives all ranks what they say together") {
     CHECK(ranks[i].different == "rank 1: x");
     CHECK(ranks[i].alike == "enough");
     std::map<std::string, double> metrics;
-    ballots[i].each_number("metric ", [&](const std::string& name, double value) { metrics[name] = value; });
+    reductions[i].each_number("metric ",
+                              [&](const std::string& name, double value) { metrics[name] = value; });
     CHECK(metrics == std::map<std::string, double>{{"accuracy", 2.5}});
   }
 }
 
-TEST_CASE("A ballot refuses differences and a name that comes twice") {
-  lt::Ballot first, second;
-  first.same("the model", "3 tensors");
-  second.same("the model", "4 tensors");
+TEST_CASE("A reduction refuses differences and a name that comes twice") {
+  lt::RankReduction first, second;
+  first.require_equal("the model", "3 tensors");
+  second.require_equal("the model", "4 tensors");
   const std::vector<std::string> messages{first.message(), second.message()};
   CHECK_THROWS_WITH(second.take(messages),
                     "the model must be the same on all ranks: rank 0 has 3 tensors, rank 1 has 4 tensors");
@@ -68,4 +69,4 @@ TEST_CASE("A ballot refuses differences and a name that comes twice") {
   CHECK_THROWS_WITH(first.sum("weight", value), Catch::Contains("'weight'"));
 }
 
-}  // namespace ballot_test
+}  // namespace rank_reduction_test

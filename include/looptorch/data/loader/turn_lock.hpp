@@ -16,20 +16,20 @@ inline thread_local std::chrono::steady_clock::duration turn_wait{};
 
 /// Admits the numbers first, first + 1, ... one at a time, in this order. Each must come exactly once, from a
 /// thread that holds no other turn.
-class Turns {
+class TurnLock {
  public:
-  explicit Turns(std::int64_t first) : next_(first) {}
+  explicit TurnLock(std::int64_t first) : next_(first) {}
 
   /// Held by the thread whose turn it is.
   class Turn {
    public:
-    explicit Turn(Turns& turns) : turns_(turns) {}
+    explicit Turn(TurnLock& turns) : turns_(turns) {}
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() { turns_.pass(); }
 
    private:
-    Turns& turns_;
+    TurnLock& turns_;
   };
 
   /// Waits until all smaller numbers have had their turn.

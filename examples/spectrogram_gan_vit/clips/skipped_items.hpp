@@ -3,7 +3,7 @@
 // at the first (`--on-bad-audio`).
 #pragma once
 
-#include <looptorch/app/left_out.hpp>
+#include <looptorch/app/skipped_items.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 
 #include <cstddef>
@@ -19,7 +19,7 @@ enum class Fault : std::size_t {
 };
 
 /// Songs that were left out, each listed once however often it was tried.
-class LeftOut {
+class SkippedItems {
  public:
   /// Adds a song; `what` names its line or file, and says what is wrong.
   void add(Fault fault, const std::string& what) { songs_.add(what, static_cast<std::size_t>(fault)); }
@@ -35,7 +35,7 @@ class LeftOut {
   }
 
  private:
-  looptorch::app::LeftOut songs_{
+  looptorch::app::SkippedItems songs_{
       {.one = "song",
        .many = "songs",
        .kinds = {"by a wrong line", "without audio", "whose audio cannot be used"}}};

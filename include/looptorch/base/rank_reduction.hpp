@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the ranks of a run decide together at one moment: sums, maxima, flags, texts by name. The loop fills
-// one a window, policies add to it by their hook `agree`, and it travels beside the gradients. A run of one
-// process makes none.
+// one a window, policies add to it by their hook `all_reduce`, and it travels beside the gradients. A run of
+// one process makes none.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,38 +26,35 @@ struct RanksDiffer : Error {
 /// Collects values that are to be agreed on. Each call names one and refers to a variable, which must live
 /// until the exchange; then it holds what all ranks together say. A rank may leave a name out.
 ///
-///   void agree(Ballot& ballot, State& state) const { ballot.any("my policy: redo", state.redo); }
-class Ballot {
+///   void all_reduce(RankReduction& reduction, State& state) const { reduction.any("my policy: redo",
+///   state.redo); }
+class RankReduction {
  public:
   /// `value` becomes true if it is true on any rank.
   void any(const std::string& what, bool& value) {
-    enter(what, {Kind::largest, value ? 1.0 : 0.0}, {.flag = &value});
+    enter(what, {Kind::max, value ? 1.0 : 0.0}, {.flag = &value});
   }
   /// `value` becomes the sum over the ranks, added in their order.
-  void sum(const std::string& what, double& value) {
-    enter(what, {Kind::sum, value}, {.number = &value});
-  }
+  void sum(const std::string& what, double& value) { enter(what, {Kind::sum, value}, {.number = &value}); }
   void sum(const std::string& what, std::int64_t& value) {
     enter(what, {Kind::sum, static_cast<double>(value)}, {.whole = &value});
   }
   /// `value` becomes the largest of all ranks.
-  void largest(const std::string& what, double& value) {
-    enter(what, {Kind::largest, value}, {.number = &value});
-  }
-  void largest(const std::string& what, std::int64_t& value) {
-    enter(what, {Kind::largest, static_cast<double>(value)}, {.whole = &value});
+  void max(const std::string& what, double& value) { enter(what, {Kind::max, value}, {.number = &value}); }
+  void max(const std::string& what, std::int64_t& value) {
+    enter(what, {Kind::max, static_cast<double>(value)}, {.whole = &value});
   }
   /// `value` becomes that of the first rank which names it.
-  void lead(const std::string& what, double& value) {
-    enter(what, {Kind::lead, value}, {.number = &value});
+  void broadcast(const std::string& what, double& value) {
+    enter(what, {Kind::broadcast, value}, {.number = &value});
   }
   /// `text` becomes that of the first rank that has one, with the rank's number unless all have the same.
-  void first(const std::string& what, std::optional<std::string>& text) {
+  void first_text(const std::string& what, std::optional<std::string>& text) {
     enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, {.text = &text});
   }
   /// Requires the same text of all ranks: the exchange throws RanksDiffer otherwise, on all of them.
-  void same(const std::string& what, const std::string& text) {
-    enter(what, {Kind::same, 0.0, text}, {});
+  void require_equal(const std::string& what, const std::string& text) {
+    enter(what, {Kind::equal, 0.0, text}, {});
   }
 
   /// Returns what all ranks together say, this one's names and others', after the exchange.
@@ -91,7 +88,7 @@ class Ballot {
   }
 
  private:
-  enum class Kind : char { sum, largest, lead, text, same };
+  enum class Kind : char { sum, max, broadcast, text, equal };
   struct Entry {
     Kind kind = Kind::sum;
     double number = 0.0;  // of a text: 1 if there is one
@@ -162,15 +159,15 @@ class Ballot {
       case Kind::sum:
         all.number += given.number;
         break;
-      case Kind::largest:
+      case Kind::max:
         all.number = all.number < given.number ? given.number : all.number;
         break;
-      case Kind::lead:
+      case Kind::broadcast:
         break;
       case Kind::text:
         add_text(all, given);
         break;
-      case Kind::same:
+      case Kind::equal:
         if (all.text != given.text)
           throw RanksDiffer(looptorch::message(what, " must be the same on all ranks: rank ", all.rank,
                                                " has ", all.text, ", rank ", given.rank, " has ",

@@ -36,9 +36,9 @@ namespace looptorch::detail {
 
 /// A run as it was when this was made.
 template <class Engine>
-class Untouched {
+class RunBackup {
  public:
-  explicit Untouched(Engine& engine) : engine_(engine) {
+  explicit RunBackup(Engine& engine) : engine_(engine) {
     at::NoGradGuard no_gradients;
     const SnapshotContents now = snapshot_contents(engine, {});
     was_ = {.step = now.step,
@@ -54,15 +54,15 @@ class Untouched {
     stopped_ = engine.run().stop_reason();
     interrupted_ = engine.run().interruption();
   }
-  Untouched(const Untouched&) = delete;
-  Untouched& operator=(const Untouched&) = delete;
+  RunBackup(const RunBackup&) = delete;
+  RunBackup& operator=(const RunBackup&) = delete;
 
   /// Puts everything back.
   void put_back() {
     for (const auto& put_back : options_) put_back();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
-    resume_from(engine_, was_, {}, Tolerance::none, "the copy from before the dry steps").random().apply();
+    resume_from(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
     engine_.run().forget_stop();
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_);

@@ -12,9 +12,9 @@
 namespace looptorch::detail {
 
 /// Watches the CPU's default generator from its construction on.
-class DefaultDraws {
+class GlobalRngCheck {
  public:
-  DefaultDraws() : before_(state()) {}
+  GlobalRngCheck() : before_(state()) {}
 
   [[nodiscard]] bool any() const {
     const at::mt19937_data_pod now = state();

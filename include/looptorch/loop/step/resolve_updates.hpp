@@ -35,11 +35,11 @@ class ProgressScope {
 /// Counts update I, and runs after_update if it was made; hooks see the progress as it was `then`. Returns
 /// what one of them threw instead of throwing: the update has been made, so its window must be counted.
 template <std::size_t I, class Engine>
-[[nodiscard]] std::exception_ptr conclude(Engine& engine, bool made, Progress then) {
+[[nodiscard]] std::exception_ptr resolve_outcome(Engine& engine, bool made, Progress then) {
   Run& run = engine.run();
   UpdateView& view = run.updates()[I];
   UpdateWork& work = engine.works()[I];
-  WindowLosses::settle(view, made);
+  WindowLosses::resolve(view, made);
   if (made) {
     ++view.applied;
     const ProgressScope as_then(RunAccess::progress(run), std::move(then));
@@ -56,25 +56,25 @@ template <std::size_t I, class Engine>
 /// Concludes update I if its verdict is still to be read. An exception of the window under way waits for the
 /// window's end; one of an earlier window goes to `earlier`.
 template <std::size_t I, class Engine>
-void settle_update(Engine& engine, std::exception_ptr& earlier) {
+void resolve_update(Engine& engine, std::exception_ptr& earlier) {
   engine.works()[I].verdict.read_update([&](bool made, Progress then) {
     const bool of_this_window = then.step == engine.progress().step;
     std::exception_ptr& thrown = of_this_window ? engine.window().thrown : earlier;
-    keep_first(thrown, conclude<I>(engine, made, std::move(then)));
+    keep_first(thrown, resolve_outcome<I>(engine, made, std::move(then)));
   });
 }
 
 /// Waits for the device's outcome of updates made so far, and counts them. Throws NonFiniteLoss and
 /// NonFiniteGradient for windows before the one under way, and what hooks threw for updates in them.
 template <class Engine>
-void settle(Engine& engine) {
+void resolve_updates(Engine& engine) {
   std::exception_ptr first, thrown;
-  for_each_index<Engine::kUpdates>([&](auto i) { settle_update<i>(engine, thrown); });
+  for_each_index<Engine::kUpdates>([&](auto i) { resolve_update<i>(engine, thrown); });
   for_each_index<Engine::kUpdates>([&](auto i) {
     Verdict& verdict = engine.works()[i].verdict;
     if (verdict.step() == engine.progress().step) return;  // its window is not counted yet
-    keep_first(first, verdict.read_trouble(engine.run().updates()[i].name,
-                                           [&] { return all_finite(engine.parameters().all()); }));
+    keep_first(first, verdict.take_error(engine.run().updates()[i].name,
+                                         [&] { return all_finite(engine.parameters().all()); }));
   });
   keep_first(first, thrown);
   if (first) std::rethrow_exception(first);
@@ -82,21 +82,21 @@ void settle(Engine& engine) {
 
 /// True if a policy that is on must have `after_update` called before the next window begins.
 template <class Engine>
-bool settles_at_once(Engine& engine) {
+bool resolves_at_once(Engine& engine) {
   return engine.stack().any(
-      []<class P>() { return after_update_hook::template valid<P>() && !settles_late<P>(); });
+      []<class P>() { return after_update_hook::template valid<P>() && !async_after_update<P>(); });
 }
 
 /// Throws what the host knows of the last window without waiting, before another batch is computed in vain.
 template <class Engine>
-void settle_if_known_bad(Engine& engine) {
+void throw_if_known_bad(Engine& engine) {
   bool trouble = false;
   for (const UpdateWork& work : engine.works()) trouble |= work.verdict.knows_trouble();
-  if (trouble) settle(engine);
+  if (trouble) resolve_updates(engine);
 }
 
 template <class Engine>
-void drop_known_trouble(Engine& engine) {
+void clear_known_errors(Engine& engine) {
   for (UpdateWork& work : engine.works())
     if (work.verdict.knows_trouble()) work.verdict.drop_trouble();
 }
@@ -105,7 +105,7 @@ void drop_known_trouble(Engine& engine) {
 template <class Engine>
 void rethrow_of_hooks(Engine& engine) {
   if (!engine.window().thrown) return;
-  drop_known_trouble(engine);  // its window counts, as this one does: the next must not be blamed
+  clear_known_errors(engine);  // its window counts, as this one does: the next must not be blamed
   std::rethrow_exception(std::exchange(engine.window().thrown, nullptr));
 }
 

@@ -20,9 +20,9 @@ namespace looptorch::detail {
 
 /// The ranks of one fit while it lives.
 template <class Engine>
-class JoinedRanks {
+class RankSession {
  public:
-  explicit JoinedRanks(Engine& engine) : engine_(engine) {
+  explicit RankSession(Engine& engine) : engine_(engine) {
     engine.ranks().join(engine);
     if (!engine.ranks()) return;
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
@@ -33,33 +33,33 @@ class JoinedRanks {
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
     }
-    const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->synchronises();
+    const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->syncs_batch_norm();
     if (in_backward || (redoes && in_step)) {
       const std::string why =
           in_backward
               ? "on several ranks UpdateInBackward would update before gradients are summed: list it or "
                 "DataParallel, or switch one of them off by When"
               : "RetryOnOom does a micro-batch again on one rank, in pieces, where DataParallel{.reproducible} "
-                "and OnBatchStatistics::synchronise have all ranks do the same: switch one of them off by When";
+                "and BatchNormMode::sync have all ranks do the same: switch one of them off by When";
       engine.ranks().leave();
       throw PolicyConflict(why);
     }
-    if (!Engine::kStreams && engine.ranks()->synchronises()) {
+    if (!Engine::kStreams && engine.ranks()->syncs_batch_norm()) {
       engine.ranks().leave();
       throw PolicyConflict(
-          "OnBatchStatistics::synchronise goes through the micro-batches of one update, and this Trainer has "
-          "several: use GroupNorm or LayerNorm, or OnBatchStatistics::per_rank");
+          "BatchNormMode::sync goes through the micro-batches of one update, and this Trainer has "
+          "several: use GroupNorm or LayerNorm, or BatchNormMode::per_rank");
     }
     share_optimizers();
     for (UpdateWork& work : engine.works()) work.weight.leave();
     engine.window().ranks_end = false;
   }
-  ~JoinedRanks() {
+  ~RankSession() {
     if (engine_.ranks() && !engine_.ranks()->leads()) engine_.stack().mute(false);
     engine_.ranks().leave();
   }
-  JoinedRanks(const JoinedRanks&) = delete;
-  JoinedRanks& operator=(const JoinedRanks&) = delete;
+  RankSession(const RankSession&) = delete;
+  RankSession& operator=(const RankSession&) = delete;
 
  private:
   /// Shares optimizers out, where a policy asks for it, with the moments that they have.
@@ -90,8 +90,8 @@ class JoinedRanks {
 
 /// Calls `body`, a whole fit, on the ranks that the policies give.
 template <class Engine, class Body>
-decltype(auto) together(Engine& engine, Body&& body) {
-  const JoinedRanks<Engine> joined(engine);
+decltype(auto) with_ranks(Engine& engine, Body&& body) {
+  const RankSession<Engine> joined(engine);
   const auto tell = [&](const char* what) {
     if (engine.ranks()) engine.ranks()->report_failure(what, engine.progress().step);
   };

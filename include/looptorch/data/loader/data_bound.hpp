@@ -16,7 +16,7 @@ namespace looptorch::detail {
 
 /// True if waiting takes more than `share` of the time, and not only in the first batches of the run or of
 /// its epochs, which nothing can make ahead: of a loader with one batch, all are such.
-inline bool starves(const LoaderStats& loading, double share) {
+inline bool is_data_bound(const LoaderStats& loading, double share) {
   constexpr std::int64_t kBatches = 20;
   constexpr double kSeconds = 1;
   const double waited = loading.wait_seconds - loading.opening_seconds;
@@ -40,8 +40,8 @@ inline std::string worker_advice(std::size_t workers, std::size_t cores, double 
 }
 
 /// Returns one line: the share of waiting, and remedies.
-inline std::string starving_text(const LoaderStats& loading,
-                                 std::size_t cores = std::thread::hardware_concurrency()) {
+inline std::string data_bound_text(const LoaderStats& loading,
+                                   std::size_t cores = std::thread::hardware_concurrency()) {
   const auto percent = [](double share) { return std::lround(100 * share); };
   const std::size_t workers = loading.worker_seconds.size();
   const std::string busy =

@@ -11,7 +11,7 @@
 #include <looptorch/preflight.hpp>
 
 #include "../recognizer.hpp"
-#include "fit.hpp"
+#include "memory_plan.hpp"
 #include "options.hpp"
 #include "training_clips.hpp"
 
@@ -71,7 +71,7 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 }  // namespace detail
 
 /// The memory that a run is to fit into.
-struct FitRoom {
+struct PlanRoom {
   at::Device device;
   std::int64_t cap = 0;     ///< Of all that the process takes of the device.
   std::int64_t beside = 0;  ///< Of it, beside tensors: what a device's context and libraries take.
@@ -99,11 +99,11 @@ struct FitRoom {
 
 /// Returns the room that --fit names, or without a size what the device has free. Throws
 /// app::CommandLineError for no size, and for a device that cannot say what it has.
-[[nodiscard]] inline FitRoom fit_room(const std::string& text, at::Device device) {
+[[nodiscard]] inline PlanRoom plan_room(const std::string& text, at::Device device) {
   constexpr double kOfCpu = 0.02, kOfFree = 0.1;  // a CPU's prediction is exact; what is free changes
-  FitRoom room{.device = device,
-               .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
-               .margin = device.is_cpu() ? kOfCpu : kOfFree};
+  PlanRoom room{.device = device,
+                .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
+                .margin = device.is_cpu() ? kOfCpu : kOfFree};
   if (text != kFitFree) {
     room.cap = parse_bytes(text);
     return room;
@@ -118,17 +118,17 @@ struct FitRoom {
 }
 
 /// How a run is measured: by shapes, on a CPU whatever the device is, or by steps of the run itself.
-enum class FitBy { shapes, steps };
+enum class PlanBy { shapes, steps };
 
 /// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
 /// transcribing before, after and within it. Leaves the model as it was.
 template <class Trainer>
-[[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
-                                   const std::vector<Batch>& hardest, const FitRoom& room, FitBy by,
-                                   bool whole_program) {
+[[nodiscard]] PlanTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
+                                    const std::vector<Batch>& hardest, const PlanRoom& room, PlanBy by,
+                                    bool whole_program) {
   constexpr std::int64_t kNoCap = 1'000'000'000'000'000;
   const auto held = trainer.expected_memory();
-  const bool elsewhere = by == FitBy::shapes && !room.device.is_cpu();  // what is on the host does not count
+  const bool elsewhere = by == PlanBy::shapes && !room.device.is_cpu();  // what is on the host does not count
   const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
   const auto least = between + held.gradients;
   if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
@@ -136,9 +136,9 @@ template <class Trainer>
   const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
   const auto report = looptorch::preflight(
       trainer, hardest,
-      {.cap = by == FitBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
-  FitTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
-                 .ran_out = report.out_of_memory};
+      {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
+  PlanTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
+                  .ran_out = report.out_of_memory};
   // The program transcribes before and after training, and within it where validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
   if (whole_program && trial.needed <= room.allowed())
@@ -152,7 +152,7 @@ template <class Trainer>
 
 /// Returns what `measure` does; where it runs out of memory, or a library cannot compute on the device, that.
 template <class Measure>
-[[nodiscard]] FitTrial with_refusals(const FitRoom& room, Measure&& measure) {
+[[nodiscard]] PlanTrial with_refusals(const PlanRoom& room, Measure&& measure) {
   try {
     return measure();
   } catch (const c10::OutOfMemoryError&) {  // of the weights alone
@@ -166,8 +166,8 @@ template <class Measure>
 
 /// Adds to a prediction for a CPU that fits what the program takes there beside the run: batches that wait,
 /// sound that is decoded, and the pictures of the learning curve.
-inline void add_loading(FitTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
-                        const FitRoom& room) {
+inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
+                        const PlanRoom& room) {
   constexpr std::int64_t kPictures = 4'000'000;
   if (!trial.fits || !room.device.is_cpu()) return;
   trial.needed += kPictures + detail::loading_bytes(clips, options.training.loader_options());

@@ -8,9 +8,9 @@
 #include "../parsed_options.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/finetune/fit.hpp>
-#include <whisper/finetune/fit_trial.hpp>
-#include <whisper/finetune/kept_fit.hpp>
+#include <whisper/finetune/memory_plan.hpp>
+#include <whisper/finetune/plan_trial.hpp>
+#include <whisper/finetune/saved_plan.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include <vector>
 
 using Catch::Matchers::Contains;
-using whisper::choose_fit, whisper::FinetuneOptions, whisper::FitTrial, whisper::parse_bytes;
+using whisper::choose_plan, whisper::FinetuneOptions, whisper::PlanTrial, whisper::parse_bytes;
 using whisper_test::parsed;
 
 namespace {
@@ -48,15 +48,15 @@ struct Choosing {
   std::vector<std::string> flags;  ///< In the order in which they were tried.
   std::ostringstream log;
 
-  whisper::FitChoice choose(const FinetuneOptions& given, std::int64_t most,
-                            const whisper::FitQuestion& question = {}) {
-    return choose_fit(
+  whisper::PlanChoice choose(const FinetuneOptions& given, std::int64_t most,
+                             const whisper::PlanQuestion& question = {}) {
+    return choose_plan(
         given, kCap,
         [&](const FinetuneOptions& options) {
           flags.push_back(whisper::flags_between(given, options));
           const auto needed = gigabytes(options);
           const bool by_batch = options.recompute != "all" || options.memory.lora > 0;
-          return FitTrial{.needed = needed * 1'000'000'000, .fits = needed <= most, .by_batch = by_batch};
+          return PlanTrial{.needed = needed * 1'000'000'000, .fits = needed <= most, .by_batch = by_batch};
         },
         log, question);
   }
@@ -150,13 +150,13 @@ TEST_CASE("what a prediction lets through and a real window does not is passed o
   Choosing choosing;
   std::vector<std::string> proven;
   const auto given = parsed({"--batch-size", "2"});
-  const auto choice = choose_fit(
-      given, kCap, [](const FinetuneOptions&) { return FitTrial{.needed = 1'000'000'000, .fits = true}; },
+  const auto choice = choose_plan(
+      given, kCap, [](const FinetuneOptions&) { return PlanTrial{.needed = 1'000'000'000, .fits = true}; },
       choosing.log, {},
       [&](const FinetuneOptions& options) {
         proven.push_back(whisper::flags_between(given, options));
-        return proven.size() == 1 ? FitTrial{.needed = 2'000'000'000, .ran_out = true}
-                                  : FitTrial{.needed = 1'100'000'000, .fits = true};
+        return proven.size() == 1 ? PlanTrial{.needed = 2'000'000'000, .ran_out = true}
+                                  : PlanTrial{.needed = 1'100'000'000, .fits = true};
       });
   CHECK(proven == std::vector<std::string>{"", "--optimizer adamw8bit"});
   CHECK(choice.needed == 1'100'000'000);
@@ -172,15 +172,15 @@ TEST_CASE("--fit without a size takes what the device has free") {
   CHECK(parsed({"--fit=4GB"}).memory.fit == "4GB");
   const auto host = looptorch::memory_capacity(at::kCPU);
   REQUIRE(host);
-  const auto free = whisper::fit_room(whisper::kFitFree, at::kCPU);
+  const auto free = whisper::plan_room(whisper::kFitFree, at::kCPU);
   CHECK(std::abs(free.cap - host->available) < host->total / 4);  // other programs run beside
   CHECK_THAT(free.words(), Contains("what cpu has free, of the host's memory; 10 % of it stay free"));
-  const auto four = whisper::fit_room("4GB", at::kCPU);
+  const auto four = whisper::plan_room("4GB", at::kCPU);
   CHECK((four.cap == kCap && four.tensors() == kCap && four.allowed() == 3'920'000'000));
-  const auto card = whisper::fit_room("4GB", at::Device(at::kCUDA, 0));
+  const auto card = whisper::plan_room("4GB", at::Device(at::kCUDA, 0));
   CHECK((card.tensors() == 3'100'000'000 && card.allowed() == 2'790'000'000));
   CHECK(card.words() == "--fit 4 GB: 900 MB of it are the device's context, and 10 % of the rest stay free");
-  CHECK_THROWS_WITH(whisper::fit_room(whisper::kFitFree, at::Device(at::kMeta)),
+  CHECK_THROWS_WITH(whisper::plan_room(whisper::kFitFree, at::Device(at::kMeta)),
                     "--fit: what meta has free cannot be told here: give a size, as --fit 4GB");
 }
 
@@ -237,23 +237,23 @@ TEST_CASE("--fit passes over what a library cannot compute on the card, and says
   const auto predict = [](const FinetuneOptions& options) {
     const bool fits = options.training.precision == looptorch::app::Precision::bf16 ||
                       (options.recompute == "all" && options.memory.optimizer == "adamw8bit");
-    return FitTrial{.needed = 1'000'000'000, .fits = fits};
+    return PlanTrial{.needed = 1'000'000'000, .fits = fits};
   };
-  const auto room = whisper::fit_room("4GB", at::kCPU);
+  const auto room = whisper::plan_room("4GB", at::kCPU);
   const auto prove = [&](const FinetuneOptions& options) {
     return whisper::with_refusals(room, [&] {
       TORCH_CHECK(options.training.precision != looptorch::app::Precision::bf16,
                   "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx(...)`");
-      return FitTrial{.needed = 1, .fits = true};
+      return PlanTrial{.needed = 1, .fits = true};
     });
   };
-  const auto choice = choose_fit(parsed({"--batch-size", "1"}), kCap, predict, log, {}, prove);
+  const auto choice = choose_plan(parsed({"--batch-size", "1"}), kCap, predict, log, {}, prove);
   CHECK(choice.flags == "--gradient-checkpointing all --optimizer adamw8bit");
   CHECK_THAT(log.str(), Contains("products in bf16, 1 x 1 clips: by its shapes it needs 1 GB, and a real "
                                  "window cannot be computed here: CUBLAS_STATUS_NOT_SUPPORTED"));
-  CHECK_THROWS_AS(whisper::with_refusals(room, []() -> FitTrial { TORCH_CHECK(false, "another"); }),
+  CHECK_THROWS_AS(whisper::with_refusals(room, []() -> PlanTrial { TORCH_CHECK(false, "another"); }),
                   c10::Error);
-  CHECK(whisper::with_refusals(room, []() -> FitTrial {
+  CHECK(whisper::with_refusals(room, []() -> PlanTrial {
           TORCH_CHECK_WITH(OutOfMemoryError, false, "");
         }).ran_out);
 }
@@ -276,7 +276,7 @@ TEST_CASE("--fit names a precision instead of the one that is given, since the t
 }
 
 TEST_CASE("a run that is resumed tries what it can go on with alone") {
-  const whisper::FitQuestion resumed{.asking = "preflight:", .resumed = true};
+  const whisper::PlanQuestion resumed{.asking = "preflight:", .resumed = true};
   const auto tried = [&](std::vector<std::string> words) {
     Choosing choosing;
     words.insert(words.end(), {"--batch-size=2", "--resume=auto"});
@@ -302,10 +302,10 @@ TEST_CASE("a run that is resumed tries what it can go on with alone") {
 TEST_CASE("--fit says of a run that ran out of memory only that it needs more") {
   std::ostringstream log;
   const auto attempt = [](const FinetuneOptions& options) {
-    return options.memory.lora > 0 ? FitTrial{.needed = 5'000'000'000, .by_batch = false}
-                                   : FitTrial{.needed = 3'900'000'000, .by_batch = true, .ran_out = true};
+    return options.memory.lora > 0 ? PlanTrial{.needed = 5'000'000'000, .by_batch = false}
+                                   : PlanTrial{.needed = 3'900'000'000, .by_batch = true, .ran_out = true};
   };
-  CHECK_THROWS_WITH(choose_fit(parsed({"--batch-size", "1"}), kCap, attempt, log),
+  CHECK_THROWS_WITH(choose_plan(parsed({"--batch-size", "1"}), kCap, attempt, log),
                     Contains("--fit 4 GB: nothing fits, and each choice needs more than 3.9 GB: give more"));
   CHECK_THAT(log.str(),
              Contains("1 x 1 clips: needs more than 3.9 GB\n") &&
@@ -316,12 +316,12 @@ TEST_CASE("the least is of the choices that were measured to their end, beside w
   std::ostringstream log;
   std::int64_t needed = 4'100'000'000;
   const auto attempt = [&](const FinetuneOptions& options) {
-    if (options.memory.lora > 0) return FitTrial{.needed = 3'700'000'000, .ran_out = true};
-    if (options.memory.bf16_weights) return FitTrial{.needed = 3'650'000'000, .by_batch = false};
-    return FitTrial{.needed = needed -= 100'000'000};
+    if (options.memory.lora > 0) return PlanTrial{.needed = 3'700'000'000, .ran_out = true};
+    if (options.memory.bf16_weights) return PlanTrial{.needed = 3'650'000'000, .by_batch = false};
+    return PlanTrial{.needed = needed -= 100'000'000};
   };
   CHECK_THROWS_WITH(
-      choose_fit(parsed({"--batch-size", "1", "--freeze-encoder"}), kCap, attempt, log, {.margin = 0.1}),
+      choose_plan(parsed({"--batch-size", "1", "--freeze-encoder"}), kCap, attempt, log, {.margin = 0.1}),
       "--fit 4 GB, of which 10 % stay free: nothing fits, and the least that was measured, "
       "--gradient-checkpointing all --optimizer adamw8bit --bf16, needs 3.3 GB: give more, shorter clips "
       "(--max-audio-seconds), or a smaller model");
@@ -348,27 +348,27 @@ TEST_CASE("--fit: a run that is resumed goes on with the choice that it began wi
   std::filesystem::create_directories(snapshot);
   const auto given = parsed({"--batch-size", "8", "--gradient-accumulation", "3"});
   std::ostringstream log;
-  CHECK_FALSE(whisper::kept_fit(snapshot, given, kCap, log));  // begun without --fit
+  CHECK_FALSE(whisper::saved_plan(snapshot, given, kCap, log));  // begun without --fit
   Choosing choosing;
   const auto chosen = choosing.choose(given, 1);
   REQUIRE(chosen.options.training.batch_size < 8);
   whisper::keep_fit(folder.path(), chosen);
-  const auto kept = whisper::kept_fit(snapshot, given, kCap, log);
+  const auto kept = whisper::saved_plan(snapshot, given, kCap, log);
   REQUIRE(kept);
   CHECK((kept->flags == chosen.flags && kept->saving == chosen.saving));
   CHECK(whisper::flags_between(chosen.options, kept->options).empty());
   CHECK_THAT(log.str(), Contains("--fit 4 GB: goes on with adapters alone, ") &&
                             Contains("2 x 12 clips, as the run began; the same as " + chosen.flags));
 
-  CHECK_THROWS_WITH(whisper::kept_fit(snapshot, parsed({"--batch-size", "3"}), kCap, log),
+  CHECK_THROWS_WITH(whisper::saved_plan(snapshot, parsed({"--batch-size", "3"}), kCap, log),
                     Contains("--batch-size 3 is not of this run, for which --fit chose batches of 2"));
   looptorch::write_file_atomically(folder.path() / "fit.json", R"({"saving": "hope", "batch_size": 2})");
-  CHECK_THROWS_WITH(whisper::kept_fit(snapshot, given, kCap, log),
+  CHECK_THROWS_WITH(whisper::saved_plan(snapshot, given, kCap, log),
                     Contains("fit.json: --fit chooses no \"hope\": remove the file to choose anew"));
   looptorch::write_file_atomically(folder.path() / "fit.json", R"({"batch_size": 0})");
-  CHECK_THROWS_AS(whisper::kept_fit(snapshot, given, kCap, log), looptorch::ConfigError);
+  CHECK_THROWS_AS(whisper::saved_plan(snapshot, given, kCap, log), looptorch::ConfigError);
   whisper::forget_fit(folder.path());
-  CHECK_FALSE(whisper::kept_fit(snapshot, given, kCap, log));
+  CHECK_FALSE(whisper::saved_plan(snapshot, given, kCap, log));
 }
 
 TEST_CASE("a card's default precision leaves alone what says its own, and fp16 what cannot scale losses") {

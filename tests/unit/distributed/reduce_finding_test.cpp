@@ -3,8 +3,8 @@
 // sentence, and the window is replayed on one process. The processes that this file starts run its hidden
 // cases, whose names begin with "watched: " and "breaks: ".
 //
-// Tests redo: second_look
-// Tests ranks: agree_on_finding
+// Tests redo: traced_rerun
+// Tests ranks: reduce_finding
 // Tests resume: window_bundle
 #include "support/precompiled.hpp"
 
@@ -285,8 +285,7 @@ Outcome train_normed(Place place, const std::string& name, const lt::When<lt::Au
   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
   lt::Trainer trainer(
       net, optimizer, [=](Normed& net, const Batch& batch) { return normed_loss(net, batch, place); },
-      lt::Accumulate<2>{}, autopsy,
-      lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::synchronise});
+      lt::Accumulate<2>{}, autopsy, lt::DataParallel{.batch_norm = lt::BatchNormMode::sync});
   auto given = batches(place != Place::none && ranks::rank() == 1);
   if (place == Place::sample && ranks::rank() == 1) given[5].x[1][0] = NAN;
   if (ranks::rank() == 1) given.resize(9);  // its last window is shorter

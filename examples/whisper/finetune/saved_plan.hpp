@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/config_fields.hpp>
 
-#include "fit.hpp"
+#include "memory_plan.hpp"
 #include "options.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ namespace detail {
 }  // namespace detail
 
 /// Writes a choice into a run's folder. Throws FileError.
-inline void keep_fit(const std::filesystem::path& run, const FitChoice& choice) {
+inline void keep_fit(const std::filesystem::path& run, const PlanChoice& choice) {
   kKeptFit.save(detail::fit_file(run), {choice.saving, choice.options.training.batch_size});
 }
 
@@ -48,9 +48,9 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
 /// Returns the choice of the run that wrote a snapshot, with the other flags as `given`, and writes a line to
 /// `log`; none if it was begun without --fit. Throws ConfigError for a file that holds no such choice, and
 /// app::CommandLineError for flags that the choice does not go with.
-[[nodiscard]] inline std::optional<FitChoice> kept_fit(const std::filesystem::path& snapshot,
-                                                       const FinetuneOptions& given, std::int64_t cap,
-                                                       std::ostream& log) {
+[[nodiscard]] inline std::optional<PlanChoice> saved_plan(const std::filesystem::path& snapshot,
+                                                          const FinetuneOptions& given, std::int64_t cap,
+                                                          std::ostream& log) {
   const auto run = std::filesystem::canonical(snapshot).parent_path().parent_path();
   const auto file = detail::fit_file(run);
   if (!std::filesystem::exists(file)) return std::nullopt;
@@ -69,7 +69,7 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
   auto flags = flags_between(given, options);
   log << "--fit " << looptorch::app::bytes_text(cap) << ": goes on with " << words_of(*saving, options)
       << ", as the run began" << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
-  return FitChoice{.options = std::move(options), .saving = kept.saving, .flags = std::move(flags)};
+  return PlanChoice{.options = std::move(options), .saving = kept.saving, .flags = std::move(flags)};
 }
 
 }  // namespace whisper

@@ -77,21 +77,21 @@ inline void add_to_sample_list(const std::filesystem::path& path, const std::vec
 /// Yields what `Inner` yields for a dataset without some samples. Inner sees a smaller dataset, so it must
 /// have no settings a sample, as weights and lengths are.
 ///
-///     LeaveOut sampler(read_sample_list("bad_samples.txt"), RandomSampler{.seed = 1});
+///     ExcludeSamples sampler(read_sample_list("bad_samples.txt"), RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>
-class LeaveOut {
+class ExcludeSamples {
   static_assert(
       Sampler<Inner>,
-      "looptorch: LeaveOut's second argument must be a sampler. Give the type "
+      "looptorch: ExcludeSamples's second argument must be a sampler. Give the type "
       "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>. See "
       "docs/errors.md#sampler");
 
  public:
   /// Throws UsageError for a negative index.
-  explicit LeaveOut(std::vector<std::int64_t> samples, Inner inner = {})
+  explicit ExcludeSamples(std::vector<std::int64_t> samples, Inner inner = {})
       : samples_(detail::sorted_once(std::move(samples))), inner_(std::move(inner)) {
     if (!samples_.empty() && samples_.front() < 0)
-      throw UsageError(message("LeaveOut: ", samples_.front(), " is not the index of a sample"));
+      throw UsageError(message("ExcludeSamples: ", samples_.front(), " is not the index of a sample"));
   }
 
   /// Throws UsageError if no sample is left.
@@ -107,7 +107,7 @@ class LeaveOut {
   }
 
   [[nodiscard]] std::string identity() const {
-    return message("LeaveOut of ", samples_.size(), " samples, ",
+    return message("ExcludeSamples of ", samples_.size(), " samples, ",
                    detail::checksum_of(std::span<const std::int64_t>(samples_)), ", of ",
                    detail::sampler_identity(inner_));
   }
@@ -118,16 +118,16 @@ class LeaveOut {
     const auto end = std::lower_bound(samples_.begin(), samples_.end(), size);
     const std::int64_t kept = size - (end - samples_.begin());
     if (kept == 0 && size > 0)
-      throw UsageError(message("LeaveOut leaves out all ", size, " samples of the dataset"));
+      throw UsageError(message("ExcludeSamples leaves out all ", size, " samples of the dataset"));
     return kept;
   }
 
   [[nodiscard]] std::vector<std::int64_t> kept_of(std::int64_t size) const {
     std::vector<std::int64_t> kept;
     kept.reserve(static_cast<std::size_t>(kept_count(size)));
-    auto left_out = samples_.begin();
+    auto skipped = samples_.begin();
     for (std::int64_t sample = 0; sample < size; ++sample)
-      left_out != samples_.end() && *left_out == sample ? void(++left_out) : kept.push_back(sample);
+      skipped != samples_.end() && *skipped == sample ? void(++skipped) : kept.push_back(sample);
     return kept;
   }
 
@@ -135,8 +135,8 @@ class LeaveOut {
   Inner inner_;
 };
 
-LeaveOut(std::vector<std::int64_t>)->LeaveOut<RandomSampler>;
+ExcludeSamples(std::vector<std::int64_t>)->ExcludeSamples<RandomSampler>;
 template <class Inner>
-LeaveOut(std::vector<std::int64_t>, Inner) -> LeaveOut<Inner>;
+ExcludeSamples(std::vector<std::int64_t>, Inner) -> ExcludeSamples<Inner>;
 
 }  // namespace looptorch

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// What a run leaves out because it cannot be used: lines of manifests, texts and clips, each with the reason.
+// Functions that take a `SkippedItems*` list there what is wrong and go on; without one they throw at the
+// first.
+#pragma once
+
+#include <looptorch/app/skipped_items.hpp>
+
+#include <exception>
+
+namespace konkanivani {
+
+using looptorch::app::SkippedItems;
+
+/// In a catch block: lists what was caught, or throws it again where there is no list.
+inline void list_or_rethrow(SkippedItems* skipped, const std::exception& caught) {
+  if (skipped == nullptr) throw;
+  skipped->add(caught.what());
+}
+
+}  // namespace konkanivani
