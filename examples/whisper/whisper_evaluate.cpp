@@ -8,10 +8,10 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 
-#include "clip_check.hpp"
-#include "corpus.hpp"
-#include "evaluation.hpp"
-#include "hearing_options.hpp"
+#include "clips/clip_check.hpp"
+#include "clips/corpus.hpp"
+#include "decoding/hearing_options.hpp"
+#include "training/evaluation.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -8,12 +8,12 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 
+#include "decoding/generation.hpp"
 #include "formats/ctranslate2_export.hpp"
 #include "formats/ctranslate2_folder.hpp"
 #include "formats/ggml.hpp"
 #include "formats/torch_export.hpp"
-#include "generation.hpp"
-#include "pretrained.hpp"
+#include "model/pretrained.hpp"
 
 #include <torch/torch.h>
 

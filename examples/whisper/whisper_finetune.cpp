@@ -8,17 +8,17 @@
 #include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "adapters.hpp"
-#include "corpus.hpp"
-#include "evaluation.hpp"
-#include "finetune/memory_plan.hpp"
-#include "finetune/options.hpp"
-#include "finetune/plan_trial.hpp"
-#include "finetune/report.hpp"
-#include "finetune/saved_plan.hpp"
-#include "finetune/training_clips.hpp"
-#include "finetune/validation.hpp"
-#include "recognizer.hpp"
+#include "clips/corpus.hpp"
+#include "decoding/recognizer.hpp"
+#include "model/adapters.hpp"
+#include "training/evaluation.hpp"
+#include "training/memory_plan.hpp"
+#include "training/options.hpp"
+#include "training/plan_trial.hpp"
+#include "training/report.hpp"
+#include "training/saved_plan.hpp"
+#include "training/training_clips.hpp"
+#include "training/validation.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -9,12 +9,12 @@
 #include <looptorch/state/weights/save_weights.hpp>
 #include <looptorch/state/weights/torch_checkpoint.hpp>
 
-#include "config.hpp"
 #include "formats/ctranslate2_import.hpp"
 #include "formats/huggingface_folder.hpp"
 #include "formats/openai_import.hpp"
-#include "pretrained.hpp"
-#include "tokenizer.hpp"
+#include "model/config.hpp"
+#include "model/pretrained.hpp"
+#include "text/tokenizer.hpp"
 
 #include <filesystem>
 #include <iostream>

@@ -6,9 +6,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/audio_files.hpp>
 
-#include "file_transcriber.hpp"
-#include "growing_files.hpp"
-#include "stream_text.hpp"
+#include "listening/file_transcriber.hpp"
+#include "listening/growing_files.hpp"
+#include "listening/stream_text.hpp"
 
 #include <unistd.h>
 

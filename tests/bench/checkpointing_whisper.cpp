@@ -14,7 +14,7 @@
 #include <ATen/Parallel.h>
 
 #include <whisper/formats/ctranslate2_import.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -26,7 +26,7 @@
 #include <torch/nn/functional/loss.h>
 
 #include <unistd.h>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -20,10 +20,10 @@
 #include <konkanivani/corpus_layout.hpp>
 #include <konkanivani/train_options.hpp>
 #include <konkanivani/training_data.hpp>
-#include <whisper/corpus.hpp>
-#include <whisper/finetune/options.hpp>
-#include <whisper/finetune/training_clips.hpp>
-#include <whisper/recognizer.hpp>
+#include <whisper/clips/corpus.hpp>
+#include <whisper/decoding/recognizer.hpp>
+#include <whisper/training/options.hpp>
+#include <whisper/training/training_clips.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -5,7 +5,7 @@
 // packaging/setup.sh exports it.
 #include <looptorch/base/files/file.hpp>
 
-#include <whisper/tokenizer.hpp>
+#include <whisper/text/tokenizer.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Measures how fast Whisper tiny.en turns log-mel windows of 30 s into tokens, encoder and decoder together, in
-// fp32 on two threads of a CPU: greedily and by a beam of 5, clip by clip and all clips in one batch.
+// Measures how fast Whisper tiny.en turns log-mel windows of 30 s into tokens, encoder and decoder together,
+// in fp32 on two threads of a CPU: greedily and by a beam of 5, clip by clip and all clips in one batch.
 //
-//   transcribe FOLDER   writes the model that LOOPTORCH_WHISPER_CT2 names to FOLDER, as transformers reads it,
+//   transcribe FOLDER   writes the model that LOOPTORCH_WHISPER_CT2 names to FOLDER, as transformers reads
+//   it,
 //                       and the features of FOLDER/*.wav, in the order of their names; then reads lines "BEAM
 //                       BATCH" from stdin, transcribes all clips, and answers each line with a JSON object;
 //                       transcribe.py, the peers, sends them and takes turns
@@ -14,14 +15,13 @@
 
 #include <ATen/Parallel.h>
 
-#include <whisper/decoding.hpp>
+#include <time.h>
+#include <whisper/audio/listener.hpp>
+#include <whisper/decoding/decoding.hpp>
+#include <whisper/decoding/generation.hpp>
 #include <whisper/formats/ctranslate2_import.hpp>
 #include <whisper/formats/huggingface_folder.hpp>
-#include <whisper/generation.hpp>
-#include <whisper/listener.hpp>
-#include <whisper/model.hpp>
-
-#include <time.h>
+#include <whisper/model/model.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -11,10 +11,11 @@
 #include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
+#include "../support/temporary_folder.hpp"
+
 #include <torch/torch.h>
 
-#include <whisper/file_transcriber.hpp>
-#include "../support/temporary_folder.hpp"
+#include <whisper/listening/file_transcriber.hpp>
 
 #include <chrono>
 #include <cstdint>

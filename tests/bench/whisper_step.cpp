@@ -21,7 +21,7 @@
 
 #include <whisper/formats/ctranslate2_import.hpp>
 #include <whisper/formats/huggingface_folder.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cstdint>
 #include <cstdio>

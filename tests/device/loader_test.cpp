@@ -14,7 +14,7 @@
 #include "support/device.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cmath>
 #include <filesystem>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Generates examples/whisper/unicode_classes.hpp: what GPT-2's split pattern means by a letter, a number and space.
+"""Generates examples/whisper/text/unicode_classes.hpp: what GPT-2's split pattern means by a letter, a number and space.
 
 usage: python tests/parity/unicode_classes.py [--check]       (needs the package tokenizers; takes 10 s)
 

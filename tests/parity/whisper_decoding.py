@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records what openai-whisper decodes with Whisper tiny.en, for tests/unit/whisper/decoding_*_test.cpp.
+"""Records what openai-whisper decodes with Whisper tiny.en, for tests/unit/whisper/decoding/*_test.cpp.
 
     python tests/parity/whisper_decoding.py HF_DIR
 

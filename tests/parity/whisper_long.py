@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Records what openai-whisper's `transcribe` makes of a recording of some minutes with Whisper tiny.en, for
-tests/unit/whisper/openai_transcribe_test.cpp and tests/unit/whisper/transcript_files_test.cpp.
+tests/unit/whisper/listening/openai_transcribe_test.cpp and tests/unit/whisper/listening/transcript_files_test.cpp.
 
     python tests/parity/whisper_long.py HF_DIR [--keep-sound [--missing] | --writers]
 

@@ -7,7 +7,7 @@ usage: python tests/parity/whisper_lora.py         (needs torch, transformers an
            (checks that peft loads the adapters in FOLDER onto transformers' Whisper, and computes
             FOLDER/scores.safetensors with them)
 
-The model is data/tiny_whisper. tests/unit/whisper/adapters_test.cpp computes the same from the same inputs.
+The model is data/tiny_whisper. tests/unit/whisper/model/adapters_test.cpp computes the same from the same inputs.
 """
 import json
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records what transformers computes with Whisper tiny.en, for tests/unit/whisper/{model,decoding}_test.cpp.
+"""Records what transformers computes with Whisper tiny.en, for tests/unit/whisper/{model/model,decoding/decoding}_test.cpp.
 
     python tests/parity/whisper_model.py HF_DIR
 

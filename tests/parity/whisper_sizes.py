@@ -5,7 +5,7 @@
     python tests/parity/whisper_sizes.py       # 8 GB of memory; writes data/whisper_sizes.{json,safetensors}
 
 The weights are not stored: each is noise(shape, number) by its place among the sorted names, which
-tests/unit/whisper/sizes_test.cpp makes from the same integers, and has an exact float16. The encoder's positions are
+tests/unit/whisper/model/sizes_test.cpp makes from the same integers, and has an exact float16. The encoder's positions are
 transformers' own table.
 """
 import json

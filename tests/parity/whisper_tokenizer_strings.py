@@ -8,7 +8,7 @@ usage: python tests/parity/whisper_tokenizer_strings.py FOLDER MULTILINGUAL  (ne
                                                                              and their ids, and writes nothing)
 
 FOLDER holds Whisper tiny.en's tokenizer.json. MULTILINGUAL is a file that becomes the tokenizer.json of the multilingual
-Whispers, made of openai-whisper's ranks; tests/unit/whisper/tokenizer_strings_test.cpp finds it by
+Whispers, made of openai-whisper's ranks; tests/unit/whisper/text/tokenizer_strings_test.cpp finds it by
 LOOPTORCH_WHISPER_MULTILINGUAL. Writes data/whisper_tokenizer_strings.safetensors: for each vocabulary a hash of each
 string's ids, and the offset of each string's first byte that is not UTF-8, or -1. The strings themselves are drawn again by
 the test, by the same rule from the same fragments, which stand in the metadata.

@@ -8,7 +8,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "../config.hpp"
+#include "../model/config.hpp"
 #include "ctranslate2.hpp"
 #include "weight_names.hpp"
 
@@ -119,8 +119,7 @@ class CTranslate2Exporter {
                                    std::pair{"scale_alibi", 0},
                                    std::pair{"scale_embeddings", 0},
                                    std::pair{"start_from_zero_embedding", 0}};
-    for (const auto& [name, value] : kSettings)
-      add_number(std::string("decoder/") + name, value, at::kChar);
+    for (const auto& [name, value] : kSettings) add_number(std::string("decoder/") + name, value, at::kChar);
     add_number("decoder/alignment_heads", 1, at::kShort);
     add_number("decoder/alignment_layer", -1, at::kShort);
   }
@@ -157,10 +156,8 @@ class CTranslate2Writer {
   }
 
   template <class T>
-    requires std::is_arithmetic_v<T>
-  void put(T number) {
-    file_.write(&number, sizeof(T));
-  }
+  requires std::is_arithmetic_v<T>
+  void put(T number) { file_.write(&number, sizeof(T)); }
 
   void put(const std::string& text) {
     if (text.size() >= std::numeric_limits<std::uint16_t>::max() || text.find('\0') != text.npos)

@@ -5,8 +5,8 @@
 
 #include <looptorch/base/json/json.hpp>
 
-#include "../config.hpp"
-#include "../tokenizer_folder.hpp"
+#include "../model/config.hpp"
+#include "../text/tokenizer_folder.hpp"
 #include "huggingface_folder.hpp"
 
 #include <algorithm>

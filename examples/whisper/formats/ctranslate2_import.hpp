@@ -6,7 +6,7 @@
 
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "../config.hpp"
+#include "../model/config.hpp"
 #include "ctranslate2.hpp"
 #include "weight_names.hpp"
 

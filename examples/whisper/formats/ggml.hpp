@@ -9,8 +9,8 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "../config.hpp"
-#include "../tokenizer_file.hpp"
+#include "../model/config.hpp"
+#include "../text/tokenizer_file.hpp"
 #include "ctranslate2_export.hpp"
 #include "weight_names.hpp"
 
@@ -93,11 +93,10 @@ class GgmlWriter {
     constexpr std::int32_t kMagic = 0x67676d6c;
     // The type of most matrices; of quantised files with the version of the quantisation, in thousands.
     const std::int32_t file_type = type_ == ExportType::fp16 ? 1 : 2007;
-    for (const auto number :
-         {std::int64_t{kMagic}, config.vocab_size, config.max_source_positions, config.d_model,
-          config.encoder_attention_heads, config.encoder_layers, config.max_target_positions, config.d_model,
-          config.decoder_attention_heads, config.decoder_layers, config.num_mel_bins,
-          std::int64_t{file_type}})
+    for (const auto number : {std::int64_t{kMagic}, config.vocab_size, config.max_source_positions,
+                              config.d_model, config.encoder_attention_heads, config.encoder_layers,
+                              config.max_target_positions, config.d_model, config.decoder_attention_heads,
+                              config.decoder_layers, config.num_mel_bins, std::int64_t{file_type}})
       put(number);
   }
 
@@ -112,8 +111,8 @@ class GgmlWriter {
     for (const auto& [token, id] : tokenizer.at("model").at("vocab").as_object())
       if (id.as_int() < end_of_text) tokens.emplace(id.as_int(), spelled_bytes(token));
     if (std::ssize(tokens) != end_of_text || (!tokens.empty() && tokens.begin()->first != 0))
-      throw GgmlError(looptorch::message("the vocabulary has ", tokens.size(), " tokens before the end of text, ",
-                                         end_of_text));
+      throw GgmlError(looptorch::message("the vocabulary has ", tokens.size(),
+                                         " tokens before the end of text, ", end_of_text));
     put(std::ssize(tokens));
     for (const auto& [id, bytes] : tokens) put(std::ssize(bytes)), file_.write(bytes);
   }
@@ -132,7 +131,8 @@ class GgmlWriter {
   }
 
   [[nodiscard]] TensorType type_of(const std::string& name, const at::Tensor& values) const {
-    const bool is_matrix = values.dim() > 1 && !name.ends_with(".bias") && !name.ends_with("positional_embedding");
+    const bool is_matrix =
+        values.dim() > 1 && !name.ends_with(".bias") && !name.ends_with("positional_embedding");
     if (!is_matrix) return kFloat32;
     return type_ == ExportType::int8 && values.dim() == 2 ? kQ8 : kFloat16;
   }

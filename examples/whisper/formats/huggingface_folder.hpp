@@ -6,8 +6,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "../config.hpp"
-#include "../special_token_ids.hpp"
+#include "../model/config.hpp"
+#include "../text/special_token_ids.hpp"
 
 #include <algorithm>
 #include <cstdint>

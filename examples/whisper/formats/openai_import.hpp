@@ -7,7 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
-#include "../config.hpp"
+#include "../model/config.hpp"
 #include "weight_names.hpp"
 
 #include <ATen/core/Tensor.h>

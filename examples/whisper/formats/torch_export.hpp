@@ -5,7 +5,7 @@
 
 #include <looptorch/export/export_model.hpp>
 
-#include "../model.hpp"
+#include "../model/model.hpp"
 
 #include <torch/torch.h>
 

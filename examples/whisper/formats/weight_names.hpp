@@ -3,7 +3,7 @@
 // whisper.cpp has taken over. Imports and exports read this one table.
 #pragma once
 
-#include "../config.hpp"
+#include "../model/config.hpp"
 
 #include <algorithm>
 #include <array>
@@ -83,15 +83,15 @@ class WeightLister {
         if (!is_decoder_ && std::string_view(part.huggingface).starts_with("encoder_attn")) continue;
         const auto shape = weights ? weight_shape(part.kind) : bias_shape(part.kind);
         const bool exists = weights || part.kind != PartKind::key;
-        out_.push_back({exists ? message("model.", side_, ".layers.", number, ".", part.huggingface,
-                                         weights ? ".weight" : ".bias")
-                               : std::string(),
-                        message(side_, "/layer_", number, "/", part.ctranslate2, "/",
-                                ctranslate2_leaf(part.kind == PartKind::norm, weights)),
-                        exists ? message(side_, ".blocks.", number, ".", part.openai,
-                                         weights ? ".weight" : ".bias")
-                               : std::string(),
-                        shape});
+        out_.push_back(
+            {exists ? message("model.", side_, ".layers.", number, ".", part.huggingface,
+                              weights ? ".weight" : ".bias")
+                    : std::string(),
+             message(side_, "/layer_", number, "/", part.ctranslate2, "/",
+                     ctranslate2_leaf(part.kind == PartKind::norm, weights)),
+             exists ? message(side_, ".blocks.", number, ".", part.openai, weights ? ".weight" : ".bias")
+                    : std::string(),
+             shape});
       }
     }
   }
@@ -114,10 +114,14 @@ class WeightLister {
   }
 
   void add_convolution(const std::string& name, std::int64_t inputs) {
-    out_.push_back({message("model.", side_, ".", name, ".weight"), message(side_, "/", name, "/weight"),
-                    message(side_, ".", name, ".weight"), {width_, inputs, 3}});
-    out_.push_back({message("model.", side_, ".", name, ".bias"), message(side_, "/", name, "/bias"),
-                    message(side_, ".", name, ".bias"), {width_}});
+    out_.push_back({message("model.", side_, ".", name, ".weight"),
+                    message(side_, "/", name, "/weight"),
+                    message(side_, ".", name, ".weight"),
+                    {width_, inputs, 3}});
+    out_.push_back({message("model.", side_, ".", name, ".bias"),
+                    message(side_, "/", name, "/bias"),
+                    message(side_, ".", name, ".bias"),
+                    {width_}});
   }
 
  private:

@@ -13,7 +13,7 @@
 #include <konkanivani/torch_export.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cstdlib>
 #include <filesystem>

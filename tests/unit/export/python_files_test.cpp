@@ -15,7 +15,7 @@
 #include <torch/torch.h>
 
 #include <spectrogram_gan_vit/vit/model.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <algorithm>
 #include <cstddef>

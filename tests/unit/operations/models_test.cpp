@@ -14,7 +14,7 @@
 #include <spectrogram_gan_vit/gan/discriminator.hpp>
 #include <spectrogram_gan_vit/gan/generator.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <string>
 #include <tuple>

@@ -15,7 +15,7 @@
 
 #include "support/catch.hpp"
 
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cstdint>
 #include <cstdlib>

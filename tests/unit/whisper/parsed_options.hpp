@@ -2,7 +2,7 @@
 // The options of a command line of whisper_finetune.
 #pragma once
 
-#include <whisper/finetune/options.hpp>
+#include <whisper/training/options.hpp>
 
 #include <string>
 #include <vector>

@@ -6,7 +6,7 @@
 
 #include "reference.hpp"
 
-#include <whisper/recognizer.hpp>
+#include <whisper/decoding/recognizer.hpp>
 
 #include <utility>
 

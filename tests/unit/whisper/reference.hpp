@@ -5,7 +5,7 @@
 
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include <whisper/pretrained.hpp>
+#include <whisper/model/pretrained.hpp>
 
 #include <cmath>
 #include <cstdlib>

@@ -7,9 +7,9 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
-#include <whisper/finetune/memory_plan.hpp>
-#include <whisper/finetune/options.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
+#include <whisper/training/memory_plan.hpp>
+#include <whisper/training/options.hpp>
 
 #include <cstdint>
 #include <string>

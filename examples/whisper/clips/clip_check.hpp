@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// Finds clips that cannot be used before training instead of hours into it: every file's header is read, and
+// held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
+#pragma once
+
+#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include "../audio/listener.hpp"
+#include "manifest_lines.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The treatment of a clip that cannot be used.
+enum class OnBadAudio { skip, stop };
+
+inline constexpr std::size_t kListedClips = 5;  ///< that are named of those that are left out at a time
+
+/// Why clips were left out, each clip once.
+struct SkippedItems : looptorch::app::SkippedItems {
+  SkippedItems() : looptorch::app::SkippedItems({.one = "clip", .many = "clips"}) {}
+};
+
+/// How clips are checked: the number of threads, and the treatment of unusable ones.
+struct ClipCheck {
+  std::int64_t workers = 2;
+  OnBadAudio on_bad = OnBadAudio::skip;
+};
+
+namespace detail {
+
+/// The fault of a clip, or else its length.
+struct ClipVerdict {
+  std::string fault;
+  double seconds = 0;
+};
+
+/// Verdicts as a dataset, so that the loader's threads compute them, in order.
+template <class Measure>
+struct ClipVerdicts {
+  const std::vector<looptorch::Utterance>& utterances;
+  const Measure& measure;
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances.size()); }
+  [[nodiscard]] ClipVerdict get(std::int64_t index) const {
+    try {
+      return {.fault = {}, .seconds = measure(utterances[static_cast<std::size_t>(index)])};
+    } catch (const looptorch::Error& error) {
+      return {.fault = error.what()};
+    }
+  }
+  [[nodiscard]] std::vector<ClipVerdict> collate(std::span<ClipVerdict> verdicts) const {
+    return {std::make_move_iterator(verdicts.begin()), std::make_move_iterator(verdicts.end())};
+  }
+};
+
+}  // namespace detail
+
+/// Returns the utterances for which `measure` returns a length in seconds, which becomes their `duration`. An
+/// utterance for which it throws a looptorch::Error is added to `skipped`. Throws SpeechError for the first
+/// such utterance if `check` stops at it, and if no utterance is left. `measure` is called by several
+/// threads. Faults end with the utterance's line in `lines`.
+template <class Measure>
+std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
+                                              SkippedItems& skipped, const Measure& measure,
+                                              const ManifestLines& lines = {}) {
+  const detail::ClipVerdicts<Measure> verdicts{utterances, measure};
+  looptorch::PinnedPrefetchLoader loader(
+      verdicts, {.batch_size = 16, .workers = check.workers, .pin = false, .starving = 1});
+  std::vector<looptorch::Utterance> kept;
+  std::string first_fault;
+  std::size_t index = 0;
+  for (const auto& batch : loader) {
+    for (const auto& verdict : batch) {
+      auto utterance = utterances[index++];
+      if (verdict.fault.empty()) {
+        utterance.duration = verdict.seconds;
+        kept.push_back(std::move(utterance));
+        continue;
+      }
+      const auto fault = lines.placed(verdict.fault, utterance);
+      if (check.on_bad == OnBadAudio::stop) throw SpeechError(fault);
+      if (first_fault.empty()) first_fault = fault;
+      skipped.add(fault);
+    }
+  }
+  if (kept.empty() && !utterances.empty())
+    throw SpeechError(looptorch::message(first_fault, " (no clip of ", utterances.size(), " can be used)"));
+  return kept;
+}
+
+}  // namespace whisper

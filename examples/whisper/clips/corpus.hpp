@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+// The data of `whisper_finetune`: three datasets of clips that are checked before training. Files that
+// show without being decoded that they cannot be used are found in all three, silent and damaged ones in
+// those that are held out.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
+
+#include "../decoding/recognizer.hpp"
+#include "clip_check.hpp"
+#include "data.hpp"
+#include "manifests.hpp"
+#include "windows.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The location of the data, and how much of them is used.
+struct CorpusOptions {
+  std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
+  std::filesystem::path transcripts;              ///< Instead of the three.
+  bool empty_texts = false;                       ///< Clips without a text are used, too.
+  bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
+  OnBadAudio on_bad_audio = OnBadAudio::skip;
+  double train_subset = 100;         ///< Per cent of the training clips.
+  double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
+  bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
+  bool chunking = false;             ///< Packs the segments of recordings into windows.
+  bool keeps_cut_off = false;        ///< Training windows also have the sound of a segment that they cut off.
+  std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
+  bool cache_encoder = false;        ///< It is to keep an encoder's states instead: see Corpus::encode_by.
+  std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
+  std::int64_t workers = 2, seed = 1;
+  std::size_t few = std::numeric_limits<std::size_t>::max();  ///< Clips that each part may have: a rehearsal.
+
+  [[nodiscard]] double longest() const { return max_audio_seconds > 0 ? max_audio_seconds : kWhisperSeconds; }
+
+  /// Throws CommandLineError if neither manifests nor transcripts are named, or both, and for threads without
+  /// a cache.
+  void check() const {
+    if (prepare_workers > 0 && cache.empty())
+      throw looptorch::app::CommandLineError("--prepare-workers fills a cache: name it by --cache");
+    const bool has_manifest = !train.empty() || !validation.empty() || !test.empty();
+    if (!transcripts.empty()) {
+      if (has_manifest)
+        throw looptorch::app::CommandLineError("--transcripts stands for --train, --validation and --test");
+      return;
+    }
+    if (train.empty()) throw looptorch::app::CommandLineError("--train is missing");
+    if (validation.empty()) throw looptorch::app::CommandLineError("--validation is missing");
+  }
+};
+
+/// The lines of the manifests; transcripts are those of training alone.
+struct CorpusLines {
+  ManifestLines train, validation, test;
+};
+
+struct Corpus {
+  SpeechDataset train, validation, test;
+  double max_seconds;   ///< Length to which the clips of training and validation are padded.
+  double test_seconds;  ///< Length to which those of the test are padded.
+  SkippedItems skipped;
+  WindowTexts windows;  ///< The texts of packed windows, of all three.
+  CorpusLines lines;
+
+  /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache: as it
+  /// computes in training, and for the test as it computes when it only hears.
+  void encode_by(const ClipEncoder& training, const ClipEncoder& hearing, const CorpusOptions& options) {
+    for (auto* part : {&train, &validation}) part->encode_by(training, options.cache);
+    test.encode_by(hearing, options.cache);
+    prepare(options);
+  }
+
+  /// Fills the cache, if threads are given for it.
+  void prepare(const CorpusOptions& options) const {
+    if (options.prepare_workers == 0) return;
+    for (const auto* part : {&train, &validation, &test})
+      part->prepare(options.prepare_workers, looptorch::print_cache_progress());
+  }
+};
+
+namespace detail {
+
+/// Gives utterances without a language the recognizer's.
+inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const std::string& language) {
+  for (auto& utterance : utterances)
+    if (utterance.language.empty()) utterance.language = language;
+}
+
+/// Adds to `check` that a segment ends within its recording: packed with others, it would spoil their window.
+/// A recording that cannot be read is found with the other clips.
+inline UtteranceCheck check_segments(const UtteranceCheck& check) {
+  const auto seconds_of = std::make_shared<const looptorch::audio::ClipLengths>();
+  return [=](const looptorch::Utterance& segment) {
+    if (check) check(segment);
+    try {
+      if (segment.end) (void)(*seconds_of)(segment);
+    } catch (const looptorch::audio::AudioError&) {
+    }
+  };
+}
+
+/// Reads manifests or transcripts, whose lines `lines` gets. With `chunking` packs segments into windows,
+/// whose texts `texts` gets.
+inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const Recognizer& recognizer,
+                                           WindowTexts& texts, CorpusLines& lines, std::ostream& log) {
+  const auto check = check_language(recognizer.decoding.special, recognizer.detects_language);
+  const auto pack = [&](std::vector<looptorch::Utterance> utterances) {
+    fill_languages(utterances, recognizer.language);
+    if (!options.chunking) return utterances;
+    return pack_windows(std::move(utterances), {.max_seconds = options.longest()}, texts,
+                        [&](const looptorch::Utterance& segment) {
+                          return std::ssize(transcript_tokens(recognizer.tokenizer, segment.text)) + 2;
+                        });
+  };
+  if (!options.transcripts.empty()) {
+    SegmentLimits limits{.max_seconds = options.longest()};
+    if (options.chunking) limits = SegmentLimits::of_windows(options.longest());
+    auto segments = read_transcripts(options.transcripts, limits, options.strict, log, check, &lines.train);
+    lines.validation = lines.test = lines.train;
+    return split_transcripts(pack(std::move(segments)), options.transcripts,
+                             options.chunking ? "windows" : "segments");
+  }
+  const auto read = [&](const std::filesystem::path& file, ManifestLines& of_file) {
+    return pack(read_utterances(file, options.strict, log, options.chunking ? check_segments(check) : check,
+                                options.empty_texts, &of_file));
+  };
+  looptorch::ManifestSplit split{.train = read(options.train, lines.train),
+                                 .validation = read(options.validation, lines.validation),
+                                 .test = {}};
+  if (!options.test.empty()) split.test = read(options.test, lines.test);
+  return split;
+}
+
+/// Returns the training windows that end within a segment with all of their sound, if that is wanted.
+inline std::map<std::int64_t, looptorch::Utterance> longer_sounds(
+    const CorpusOptions& options, const std::vector<looptorch::Utterance>& train, const WindowTexts& texts) {
+  if (!options.keeps_cut_off) return {};
+  const looptorch::audio::ClipLengths seconds_of;
+  return whole_sounds(train, texts, options.longest(),
+                      [&](const looptorch::Utterance& window) { return seconds_of(window); });
+}
+
+}  // namespace detail
+
+/// One manifest, and how its clips are read.
+struct ClipSource {
+  std::filesystem::path manifest;
+  double max_seconds = kWhisperSeconds;  ///< Length to which clips are padded; longer ones are left out.
+  bool empty_texts = false;              ///< Clips without a text are used, too.
+  bool strict = false;                   ///< Stops at wrong lines; otherwise they are listed and left out.
+};
+
+/// Reads the clips of one manifest for a model that is not trained on them, and decodes each once to find
+/// silent and damaged ones. Writes wrong lines to `log`, and adds unusable clips to `skipped`. Throws what
+/// read_utterances and keep_usable throw.
+inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& recognizer, ClipCheck check,
+                                SkippedItems& skipped, std::ostream& log) {
+  auto utterances =
+      read_utterances(source.manifest, source.strict, log,
+                      check_language(recognizer.decoding.special, /*is_needed=*/false), source.empty_texts);
+  detail::fill_languages(utterances, recognizer.language);
+  auto decoding = recognizer.decoding;
+  if (source.empty_texts) allow_empty_texts(decoding);
+  const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins,
+                             .max_seconds = source.max_seconds};
+  const looptorch::audio::ClipLengths seconds_of;
+  const Listener listener(speech);
+  utterances = keep_usable(std::move(utterances), check, skipped, [&](const looptorch::Utterance& utterance) {
+    (void)target_of(utterance, recognizer.tokenizer, decoding);
+    listener.check(utterance);
+    return seconds_of(utterance);
+  });
+  return {std::move(utterances), recognizer.tokenizer, decoding, speech};
+}
+
+/// Reads the corpus for a model. Writes to `log` which lines and clips are left out. Throws CommandLineError,
+/// SpeechError, and what read_utterances and read_transcripts throw.
+inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
+  options.check();
+  WindowTexts texts;
+  CorpusLines lines;
+  auto split = detail::read_split(options, recognizer, texts, lines, log);
+  split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
+  for (auto* part : {&split.train, &split.validation, &split.test})
+    part->resize(std::min(part->size(), options.few));
+  SkippedItems skipped;
+  const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
+
+  const looptorch::audio::ClipLengths seconds_of;
+  const auto limits = limits_of(options.longest());
+  const auto keep = [&](std::vector<looptorch::Utterance>& part, const ManifestLines& of_part,
+                        const auto& measure) {
+    part = keep_usable(std::move(part), check, skipped, measure, of_part);
+  };
+  const auto length_of = [&](const looptorch::Utterance& utterance) {
+    (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
+    const double seconds = seconds_of(utterance);
+    limits.check(utterance.audio_filepath, seconds);
+    return seconds;
+  };
+  keep(split.train, lines.train, length_of);
+  keep(split.validation, lines.validation, length_of);
+  keep(split.test, lines.test, length_of);
+  auto longer = detail::longer_sounds(options, split.train, texts);
+  std::vector<looptorch::Utterance> sounds;
+  for (const auto& [index, window] : longer) sounds.push_back(window);
+  const double seconds = options.max_audio_seconds > 0
+                             ? options.max_audio_seconds
+                             : common_seconds({&split.train, &split.validation, &split.test, &sounds});
+  const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
+  const Listener listener(speech);
+  if (options.transcripts.empty() || options.chunking) {  // others were checked for silence already
+    const auto checked = [&](const looptorch::Utterance& utterance) {
+      listener.check(utterance);
+      return *utterance.duration;
+    };
+    keep(split.validation, lines.validation, checked);
+    keep(split.test, lines.test, checked);
+  }
+  if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
+  log << skipped.describe({.at_most = kListedClips}) << std::flush;
+  const auto dataset = [&](auto& utterances, double padded_seconds,
+                           std::map<std::int64_t, looptorch::Utterance> more = {}) {
+    return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
+                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds}, options.cache,
+                         std::move(more));
+  };
+  const double test_seconds = options.whole_windows ? kWhisperSeconds : seconds;
+  Corpus corpus{.train = dataset(split.train, seconds, std::move(longer)),
+                .validation = dataset(split.validation, seconds),
+                .test = dataset(split.test, test_seconds),
+                .max_seconds = seconds,
+                .test_seconds = test_seconds,
+                .skipped = std::move(skipped),
+                .windows = std::move(texts),
+                .lines = std::move(lines)};
+  if (!options.cache_encoder) corpus.prepare(options);
+  return corpus;
+}
+
+}  // namespace whisper

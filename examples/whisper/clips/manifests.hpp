@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// Reads the data of `whisper_finetune`: manifests, or transcripts with times. Wrong lines are counted and
+// listed, then left out; `strict` stops at the first.
+#pragma once
+
+#include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
+#include <looptorch/data/manifest/transcript.hpp>
+
+#include "../decoding/generation.hpp"
+#include "manifest_lines.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <ostream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are listed for each file
+
+/// A further check of a line or a segment, which throws a looptorch::Error for a wrong one.
+using UtteranceCheck = std::function<void(const looptorch::Utterance&)>;
+
+/// Returns a check of languages: known to the model, and given where `is_needed`. A model without special
+/// tokens for languages takes any.
+inline UtteranceCheck check_language(const SpecialTokens& special, bool is_needed) {
+  return [special, is_needed](const looptorch::Utterance& utterance) {
+    const auto& language = utterance.language;
+    if (special.languages.empty()) return;
+    if (language.empty() && is_needed)
+      throw looptorch::ManifestError("\"language\" is missing, and --language auto names none");
+    if (!language.empty()) (void)detail::language_id(special, language);
+  };
+}
+
+/// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the faults
+/// of the others to `log`, and adds the lines to `lines`. Throws what looptorch::read_manifest throws.
+inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
+                                                         std::ostream& log, const UtteranceCheck& check = {},
+                                                         bool empty_texts = false,
+                                                         ManifestLines* lines = nullptr) {
+  auto read =
+      looptorch::read_manifest(manifest, {.strict = strict, .check = check, .empty_texts = empty_texts});
+  if (!read.faults.empty())
+    log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
+  if (lines != nullptr) lines->add(read);
+  return std::move(read.utterances);
+}
+
+/// Returns the largest magnitude of an utterance's samples. Throws looptorch::audio::ClipOutside if its end
+/// lies behind the recording's by more than rounding explains.
+inline double peak_of(const looptorch::Utterance& utterance) {
+  looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
+  if (utterance.end) part.end = *utterance.end;
+  const auto [samples_T, rate] = looptorch::audio::decode(utterance.audio_filepath, part);
+  const double read_to = part.start + static_cast<double>(samples_T.size(0)) / static_cast<double>(rate);
+  looptorch::audio::check_within(utterance, read_to);
+  return samples_T.abs().max().item<double>();
+}
+
+namespace detail {
+
+/// Returns the transcript, or those in a folder, by name.
+inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::path& place) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(place, error)) return {place};
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  if (error) throw looptorch::ManifestError(place.string() + ": " + error.message());
+  if (files.empty()) throw looptorch::ManifestError(place.string() + ": holds no .json");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace detail
+
+/// Which segments of a transcript are dropped. Those of windows are kept if they are short, since a window
+/// holds all that is said in it.
+struct SegmentLimits {
+  double max_seconds = 30, min_seconds = 1, min_peak = 0.01;
+  std::size_t min_characters = 3;
+
+  static SegmentLimits of_windows(double max_seconds) {
+    return {.max_seconds = max_seconds, .min_seconds = 0, .min_peak = 0, .min_characters = 1};
+  }
+};
+
+/// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording. Segments
+/// outside the limits are dropped and written to `log`; the lines of all are added to `lines`. Throws what
+/// looptorch::read_transcript throws.
+inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem::path& place,
+                                                          const SegmentLimits& limits, bool strict,
+                                                          std::ostream& log, const UtteranceCheck& check = {},
+                                                          ManifestLines* lines = nullptr) {
+  std::vector<looptorch::Utterance> utterances;
+  for (const auto& file : detail::transcripts_at(place)) {
+    auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
+                                           {.min_characters = limits.min_characters,
+                                            .min_seconds = limits.min_seconds,
+                                            .max_seconds = limits.max_seconds,
+                                            .min_peak = limits.min_peak,
+                                            .peak = peak_of,
+                                            .strict = strict,
+                                            .check = check});
+    for (const auto& skipped :
+         {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
+      if (!skipped.empty()) log << skipped << std::endl;
+    }
+    if (lines != nullptr) lines->add(read.manifest, read.drops);
+    std::move(read.manifest.utterances.begin(), read.manifest.utterances.end(),
+              std::back_inserter(utterances));
+  }
+  return utterances;
+}
+
+/// Splits segments or windows 80/10/10 with the seed 42 of the project's first users. Throws ManifestError,
+/// which names `place`, if there are fewer than 10. `called` is what errors call them.
+inline looptorch::ManifestSplit split_transcripts(std::vector<looptorch::Utterance> utterances,
+                                                  const std::filesystem::path& place,
+                                                  const char* called = "segments") {
+  constexpr std::size_t kFewest = 10;
+  if (utterances.size() < kFewest)
+    throw looptorch::ManifestError(looptorch::message(place.string(), ": ", utterances.size(), " ", called,
+                                                      " can be used; ", kFewest, " are the least to split"));
+  return looptorch::split_utterances(std::move(utterances));
+}
+
+}  // namespace whisper

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// Decodes text from the encoder's states with a key-value cache: greedily, by drawing or by a beam, all by
+// the same step. The ids are those of openai-whisper's `decode` and, greedily, of transformers'
+// `generate(do_sample=False)`. Clips of a batch that are done leave it, so that a batch costs the sum of its
+// clips' lengths.
+//
+// Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include "../model/model.hpp"
+#include "beam_search.hpp"
+#include "decoding_options.hpp"
+#include "score_rules.hpp"
+#include "token_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The tokens of a clip, without prompt and end of text, and how sure the model is of them.
+struct DecodedText {
+  std::vector<int64_t> tokens;
+  double average_log_probability = 0;  ///< By token, the end counted as one.
+  double no_speech_probability = 0;    ///< 0 for a model without such a token.
+};
+
+namespace detail {
+
+/// Returns the best text: by the mean of its log-probabilities, or by their sum over `length_penalty`'s
+/// length.
+inline FoundText best_text(std::vector<FoundText> found, const DecodingOptions& options) {
+  const auto score = [&](const FoundText& text) {
+    const auto length = static_cast<double>(std::max<std::size_t>(text.tokens.size(), 1));
+    const auto alpha = options.length_penalty;
+    return text.log_probability / (alpha ? std::pow((5 + length) / 6, *alpha) : length);
+  };
+  return std::move(*std::max_element(found.begin(), found.end(),
+                                     [&](const auto& a, const auto& b) { return score(a) < score(b); }));
+}
+
+/// Returns by clip the probability that it holds no speech, from the scores behind the start token.
+inline std::vector<double> no_speech_probabilities(const at::Tensor& scores_BV, int64_t no_speech) {
+  const auto probabilities =
+      at::softmax(scores_BV.to(at::kFloat), 1).select(1, no_speech).to(at::kDouble).cpu().contiguous();
+  const auto* first = probabilities.const_data_ptr<double>();
+  return {first, first + probabilities.numel()};
+}
+
+inline bool counts_up(const std::vector<int64_t>& list, int64_t size) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i] != static_cast<int64_t>(i)) return false;
+  return std::ssize(list) == size;
+}
+
+inline void check_decoding(const DecodingOptions& options) {
+  TORCH_CHECK(!options.prompt.empty(), "decode: the prompt is empty");
+  TORCH_CHECK(options.beam_size >= 1 && options.best_of >= 1, "decode: beam_size ", options.beam_size,
+              " and best_of ", options.best_of, " must be at least 1");
+  TORCH_CHECK(options.beam_size == 1 ||
+                  std::nearbyint(options.patience * static_cast<double>(options.beam_size)) >= 1,
+              "decode: a patience of ", options.patience, " ends the search before it has a text");
+  TORCH_CHECK(options.previous.empty() || options.special.previous >= 0,
+              "decode: the model has no token for the start of previous text");
+}
+
+template <class Search>
+std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD,
+                                    const DecodingOptions& options) {
+  const auto device = states_BSD.device();
+  const auto clips = states_BSD.size(0);
+  const auto first = options.first_tokens();
+  const auto room = std::min(
+      std::min(options.max_length, model->config().max_target_positions) - static_cast<int64_t>(first.size()),
+      options.max_new_tokens);
+  const ScoreRules rules(options, device);
+  Search search(clips, options);
+  DecoderCache cache;
+  std::vector<double> no_speech(static_cast<std::size_t>(clips));
+  auto& decoder = model->decoder();
+  auto tokens_RL = ScoreRules::ids(first, device).expand({clips, -1});
+  for (int64_t produced = 0; produced < room; ++produced) {
+    const auto outputs_RLD = decoder->extend(tokens_RL, states_BSD, cache);
+    if (produced == 0 && options.special.no_speech >= 0) {
+      const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
+      no_speech =
+          no_speech_probabilities(decoder->logits(outputs_RLD.select(1, start)), options.special.no_speech);
+    }
+    auto scores_RV = decoder->logits(outputs_RLD.select(1, -1)).to(at::kFloat);
+    rules.apply(scores_RV, search.texts(), /*begins=*/produced == 0);
+    const auto rows = scores_RV.size(0), live = static_cast<int64_t>(cache.clips());
+    const auto step = search.advance(std::move(scores_RV));
+    if (step.tokens.empty()) break;
+    if (!counts_up(step.parents, rows)) cache.select_rows(ScoreRules::ids(step.parents, device));
+    if (!counts_up(step.clips, live)) cache.select_clips(ScoreRules::ids(step.clips, device));
+    tokens_RL = ScoreRules::ids(step.tokens, device).unsqueeze(1);
+  }
+  auto found = std::move(search).take();
+  std::vector<DecodedText> decoded;
+  for (std::size_t clip = 0; clip < found.size(); ++clip) {
+    auto text = best_text(std::move(found[clip]), options);
+    const auto average = text.log_probability / static_cast<double>(text.tokens.size() + 1);
+    decoded.push_back({std::move(text.tokens), average, no_speech[clip]});
+  }
+  return decoded;
+}
+
+}  // namespace detail
+
+/// Returns one text for each clip of the encoder's states: drawn at a temperature above 0, else by a beam if
+/// `beam_size` is above 1, else the most probable tokens. Waits for the device once a token.
+inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_BSD,
+                                       const DecodingOptions& options) {
+  detail::check_decoding(options);
+  torch::NoGradGuard no_grad;
+  if (options.beam_size > 1 && options.temperature <= 0)
+    return detail::run_search<BeamTexts>(model, states_BSD, options);
+  return detail::run_search<SampledTexts>(model, states_BSD, options);
+}
+
+/// Returns the most probable tokens of each row of `mel_BMT`, which must be on the model's device.
+inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
+                                                         DecodingOptions options) {
+  options.beam_size = 1, options.temperature = 0;
+  torch::NoGradGuard no_grad;
+  std::vector<std::vector<int64_t>> texts;
+  for (auto& decoded : decode(model, model->encoder()(mel_BMT), options))
+    texts.push_back(std::move(decoded.tokens));
+  return texts;
+}
+
+}  // namespace whisper

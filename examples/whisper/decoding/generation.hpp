@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+// Reads a model's generation_config.json: the special tokens, the forced first ones and those that never
+// appear. What it lacks, as that of fine-tunes of 2022, is the tokenizer's. The same prompt begins every
+// training sequence.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+
+#include "../model/config.hpp"
+#include "../text/special_token_ids.hpp"
+#include "decoding_options.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// Thrown for a generation_config.json that is missing, malformed, or lacks the requested language. Names the
+/// file.
+struct GenerationConfigError : looptorch::Error {
+  using Error::Error;
+};
+
+namespace detail {
+
+inline std::vector<int64_t> id_list(const looptorch::Json& json, const char* field) {
+  std::vector<int64_t> ids;
+  if (!json.contains(field) || json.at(field).is_null()) return ids;
+  for (const auto& id : json.at(field).as_array()) ids.push_back(id.as_int());
+  return ids;
+}
+
+inline SpecialTokens special_tokens(const looptorch::Json& json, const WhisperConfig& config) {
+  SpecialTokens special{.start = config.decoder_start_token_id,
+                        .no_timestamps = json.at("no_timestamps_token_id").as_int()};
+  // The order of Whisper's vocabulary: ..., translate, transcribe, -, previous text, no speech, no
+  // timestamps.
+  const auto before_it = [&](int64_t distance) {
+    const auto id = special.no_timestamps - distance;
+    return id > special.start ? id : -1;
+  };
+  special.no_speech = before_it(1), special.previous = before_it(2);
+  if (!json.at("is_multilingual").as_bool()) return special;
+  const auto& tasks = json.at("task_to_id");
+  special.transcribe = tasks.at("transcribe").as_int();
+  special.translate = tasks.contains("translate") ? tasks.at("translate").as_int() : -1;
+  for (const auto& [token, id] : json.at("lang_to_id").as_object())
+    special.languages.emplace_back(token.substr(2, token.size() - 4), id.as_int());
+  return special;
+}
+
+inline int64_t language_id(const SpecialTokens& special, const std::string& language) {
+  for (const auto& [code, id] : special.languages)
+    if (code == language) return id;
+  throw GenerationConfigError("the model does not know the language \"" + language + "\"");
+}
+
+inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
+  for (const auto id : ids) {
+    if (id >= 0 && id < vocabulary) continue;
+    throw GenerationConfigError(
+        looptorch::message("token ", id, " is outside the vocabulary of ", vocabulary));
+  }
+}
+
+}  // namespace detail
+
+/// The result's language: that of the speech, or English.
+enum class Task { transcribe, translate };
+
+/// Sets the prompt: start of transcript, then for multilingual models language and task, then no-timestamps
+/// unless timestamps are wanted. Throws GenerationConfigError for a language or task that the model does not
+/// know.
+inline void set_prompt(DecodingOptions& options, const std::string& language, Task task = Task::transcribe) {
+  const auto& special = options.special;
+  options.prompt = {special.start};
+  if (!special.languages.empty()) {
+    options.prompt.push_back(detail::language_id(special, language));
+    options.prompt.push_back(task == Task::translate ? special.translate : special.transcribe);
+  }
+  if (task == Task::translate && special.translate < 0)
+    throw GenerationConfigError("the model cannot translate: it knows English only");
+  if (options.without_timestamps) options.prompt.push_back(special.no_timestamps);
+}
+
+/// Returns `options` with the prompt of a transcription in `language`; unchanged for an empty one. Throws
+/// what set_prompt throws.
+inline DecodingOptions decoding_in(DecodingOptions options, const std::string& language) {
+  if (!language.empty()) set_prompt(options, language);
+  return options;
+}
+
+namespace detail {
+
+inline DecodingOptions decoding_options(const looptorch::Json& json, const WhisperConfig& config,
+                                        const std::string& language) {
+  DecodingOptions options{.prompt = {},
+                          .suppress = id_list(json, "suppress_tokens"),
+                          .begin_suppress = id_list(json, "begin_suppress_tokens"),
+                          .end_of_text = config.eos_token_id,
+                          .max_length = config.max_target_positions};
+  if (json.get("eos_token_id", nullptr).is_array()) options.other_ends = id_list(json, "eos_token_id");
+  std::erase(options.other_ends, config.eos_token_id);
+  options.special = special_tokens(json, config);
+  set_prompt(options, language);
+  for (const auto* ids : {&options.prompt, &options.suppress, &options.begin_suppress}) {
+    check_ids(*ids, config.vocab_size);
+  }
+  return options;
+}
+
+}  // namespace detail
+
+namespace detail {
+
+/// Throws GenerationConfigError for ids other than config.json's, and for further ends of a text in a list
+/// that are no special tokens.
+inline void check_agreement(looptorch::Json json, const WhisperConfig& config,
+                            const std::filesystem::path& folder) {
+  flatten_ids(json);
+  const auto check = [&](const char* field, std::int64_t id, bool may_list) {
+    const auto value = json.get(field, nullptr);
+    if (value.is_null() || value == looptorch::Json(id)) return;
+    const auto refuse = [&](const auto&... why) {
+      throw GenerationConfigError(looptorch::message("\"", field, "\" is ", value.dump(), ", and ", why...));
+    };
+    if (!may_list || !value.is_array()) refuse("config.json has ", id);
+    const auto& ids = value.as_array();
+    if (std::find(ids.begin(), ids.end(), looptorch::Json(id)) == ids.end()) refuse("config.json has ", id);
+    const auto why = wrong_end(value, FolderTokens(folder), config.vocab_size);
+    if (!why.empty()) refuse(why);
+  };
+  check("eos_token_id", config.eos_token_id, true);
+  check("decoder_start_token_id", config.decoder_start_token_id, false);
+}
+
+/// Sets what `json` leaves open of special tokens from the tokenizer in `folder`.
+inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& config,
+                                  const std::filesystem::path& folder) {
+  const auto is_open = [&](const char* field) { return json.get(field, nullptr).is_null(); };
+  const bool knows_tasks = json.get("is_multilingual", nullptr) == false ||
+                           (!is_open("is_multilingual") && !is_open("task_to_id") && !is_open("lang_to_id"));
+  if (knows_tasks && !is_open("no_timestamps_token_id")) return;
+  const FolderTokens tokens(folder);
+  const auto set = [&](const char* field, const auto& value) {
+    if (is_open(field)) json.set(field, value(tokens.ids()));
+  };
+  set("no_timestamps_token_id", [](const auto& ids) { return special_id(ids, "<|notimestamps|>"); });
+  set("is_multilingual", [&](const auto& ids) { return is_multilingual(config.vocab_size, ids); });
+  if (json.at("is_multilingual") == false) return;
+  set("task_to_id", task_ids);
+  set("lang_to_id", language_ids);
+}
+
+/// Returns what config.json says of generation, as versions of transformers before generation_config.json had
+/// it: the ends of a text, and the lists of suppressed tokens without ids that the model does not have.
+inline looptorch::Json generation_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
+  const auto config = looptorch::load_json(file);
+  auto json = looptorch::Json::object();
+  for (const auto* field : {"suppress_tokens", "begin_suppress_tokens"}) {
+    auto kept = looptorch::Json::array();
+    for (const auto id : id_list(config, field))
+      if (id >= 0 && id < vocabulary) kept.push_back(id);
+    json.set(field, std::move(kept));
+  }
+  if (config.get("eos_token_id", nullptr).is_array()) json.set("eos_token_id", config.at("eos_token_id"));
+  return json;
+}
+
+}  // namespace detail
+
+/// Returns the generation_config.json of the model in `folder`. Special tokens that it lacks are the
+/// tokenizer's; without the file, suppressed tokens are config.json's. Throws GenerationConfigError, or
+/// looptorch::FileError.
+[[nodiscard]] inline looptorch::Json load_generation_config(const std::filesystem::path& folder,
+                                                            const WhisperConfig& config) {
+  const auto file = folder / "generation_config.json";
+  const bool is_there = std::filesystem::exists(file);
+  auto json = is_there ? looptorch::load_json(file) : looptorch::Json();
+  try {
+    if (!is_there) json = detail::generation_by_config(folder / "config.json", config.vocab_size);
+    detail::check_agreement(json, config, folder);
+    detail::settle_special_tokens(json, config, folder);
+    return json;
+  } catch (const looptorch::Error& error) {
+    throw GenerationConfigError(
+        looptorch::message(file.string(), is_there ? ": " : ": is not there; ", error.what()));
+  }
+}
+
+/// Returns the decoding options of the model in `folder` for transcription without timestamps. `language`
+/// ("en", "kn", ...) matters only to multilingual models. Throws GenerationConfigError, or
+/// looptorch::FileError.
+inline DecodingOptions load_decoding_options(const std::filesystem::path& folder, const WhisperConfig& config,
+                                             const std::string& language = "en") {
+  const auto json = load_generation_config(folder, config);
+  try {
+    return detail::decoding_options(json, config, language);
+  } catch (const looptorch::Error& error) {
+    throw GenerationConfigError((folder / "generation_config.json").string() + ": " + error.what());
+  }
+}
+
+/// Lets the model write all signs of its vocabulary, those too that OpenAI's settings suppress as no speech,
+/// such as "/" and "=". Special tokens stay suppressed.
+inline void allow_all_signs(DecodingOptions& options) {
+  std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
+}
+
+/// Lets a text end where it begins: noise may be heard, and learnt, as an empty text.
+inline void allow_empty_texts(DecodingOptions& options) {
+  options.empty_texts = true;
+  std::erase(options.begin_suppress, options.end_of_text);
+}
+
+namespace detail {
+
+/// Returns the generation_config.json of a folder that has none.
+inline looptorch::Json new_generation_config(const std::filesystem::path& folder) {
+  const auto config = load_config(folder / "config.json");
+  auto json = load_generation_config(folder, config);
+  if (json.get("eos_token_id", nullptr).is_null()) json.set("eos_token_id", config.eos_token_id);
+  json.set("bos_token_id", config.bos_token_id);
+  json.set("pad_token_id", config.pad_token_id).set("decoder_start_token_id", config.decoder_start_token_id);
+  return json.set("max_length", config.max_target_positions);
+}
+
+}  // namespace detail
+
+/// Writes which tokens are suppressed into `folder`/generation_config.json, which is made if there is none.
+/// Throws looptorch::FileError, looptorch::JsonError, and what load_generation_config throws.
+inline void save_suppressed(const std::filesystem::path& folder, const DecodingOptions& options) {
+  const auto list = [](const std::vector<int64_t>& ids) {
+    auto array = looptorch::Json::array();
+    for (const auto id : ids) array.push_back(id);
+    return array;
+  };
+  const auto file = folder / "generation_config.json";
+  auto json =
+      std::filesystem::exists(file) ? looptorch::load_json(file) : detail::new_generation_config(folder);
+  json.set("suppress_tokens", list(options.suppress));
+  json.set("begin_suppress_tokens", list(options.begin_suppress));
+  looptorch::write_file_atomically(file, json.dump(2) + "\n");
+}
+
+}  // namespace whisper

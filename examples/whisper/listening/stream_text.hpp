@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// The text of a stream, a piece for each window: joined, the pieces are the text that the whole would have.
+#pragma once
+
+#include <looptorch/base/utf8.hpp>
+
+#include "../decoding/recognizer.hpp"
+#include "../text/python_text.hpp"
+#include "segments.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The segments and text that one window adds to a stream's transcript.
+struct StreamPart {
+  std::string name;  ///< Of the stream.
+  std::vector<Segment> segments{};
+  std::string text{};  ///< As Transcription has it, from where the part before ended.
+  std::string language{};
+  bool has_words = false;
+  bool is_last = false;
+};
+
+/// Joins the texts of segments. A character may have its first byte in one and its last in the next.
+class SegmentTexts {
+ public:
+  /// Keeps a reference to the recognizer.
+  explicit SegmentTexts(const Recognizer& recognizer) : split_(recognizer.tokenizer, recognizer.decoding) {}
+
+  /// Returns the text that these segments complete.
+  [[nodiscard]] std::string add(const std::vector<Segment>& segments) {
+    for (const auto& segment : segments) bytes_ += split_.bytes_of(segment.tokens);
+    const auto whole = detail::whole_characters(bytes_).size();
+    auto text = looptorch::replace_invalid_utf8(std::string_view(bytes_).substr(0, whole));
+    bytes_.erase(0, whole);
+    return text;
+  }
+
+  /// Returns the rest: U+FFFD for a part of a character.
+  [[nodiscard]] std::string finish() { return looptorch::replace_invalid_utf8(std::exchange(bytes_, {})); }
+
+ private:
+  SegmentSplitter split_;
+  std::string bytes_;
+};
+
+/// A text that is shown as it grows, without the white space at its ends.
+class ShownText {
+ public:
+  /// Returns what more can be shown.
+  [[nodiscard]] std::string add(std::string_view text) {
+    hidden_ += text;
+    const auto words = stripped(hidden_);
+    if (words.empty()) return {};
+    const auto begin = static_cast<std::size_t>(words.data() - hidden_.data()), end = begin + words.size();
+    auto shown = hidden_.substr(begins_ ? begin : 0, end - (begins_ ? begin : 0));
+    hidden_.erase(0, end);
+    begins_ = false;
+    return shown;
+  }
+
+ private:
+  std::string hidden_;
+  bool begins_ = true;
+};
+
+}  // namespace whisper

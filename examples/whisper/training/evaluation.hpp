@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// Computes the word error rate of a model on held-out speech, and its transcripts, over all clips and by
+// language. These can be saved, so that a run that resumes from a snapshot need not transcribe again with the
+// untrained model.
+#pragma once
+
+#include <looptorch/app/summary.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/metrics/character_error_rate.hpp>
+#include <looptorch/metrics/edit_alignment.hpp>
+#include <looptorch/metrics/word_error_rate.hpp>
+
+#include "../clips/data.hpp"
+#include "../decoding/recognizer.hpp"
+#include "../text/normalizers.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The word error rate of a set of clips, and of those of each language.
+struct ErrorRates {
+  double all = 0;  ///< The total errors over the total words.
+  std::map<std::string, double> by_language;
+};
+
+/// Counts wrong words of normalised texts, by language.
+class WordErrors {
+ public:
+  /// `normalizer` is a name that choose_normalizer takes.
+  explicit WordErrors(std::string normalizer) : normalizer_(std::move(normalizer)) {}
+
+  void add(const std::string& reference, const std::string& hypothesis, const std::string& language) {
+    const auto normalizer = choose_normalizer(normalizer_, language);
+    const auto said = normalizer.apply(reference), heard = normalizer.apply(hypothesis);
+    const auto errors = looptorch::count_word_errors(said, heard);
+    all_ += errors;
+    by_language_[language] += errors;
+  }
+
+  /// Adds up what the ranks of a run have counted in all languages.
+  void all_reduce(looptorch::RankReduction& reduction) {
+    reduction.sum("words right", all_.hits);
+    reduction.sum("words wrong", all_.substitutions);
+    reduction.sum("words missing", all_.deletions);
+    reduction.sum("words too many", all_.insertions);
+  }
+
+  [[nodiscard]] const std::string& normalizer() const { return normalizer_; }
+
+  [[nodiscard]] ErrorRates rates() const {
+    ErrorRates rates{.all = all_.rate(), .by_language = {}};
+    for (const auto& [language, errors] : by_language_) rates.by_language[language] = errors.rate();
+    return rates;
+  }
+
+ private:
+  std::string normalizer_;
+  looptorch::EditCounts all_;
+  std::map<std::string, looptorch::EditCounts> by_language_;
+};
+
+/// The spoken texts, their languages and a model's transcripts, clip by clip.
+struct Transcripts {
+  std::vector<std::string> references, hypotheses, languages;
+
+  [[nodiscard]] ErrorRates error_rates(const std::string& normalizer) const {
+    WordErrors errors(normalizer);
+    for (std::size_t i = 0; i < references.size(); ++i)
+      errors.add(references[i], hypotheses[i], languages[i]);
+    return errors.rates();
+  }
+
+  /// Returns the character error rate of the normalised texts, blanks between words included.
+  [[nodiscard]] double character_error_rate(const std::string& normalizer) const {
+    looptorch::CharacterErrorRate errors;
+    for (std::size_t i = 0; i < references.size(); ++i) {
+      auto chosen = choose_normalizer(normalizer, languages[i]);
+      if (chosen.name == "characters") chosen = choose_normalizer("marks", languages[i]);
+      errors.add(chosen.apply(references[i]), chosen.apply(hypotheses[i]));
+    }
+    return errors.rate();
+  }
+
+  /// Returns the names of the normalisers that are used: "english, marks".
+  [[nodiscard]] std::string normalizers(const std::string& normalizer) const {
+    std::set<std::string> names;
+    for (const auto& language : languages) names.insert(choose_normalizer(normalizer, language).name);
+    std::string all;
+    for (const auto& name : names) all += (all.empty() ? "" : ", ") + name;
+    return all;
+  }
+};
+
+/// Transcribes a batch, `at_once` clips at a time. Where memory runs out goes on with half as many, says so
+/// on stderr, and leaves their number in `at_once`. Throws c10::OutOfMemoryError if there is no room for one.
+inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch& batch,
+                                             std::int64_t& at_once) {
+  const std::int64_t clips = batch.mel_BMT.size(0);
+  std::vector<Transcript> heard;
+  while (std::ssize(heard) < clips) {
+    const std::int64_t begin = std::ssize(heard), count = std::min(at_once, clips - begin);
+    const Batch part = count == clips ? batch : batch.slice(begin, begin + count);
+    try {
+      const auto states_BSD =
+          part.encoded ? part.mel_BMT.to(recognizer.options()) : recognizer.encode(part.mel_BMT);
+      for (auto& text : recognizer.hear_states(states_BSD, part.languages)) heard.push_back(std::move(text));
+      continue;
+    } catch (const c10::OutOfMemoryError&) {
+      if (count == 1) throw;
+    }
+    looptorch::empty_cache(recognizer.options().device());
+    at_once = (count + 1) / 2;
+    std::cerr << "memory ran out as " << count << " clips were transcribed at once; goes on with " << at_once
+              << std::endl;
+  }
+  return heard;
+}
+
+/// Transcribes a dataset, `clips` at a time; fewer where memory runs out.
+inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
+                                  std::int64_t clips = 16) {
+  Transcripts result;
+  std::int64_t at_once = clips;
+  looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
+  for (auto& batch : batches) {
+    for (auto& heard : hear_in_parts(recognizer, batch, at_once))
+      result.hypotheses.push_back(std::move(heard.text));
+    for (auto& text : batch.texts) result.references.push_back(std::move(text));
+    for (auto& language : batch.languages) result.languages.push_back(std::move(language));
+  }
+  return result;
+}
+
+/// Sets NAME, and NAME_de and the like if there are several languages.
+inline void set_error_rates(looptorch::app::Summary& summary, const std::string& name,
+                            const ErrorRates& rates) {
+  summary.set(name, rates.all);
+  if (rates.by_language.size() < 2) return;
+  for (const auto& [language, rate] : rates.by_language) summary.set(name + "_" + language, rate);
+}
+
+/// The values on which transcripts depend beside the clips.
+struct TranscriptsKey {
+  std::filesystem::path model;
+  std::string language;
+  double max_seconds = 0;  ///< Length to which clips are padded.
+  bool fallback = false;
+};
+
+namespace detail {
+
+inline looptorch::Json transcripts_json(const TranscriptsKey& key) {
+  auto json = looptorch::Json::object();
+  return json.set("model", looptorch::replace_invalid_utf8(key.model.string()))
+      .set("language", key.language)
+      .set("max_seconds", key.max_seconds)
+      .set("fallback", key.fallback);
+}
+
+/// Returns the utterance's name in UTF-8, which JSON requires.
+inline std::string name_of(const looptorch::Utterance& utterance) {
+  return looptorch::replace_invalid_utf8(utterance.audio_filepath.string());
+}
+
+}  // namespace detail
+
+/// Writes the transcripts of `speech` to a JSON file. Throws looptorch::FileError.
+inline void save_transcripts(const std::filesystem::path& file, const TranscriptsKey& key,
+                             const SpeechDataset& speech, const Transcripts& transcripts) {
+  auto clips = looptorch::Json::array();
+  for (std::size_t i = 0; i < transcripts.references.size(); ++i) {
+    auto clip = looptorch::Json::object();
+    clip.set("audio_filepath", detail::name_of(speech.utterances()[i]));
+    clip.set("text", transcripts.references[i]).set("language", transcripts.languages[i]);
+    clips.push_back(clip.set("heard", transcripts.hypotheses[i]));
+  }
+  auto json = detail::transcripts_json(key);
+  looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
+}
+
+/// Returns the transcripts that save_transcripts wrote to `file`. Empty if there is no such file, or if it
+/// has another key or other clips.
+inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& file,
+                                                   const TranscriptsKey& key,
+                                                   const SpeechDataset& speech) try {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  const auto json = looptorch::load_json(file), expected = detail::transcripts_json(key);
+  for (const auto& [name, value] : expected.as_object())
+    if (json.at(name).dump() != value.dump()) return std::nullopt;
+  const auto& clips = json.at("clips").as_array();
+  if (std::ssize(clips) != speech.size()) return std::nullopt;
+  Transcripts transcripts;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const auto& utterance = speech.utterances()[i];
+    if (clips[i].at("audio_filepath") != detail::name_of(utterance) ||
+        clips[i].at("text") != utterance.text || clips[i].at("language") != utterance.language)
+      return std::nullopt;
+    transcripts.references.push_back(utterance.text);
+    transcripts.languages.push_back(utterance.language);
+    transcripts.hypotheses.push_back(clips[i].at("heard").as_string());
+  }
+  return transcripts;
+} catch (const looptorch::Error&) {
+  return std::nullopt;  // a damaged file counts as missing
+}
+
+/// Prints `count` clips from the whole range: the spoken text and the transcript.
+inline void print_transcripts(std::ostream& out, const Transcripts& heard, std::size_t count) {
+  const auto size = heard.references.size();
+  for (std::size_t i = 0; i < std::min(count, size); ++i) {
+    const auto clip = i * size / std::min(count, size);
+    out << "reference  " << heard.references[clip] << "\nheard      " << heard.hypotheses[clip] << "\n\n";
+  }
+}
+
+/// Prints `count` clips from the whole range: the spoken text, and the transcripts before and after training.
+inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after,
+                               std::size_t count) {
+  const auto size = before.references.size();
+  for (std::size_t i = 0; i < std::min(count, size); ++i) {
+    const auto clip = i * size / std::min(count, size);
+    out << "\nreference  " << before.references[clip] << "\nbefore     " << before.hypotheses[clip]
+        << "\nafter      " << after.hypotheses[clip] << "\n";
+  }
+  out << "\n";
+}
+
+}  // namespace whisper

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// The settings of `whisper_finetune` that save memory beside recomputation: what is trained, in which type
+// weights are held, and what the optimizer keeps.
+#pragma once
+
+#include <looptorch/adapters/int8_base.hpp>
+#include <looptorch/adapters/lora.hpp>
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/optim/adafactor.hpp>
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+
+#include "../model/model.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+struct MemoryOptions {
+  std::string optimizer = "adamw";
+  bool bf16_weights = false;
+  std::string update_in_backward = "none";
+  bool freeze_encoder = false;
+  bool cache_encoder = false;
+  std::int64_t lora = 0;  ///< Rank of the adapters; 0: none, the weights themselves are trained.
+  double lora_alpha = 16, lora_dropout = 0;
+  std::string lora_patterns = "*q_proj,*v_proj";
+  bool int8_base = false;  ///< The weights that the adapters stand on are kept in 8 bits.
+  std::string fit;         ///< The memory to choose the others for; empty: they are as given.
+
+  /// Throws CommandLineError for flags that contradict each other. `has_precision` says that a forward pass
+  /// computes in another type than the weights'.
+  void check(bool has_precision) const {
+    using looptorch::app::CommandLineError;
+    if (bf16_weights && lora == 0 && optimizer == "adamw")
+      throw CommandLineError(
+          "--bf16-weights with --optimizer adamw would lose most updates, which are smaller than half a step "
+          "of a bf16 weight: give --optimizer adamwbf16");
+    if (holds_bf16() && has_precision)
+      throw CommandLineError(
+          looptorch::message(bf16_weights ? "--bf16-weights" : "--optimizer adamwbf16",
+                             " computes in bf16 by itself: leave out --bf16, --fp16 and --mixed-precision"));
+    if (update_in_backward == "moments" && optimizer != "adamw" && optimizer != "adamwbf16")
+      throw CommandLineError(
+          looptorch::message("--update-in-backward moments adds gradients to moments, and those of ",
+                             optimizer, " cannot take them: give --update-in-backward sums"));
+    if (cache_encoder && !freeze_encoder)
+      throw CommandLineError(
+          "--cache-encoder keeps what an encoder makes of a clip, which stays only while the encoder does: "
+          "give --freeze-encoder, too");
+    const MemoryOptions unset;
+    for (const auto& [flag, is_given] : {std::pair{"--lora-alpha", lora_alpha != unset.lora_alpha},
+                                         std::pair{"--lora-dropout", lora_dropout != unset.lora_dropout},
+                                         std::pair{"--lora-patterns", lora_patterns != unset.lora_patterns}})
+      if (lora == 0 && is_given && fit.empty())
+        throw CommandLineError(looptorch::message(flag, " is of adapters: give their rank, as --lora 8"));
+    if (lora > 0) (void)patterns();
+    if (int8_base && lora == 0)
+      throw CommandLineError(
+          "--int8-base keeps weights in 8 bits, which cannot be trained: give adapters, as --lora 8");
+  }
+
+  /// True if gradients are applied in backward, before all of them exist.
+  [[nodiscard]] bool in_backward() const { return update_in_backward != "none"; }
+  /// True if the weights that are not adapters are bf16.
+  [[nodiscard]] bool holds_bf16() const { return bf16_weights || (optimizer == "adamwbf16" && lora == 0); }
+
+  /// Returns the names of the layers that get adapters; with a frozen encoder only the decoder's. Throws
+  /// CommandLineError if there are none.
+  [[nodiscard]] std::vector<std::string> patterns() const {
+    const std::string encoder = "model.encoder.", decoder = "model.decoder.";
+    std::vector<std::string> patterns;
+    std::istringstream text(lora_patterns);
+    for (std::string pattern; std::getline(text, pattern, ',');) {
+      const auto begin = pattern.find_first_not_of(' ');
+      if (begin == pattern.npos) continue;
+      pattern = pattern.substr(begin, pattern.find_last_not_of(' ') + 1 - begin);
+      if (freeze_encoder && pattern.starts_with(encoder))
+        throw looptorch::app::CommandLineError(looptorch::message(
+            "--lora-patterns ", pattern, " is of the encoder, which --freeze-encoder leaves as it is"));
+      patterns.push_back(freeze_encoder && !pattern.starts_with(decoder) ? decoder + pattern : pattern);
+    }
+    if (patterns.empty())
+      throw looptorch::app::CommandLineError(
+          "--lora-patterns names no layers: give some, as \"*q_proj,*v_proj\"");
+    return patterns;
+  }
+
+  /// Returns the type in which the model is loaded.
+  [[nodiscard]] at::ScalarType dtype() const { return holds_bf16() ? at::kBFloat16 : at::kFloat; }
+
+  /// Freezes what is not trained, and adds adapters. Throws UsageError for patterns that match no layer.
+  void apply(Whisper& model) const {
+    if (freeze_encoder) (void)model->freeze_encoder();
+    if (lora > 0)
+      (void)looptorch::add_lora(
+          *model, {.rank = lora, .alpha = lora_alpha, .dropout = lora_dropout, .patterns = patterns()});
+    if (int8_base) (void)looptorch::hold_base_in_int8(*model);
+  }
+
+  /// Returns the optimizer of what is trained in the model.
+  [[nodiscard]] std::unique_ptr<looptorch::AnyOptimizer> make_optimizer(Whisper& model, double rate) const {
+    const auto trained = trained_by(model);
+    if (optimizer == "adamw8bit") return make<looptorch::AdamW8bit>(trained, rate);
+    if (optimizer == "adamwbf16") return make<looptorch::AdamWBf16>(trained, rate);
+    if (optimizer == "adafactor")
+      return std::make_unique<looptorch::Adafactor>(
+          trained, looptorch::AdafactorOptions{.lr = rate, .relative_step = false, .scale_parameter = false});
+    return make<looptorch::FusedAdamW>(trained, rate);
+  }
+
+ private:
+  [[nodiscard]] std::vector<at::Tensor> trained_by(Whisper& model) const {
+    if (lora == 0) return freeze_encoder ? model->decoder()->parameters() : model->parameters();
+    std::vector<at::Tensor> adapters;
+    for (const auto& parameter : model->parameters())
+      if (parameter.requires_grad()) adapters.push_back(parameter);
+    return adapters;
+  }
+
+  template <class Optimizer>
+  static std::unique_ptr<looptorch::AnyOptimizer> make(const std::vector<at::Tensor>& trained, double rate) {
+    return std::make_unique<Optimizer>(trained, typename Optimizer::Options{.lr = rate, .weight_decay = 0.0});
+  }
+};
+
+/// Adds the flags of `options` to a command line.
+inline void add_flags(looptorch::app::CommandLine& line, MemoryOptions& options) {
+  line.choice(
+      "optimizer", options.optimizer, {"adamw", "adamw8bit", "adamwbf16", "adafactor"},
+      "AdamW with moments in fp32, 8 bits, or bf16, where weights are bf16, too; Adafactor has next to none");
+  line.toggle(
+      "bf16-weights", options.bf16_weights,
+      "holds and computes all weights in bf16: 2 bytes each instead of 4; of --lora the adapters stay fp32");
+  line.choice(
+      "update-in-backward", options.update_in_backward, {"none", "sums", "moments"},
+      "applies and frees each gradient as soon as it exists, clipped by its own norm; those of several "
+      "batches are summed in bf16, or added to the moments (unclipped); without a value: sums",
+      "sums");
+  line.toggle("freeze-encoder", options.freeze_encoder,
+              "trains the decoder alone: the encoder keeps no activations, gradients or moments");
+  line.toggle("cache-encoder", options.cache_encoder,
+              "keeps what a frozen encoder makes of each clip in --cache: later epochs skip the encoder");
+  line.option("fit", "SIZE", options.fit,
+              "chooses the least costly of these and of recomputation, precision and batch size that fits "
+              "into SIZE, as 4GB, says what and why, and holds to it; without a value: into what the device "
+              "has free, of a CPU the host's memory")
+      .implied("free");
+  line.option("lora", "RANK", options.lora,
+              "trains low-rank adapters alone, and saves them in peft's layout; 0: trains the weights",
+              {.min = 0, .max = 4096});
+  line.option("lora-alpha", "X", options.lora_alpha, "an adapter's output counts X / RANK times",
+              {.above = 0});
+  line.option("lora-dropout", "X", options.lora_dropout,
+              "share of an adapter's inputs that training sets to 0", {.min = 0, .max = 0.99});
+  line.toggle(
+      "int8-base", options.int8_base,
+      "keeps the weights below --lora in 8 bits, a quarter of fp32's memory; what is saved are the adapters alone");
+  line.option(
+      "lora-patterns", "NAMES", options.lora_patterns,
+      "layers that get adapters, by their full names, separated by commas; * stands for any characters");
+}
+
+}  // namespace whisper

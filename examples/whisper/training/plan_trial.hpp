@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// What one choice of --fit needs: dry steps of the run on its hardest clips, and a decoding of them where
+// validation decodes. By shapes alone (looptorch/shapes_only) they take no memory and a fraction of a second.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/preflight.hpp>
+
+#include "../decoding/recognizer.hpp"
+#include "memory_plan.hpp"
+#include "options.hpp"
+#include "training_clips.hpp"
+
+#include <ATen/ops/constant_pad_nd.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace whisper {
+
+namespace detail {
+
+/// Returns the bytes that the other texts take which are drawn for each of `clips`: keys and values of the
+/// decoder's own tokens, twice while they grow. Drawing them would take minutes.
+inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
+  const auto& config = recognizer.model->config();
+  const auto tokens = config.max_target_positions / 2;
+  const auto of_text = 2 * tokens * config.decoder_layers * config.d_model *
+                       static_cast<std::int64_t>(recognizer.options().dtype().itemsize());
+  return 2 * clips * (recognizer.decoding.best_of - 1) * of_text;
+}
+
+/// Returns the most bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s
+/// where the test clips are, and with several texts for each clip where unsure ones are decoded again.
+inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
+                                   at::Device device) {
+  const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
+  const auto missing = whole_windows ? std::max<std::int64_t>(frames - batch.mel_BMT.size(2), 0) : 0;
+  const looptorch::MemoryCounter counter(device);
+  const auto before = counter.read().allocated;
+  counter.reset_peak();
+  const auto silence = batch.mel_BMT.min();
+  const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing}, silence.item());
+  auto once = recognizer;
+  once.fallback.reset();
+  (void)once.hear(mel_BMT, batch.languages);
+  return counter.read().peak - before +
+         (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
+}
+
+/// Returns the most bytes of tensors that reading clips takes beside a run: batches that wait, and sound that
+/// is decoded.
+inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
+  const looptorch::MemoryCounter counter(at::kCPU);
+  const auto before = counter.read().allocated;
+  counter.reset_peak();
+  looptorch::PinnedPrefetchLoader batches(clips, options);
+  for (std::int64_t read = 0; [[maybe_unused]] auto& batch : batches)
+    if (++read > options.prefetch + options.workers) break;
+  return counter.read().peak - before;
+}
+
+}  // namespace detail
+
+/// The memory that a run is to fit into.
+struct PlanRoom {
+  at::Device device;
+  std::int64_t cap = 0;     ///< Of all that the process takes of the device.
+  std::int64_t beside = 0;  ///< Of it, beside tensors: what a device's context and libraries take.
+  double margin = 0;        ///< The share of the rest that stays free, on a device for fragmentation.
+  bool is_free = false;     ///< `cap` is what the device has free.
+
+  /// Returns the most bytes of tensors.
+  [[nodiscard]] std::int64_t tensors() const { return cap - beside; }
+  [[nodiscard]] std::int64_t allowed() const {
+    return looptorch::PreflightReport::allowed(tensors(), margin);
+  }
+
+  /// Returns "--fit 4 GB: 900 MB of it are the device's context, and 10 % of the rest stay free".
+  [[nodiscard]] std::string words() const {
+    using looptorch::app::bytes_text;
+    return looptorch::message(
+        "--fit ", bytes_text(cap), ": ",
+        is_free ? looptorch::message("what ", device.str(), " has free",
+                                     device.is_cpu() ? ", of the host's memory; " : "; ")
+                : "",
+        beside > 0 ? bytes_text(beside) + " of it are the device's context, and " : "",
+        std::lround(100 * margin), beside > 0 ? " % of the rest" : " % of it", " stay free");
+  }
+};
+
+/// Returns the room that --fit names, or without a size what the device has free. Throws
+/// app::CommandLineError for no size, and for a device that cannot say what it has.
+[[nodiscard]] inline PlanRoom plan_room(const std::string& text, at::Device device) {
+  constexpr double kOfCpu = 0.02, kOfFree = 0.1;  // a CPU's prediction is exact; what is free changes
+  PlanRoom room{.device = device,
+                .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
+                .margin = device.is_cpu() ? kOfCpu : kOfFree};
+  if (text != kFitFree) {
+    room.cap = parse_bytes(text);
+    return room;
+  }
+  const auto capacity = looptorch::memory_capacity(device);
+  if (!capacity)
+    throw looptorch::app::CommandLineError(looptorch::message(
+        "--fit: what ", device.str(), " has free cannot be told here: give a size, as --fit 4GB"));
+  room.cap = capacity->available + room.beside;  // the context is there already
+  room.margin = kOfFree, room.is_free = true;
+  return room;
+}
+
+/// How a run is measured: by shapes, on a CPU whatever the device is, or by steps of the run itself.
+enum class PlanBy { shapes, steps };
+
+/// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
+/// transcribing before, after and within it. Leaves the model as it was.
+template <class Trainer>
+[[nodiscard]] PlanTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
+                                    const std::vector<Batch>& hardest, const PlanRoom& room, PlanBy by,
+                                    bool whole_program) {
+  constexpr std::int64_t kNoCap = 1'000'000'000'000'000;
+  const auto held = trainer.expected_memory();
+  const bool elsewhere = by == PlanBy::shapes && !room.device.is_cpu();  // what is on the host does not count
+  const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
+  const auto least = between + held.gradients;
+  if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
+
+  const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
+  const auto report = looptorch::preflight(
+      trainer, hardest,
+      {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
+  PlanTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
+                  .ran_out = report.out_of_memory};
+  // The program transcribes before and after training, and within it where validation does.
+  const auto beside = options.measures_error_rate() ? between : held.weights;
+  if (whole_program && trial.needed <= room.allowed())
+    for (const Batch& batch : hardest)
+      trial.needed = std::max(trial.needed,
+                              beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
+                                                              recognizer.options().device()));
+  trial.fits = !trial.ran_out && trial.needed <= room.allowed();
+  return trial;
+}
+
+/// Returns what `measure` does; where it runs out of memory, or a library cannot compute on the device, that.
+template <class Measure>
+[[nodiscard]] PlanTrial with_refusals(const PlanRoom& room, Measure&& measure) {
+  try {
+    return measure();
+  } catch (const c10::OutOfMemoryError&) {  // of the weights alone
+    return {.needed = room.tensors(), .by_batch = false, .ran_out = true};
+  } catch (const c10::Error& error) {
+    const auto status = unsupported_status(error.what());
+    if (status.empty()) throw;
+    return {.needed = room.tensors(), .by_batch = false, .refused = status};
+  }
+}
+
+/// Adds to a prediction for a CPU that fits what the program takes there beside the run: batches that wait,
+/// sound that is decoded, and the pictures of the learning curve.
+inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
+                        const PlanRoom& room) {
+  constexpr std::int64_t kPictures = 4'000'000;
+  if (!trial.fits || !room.device.is_cpu()) return;
+  trial.needed += kPictures + detail::loading_bytes(clips, options.training.loader_options());
+  trial.fits = trial.needed <= room.allowed();
+}
+
+}  // namespace whisper

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// The clips that a run learns from. In each epoch it is drawn anew, by the run's seed, which part of a clip
+// is hidden, and whether its target has timestamps and follows the text before: the same in a run that goes
+// on.
+//
+// Shapes: M mel bins, T mel frames.
+#pragma once
+
+#include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/base/random.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/preflight/hard_batches.hpp>
+#include <looptorch/preflight/sample_batches.hpp>
+
+#include "../clips/data.hpp"
+#include "../clips/training_text.hpp"
+#include "../clips/windows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The random choices for each clip in each epoch.
+struct TrainingDraws {
+  std::optional<looptorch::audio::SpecAugmentOptions> masks{};
+  double timestamps_share = 0;      ///< Share of the windows whose target has timestamps.
+  double prompt_share = 0;          ///< Share of those whose target follows the text of the window before.
+  std::int64_t token_multiple = 1;  ///< Tokens of a batch are padded to a multiple of this.
+};
+
+/// A dataset of SpeechDataset's clips that draws. Clips that are no windows have neither timestamps nor
+/// previous text. A window of which SpeechDataset has more sound ends within a segment: with timestamps it is
+/// that sound, and the target ends with the time at which the segment begins; without them neither is there.
+class TrainingClips {
+ public:
+  /// `clips` must outlive it.
+  TrainingClips(const SpeechDataset& clips, const WindowTexts& texts, const Tokenizer& tokenizer,
+                const DecodingOptions& decoding, const TrainingDraws& draws)
+      : clips_(clips), draws_(draws), targets_(static_cast<std::size_t>(clips.size())) {
+    if (draws.masks) masks_.emplace(*draws.masks);
+    const auto lengths = clips.target_lengths();
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+      const auto& utterance = clips.utterances()[i];
+      auto text = texts.find(utterance) ? *texts.find(utterance) : WindowText{};
+      if (text.segments.empty()) continue;
+      if (!clips.longer(static_cast<std::int64_t>(i))) text.cut_off.reset();
+      targets_[i] = forms_of(text, lengths[i], tokenizer, decoding_in(decoding, utterance.language));
+    }
+  }
+
+  [[nodiscard]] std::int64_t size() const { return clips_.size(); }
+  [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return clips_.path(index); }
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const { return clips_.fingerprint(index); }
+  [[nodiscard]] Batch collate(std::span<Sample> samples) const {
+    return clips_.collate(samples, draws_.token_multiple);
+  }
+
+  /// Reads one clip; throws what Listener throws.
+  [[nodiscard]] Sample get(std::int64_t index, const looptorch::SampleContext& context) const {
+    const auto i = static_cast<std::size_t>(index);
+    looptorch::SplitMix64 random(looptorch::derive_seed(context.seed, kForm));
+    const auto& target = targets_[i];
+    const bool is_timed = random.uniform() < draws_.timestamps_share && !target.timed.empty();
+    const bool is_prompted = random.uniform() < draws_.prompt_share;
+    const auto* longer = is_timed ? clips_.longer(index) : nullptr;
+    auto sample = longer ? clips_.get_longer(index) : clips_.get(index);
+    if (is_timed) sample.tokens = target.timed;
+    if (is_prompted) prepend(sample, is_timed ? target.before_timed : target.before);
+    if (masks_)
+      hide(sample.mel_MT, frames_of(longer ? *longer : clips_.utterances()[i]),
+           looptorch::derive_seed(context.seed, kMasks));
+    return sample;
+  }
+
+  /// Returns the same clips, each in its longest form if that is ever drawn.
+  [[nodiscard]] TrainingClips longest() const {
+    auto clips = *this;
+    for (auto* share : {&clips.draws_.timestamps_share, &clips.draws_.prompt_share})
+      if (*share > 0) *share = 1;
+    return clips;
+  }
+
+  /// Returns the number of tokens of each clip's longest target.
+  [[nodiscard]] std::vector<std::int64_t> target_lengths() const {
+    auto lengths = clips_.target_lengths();
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      const auto& target = targets_[i];
+      const bool is_timed = draws_.timestamps_share > 0 && !target.timed.empty();
+      if (is_timed) lengths[i] = std::ssize(target.timed);
+      if (draws_.prompt_share > 0) lengths[i] += std::ssize(is_timed ? target.before_timed : target.before);
+    }
+    return lengths;
+  }
+
+ private:
+  static constexpr std::uint64_t kForm = 1, kMasks = 2;  // what a seed is derived for
+
+  /// The forms of a window's target beside the plain one.
+  struct Forms {
+    std::vector<std::int64_t> timed;                 // empty: has none
+    std::vector<std::int64_t> before, before_timed;  // previous text before the plain and the timed one
+  };
+
+  /// `length` is that of the plain target.
+  static Forms forms_of(const WindowText& text, std::int64_t length, const Tokenizer& tokenizer,
+                        const DecodingOptions& decoding) {
+    Forms forms{.timed = timed_tokens(tokenizer, decoding, text.segments, text.cut_off),
+                .before = {},
+                .before_timed = {}};
+    if (std::ssize(forms.timed) > decoding.max_length) forms.timed.clear();
+    forms.before = previous_tokens(tokenizer, decoding, text.previous, length);
+    forms.before_timed = previous_tokens(tokenizer, decoding, text.previous, std::ssize(forms.timed));
+    return forms;
+  }
+
+  static void prepend(Sample& sample, const std::vector<std::int64_t>& tokens) {
+    sample.tokens.insert(sample.tokens.begin(), tokens.begin(), tokens.end());
+    sample.given = std::ssize(tokens);
+  }
+
+  /// Returns the mel frames of a clip before its padding.
+  [[nodiscard]] static std::int64_t frames_of(const looptorch::Utterance& clip) {
+    constexpr double kFramesPerSecond = 100;
+    return std::max<std::int64_t>(1,
+                                  std::llround(kFramesPerSecond * clip.duration.value_or(kWhisperSeconds)));
+  }
+
+  void hide(at::Tensor& mel_MT, std::int64_t frames, std::uint64_t seed) const {
+    mel_MT = mel_MT.clone();
+    auto heard = mel_MT.narrow(1, 0, std::min(frames, mel_MT.size(1)));
+    heard.copy_((*masks_)(heard, seed));
+  }
+
+  const SpeechDataset& clips_;
+  TrainingDraws draws_;
+  std::optional<looptorch::audio::SpecAugment> masks_;
+  std::vector<Forms> targets_;
+};
+
+/// Returns the batch of `batch_size` clips that needs the most memory: of the longest texts, since audio is
+/// padded to one length. Holds `clips`, best those of `longest`, by reference.
+[[nodiscard]] inline looptorch::SampleBatches<TrainingClips> hardest_batches(const TrainingClips& clips,
+                                                                             std::int64_t batch_size) {
+  std::vector<looptorch::SampleLengths> lengths;
+  for (const std::int64_t tokens : clips.target_lengths()) lengths.push_back({.input = 1, .target = tokens});
+  return {clips, looptorch::hard_batches(lengths, batch_size)};
+}
+
+}  // namespace whisper

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <sndfile.h>
+#include <whisper/clips/data.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+using Catch::Contains;
+using Catch::Matchers::EndsWith;
+using looptorch::Utterance;
+using looptorch::testing::TemporaryFolder;
+using whisper::Sample;
+
+namespace {
+
+constexpr int64_t kEnd = 295, kStart = 296, kNoTimestamps = 298;
+
+whisper::Tokenizer tokenizer() {
+  return whisper::load_tokenizer(LOOPTORCH_SOURCE_DIR "/tests/parity/data/small_tokenizer.json");
+}
+
+whisper::DecodingOptions decoding(int64_t max_length = 448) {
+  return {.prompt = {kStart, kNoTimestamps},
+          .suppress = {},
+          .begin_suppress = {},
+          .end_of_text = kEnd,
+          .max_length = max_length};
+}
+
+/// A tone of `seconds`, as 16-bit WAV.
+std::filesystem::path write_tone(const std::filesystem::path& path, double seconds, double peak = 0.5,
+                                 int rate = 16000) {
+  std::vector<float> samples(static_cast<size_t>(seconds * rate));
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>(peak * std::sin(0.1 * static_cast<double>(i)));
+  SF_INFO info{};
+  info.samplerate = rate;
+  info.channels = 1;
+  info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  auto* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  REQUIRE(sf_write_float(file, samples.data(), static_cast<sf_count_t>(samples.size())) ==
+          static_cast<sf_count_t>(samples.size()));
+  sf_close(file);
+  return path;
+}
+
+whisper::SpeechDataset dataset(std::vector<Utterance> utterances, double max_seconds = 2,
+                               int64_t max_length = 448) {
+  return {
+      std::move(utterances), tokenizer(), decoding(max_length), {.mel_bins = 80, .max_seconds = max_seconds}};
+}
+
+Sample sample(std::vector<int64_t> tokens) {
+  return {.mel_MT = at::full({3, 4}, static_cast<double>(tokens.size())),
+          .tokens = std::move(tokens),
+          .text = "t"};
+}
+
+at::Tensor ids(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& row : rows) tensors.push_back(torch::tensor(row, at::kLong));
+  return at::stack(tensors);
+}
+
+std::vector<Utterance> numbered(int count) {
+  std::vector<Utterance> out;
+  for (int i = 0; i < count; ++i) out.push_back({.audio_filepath = std::to_string(i) + ".wav", .text = "x"});
+  return out;
+}
+
+Utterance lasting(std::optional<double> duration) {
+  return {.audio_filepath = "a.wav", .text = "a", .duration = duration};
+}
+
+}  // namespace
+
+TEST_CASE("Padding is masked by length, and the real end of text is learnt although it is the padding id") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
+  const auto batch = whisper::collate(samples, kEnd);
+  const auto no = whisper::kIgnored;
+  CHECK(at::equal(batch.tokens_BL, ids({{kStart, kNoTimestamps, 5, 6, 7},
+                                        {kStart, kNoTimestamps, kEnd, kEnd, kEnd},
+                                        {kStart, kNoTimestamps, kEnd, 8, kEnd}})));
+  CHECK(at::equal(batch.labels_BL, ids({{kNoTimestamps, 5, 6, 7, kEnd},
+                                        {kNoTimestamps, kEnd, no, no, no},
+                                        {kNoTimestamps, kEnd, 8, kEnd, no}})));
+  CHECK(batch.label_count == 11);
+  CHECK(batch.label_count == (batch.labels_BL != no).sum().item<int64_t>());
+  CHECK(batch.mel_BMT.sizes() == at::IntArrayRef({3, 3, 4}));
+  CHECK(batch.mel_BMT[1][0][0].item<double>() == 3);
+  CHECK(batch.texts.size() == 3);
+}
+
+TEST_CASE("Some samples of a batch have their own number of labels") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
+  const auto batch = whisper::collate(samples, kEnd);
+  const auto some = batch.slice(1, 3);
+  CHECK(some.label_count == 6);  // of 11
+  CHECK(at::equal(some.tokens_BL, batch.tokens_BL.slice(0, 1, 3)));
+  CHECK(at::equal(some.labels_BL, batch.labels_BL.slice(0, 1, 3)));
+  CHECK(at::equal(some.mel_BMT, batch.mel_BMT.slice(0, 1, 3)));
+  CHECK((some.texts.size() == 2 && some.indices.size() == 2 && some.languages.size() == 2));
+  auto unnamed = batch;
+  unnamed.languages.clear();
+  CHECK(unnamed.slice(1, 3).languages.empty());
+}
+
+TEST_CASE("Tokens of a batch are padded to a multiple, but not beyond what the model can take") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd})};
+  const auto plain = whisper::collate(samples, kEnd), padded = whisper::collate(samples, kEnd, 8);
+  CHECK(padded.tokens_BL.sizes() == at::IntArrayRef({2, 8}));
+  CHECK(at::equal(padded.tokens_BL.narrow(1, 0, 5), plain.tokens_BL));
+  CHECK(at::equal(padded.labels_BL.narrow(1, 0, 5), plain.labels_BL));
+  CHECK(padded.labels_BL.narrow(1, 5, 3).eq(whisper::kIgnored).all().item<bool>());
+  CHECK(padded.label_count == plain.label_count);
+  CHECK(whisper::collate(samples, kEnd, 8, 6).tokens_BL.size(1) == 6);
+  CHECK(whisper::collate(samples, kEnd, 8, 3).tokens_BL.size(1) == 5);  // what they need is theirs to check
+  CHECK(whisper::collate(samples, kEnd, 5).tokens_BL.size(1) == 5);
+}
+
+TEST_CASE(
+    "A training sequence is the prompt, the text after a blank that merges with it, and the end of text") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 1);
+  const auto tokens_of = [&](const std::string& text) {
+    return dataset({{.audio_filepath = file, .text = text}}).get(0).tokens;
+  };
+  const auto framed = [](std::vector<int64_t> ids) {
+    ids.insert(ids.begin(), {kStart, kNoTimestamps});
+    ids.push_back(kEnd);
+    return ids;
+  };
+  CHECK(tokens_of("the cat") == framed(tokenizer().encode(" the cat")));
+  CHECK(tokens_of("turn left") == framed(tokenizer().encode("turn left")));  // has no token " t"
+}
+
+TEST_CASE("A training sequence names the clip's own language") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 1);
+  auto options = decoding();
+  options.special = {.start = kStart, .transcribe = 290, .no_timestamps = kNoTimestamps};
+  options.special.languages = {{"de", 291}, {"en", 292}};
+  whisper::set_prompt(options, "en");
+  const whisper::SpeechDataset speech(
+      {{.audio_filepath = file, .text = "a", .language = "de"}, {.audio_filepath = file, .text = "a"}},
+      tokenizer(), options, {.max_seconds = 2});
+  const auto beginning = [&](int64_t clip) {
+    const auto tokens = speech.get(clip).tokens;
+    return std::vector<int64_t>(tokens.begin(), tokens.begin() + 4);
+  };
+  CHECK(beginning(0) == std::vector<int64_t>{kStart, 291, 290, kNoTimestamps});
+  CHECK(beginning(1) == std::vector<int64_t>{kStart, 292, 290, kNoTimestamps});
+  std::vector<Sample> samples{speech.get(0), speech.get(1)};
+  CHECK(speech.collate(samples).languages == std::vector<std::string>{"de", ""});
+  CHECK_THROWS_WITH(
+      whisper::target_of({.audio_filepath = file, .text = "a", .language = "tlh"}, tokenizer(), options),
+      EndsWith("a.wav: the model does not know the language \"tlh\""));
+}
+
+TEST_CASE("All clips of a dataset are as long as its max_seconds") {
+  TemporaryFolder folder;
+  const auto speech = dataset({{.audio_filepath = write_tone(folder / "a.wav", 0.3), .text = "a"},
+                               {.audio_filepath = write_tone(folder / "b.wav", 2), .text = "b"},
+                               {.audio_filepath = write_tone(folder / "c.wav", 1), .text = "c c c"}});
+  looptorch::PinnedPrefetchLoader loader(speech, {.batch_size = 2, .workers = 1});
+  std::vector<int64_t> rows;
+  int64_t labels = 0;
+  for (const auto& batch : loader) {
+    CHECK(batch.mel_BMT.sizes().slice(1) == at::IntArrayRef({80, 200}));
+    rows.push_back(batch.mel_BMT.size(0));
+    labels += batch.label_count;
+  }
+  CHECK(rows == std::vector<int64_t>{2, 1});
+  int64_t expected = 0;
+  for (int64_t i = 0; i < 3; ++i) expected += static_cast<int64_t>(speech.get(i).tokens.size()) - 1;
+  CHECK(labels == expected);
+}
+
+TEST_CASE("A line's start and end choose a part of the file") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 4);
+  const auto speech =
+      dataset({{.audio_filepath = file, .text = "a", .duration = 4, .start = 1.0, .end = 2.5}});
+  const auto samples_T = looptorch::audio::decode(file, {.start = 1.0, .end = 2.5}).samples_T;
+  const looptorch::audio::LogMel log_mel({.mel_bins = 80, .max_samples = 32000});
+  CHECK(at::equal(speech.get(0).mel_MT, log_mel(samples_T)));
+}
+
+TEST_CASE("Speech that cannot be used is an error that names the file") {
+  TemporaryFolder folder;
+  const auto listen = [](const std::filesystem::path& file) {
+    return dataset({{.audio_filepath = file, .text = "a"}}).get(0);
+  };
+  CHECK_THROWS_AS(listen(write_tone(folder / "silent.wav", 1, 0)), whisper::SpeechError);
+  CHECK_THROWS_WITH(listen(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
+  CHECK_THROWS_WITH(listen(write_tone(folder / "long.wav", 2.5)),
+                    EndsWith("long.wav: lasts 2.5 s, longer than the 2 s of --max-audio-seconds"));
+  CHECK_NOTHROW(listen(write_tone(folder / "narrow.wav", 1, 0.5, 8000)));  // resampled
+  CHECK_THROWS_WITH(listen(write_tone(folder / "empty.wav", 0)), Contains("empty.wav: holds no samples"));
+  CHECK_NOTHROW(listen(write_tone(folder / "quiet.wav", 1, 0.001)));
+}
+
+TEST_CASE("A clip may be some frames longer than clips are, which are cut") {
+  TemporaryFolder folder;
+  const auto listen = [](const std::filesystem::path& file) {
+    return dataset({{.audio_filepath = file, .text = "a", .duration = 2.0}}).get(0).mel_MT;
+  };
+  CHECK(listen(write_tone(folder / "a.wav", 2.004)).sizes() == at::IntArrayRef({80, 200}));
+  CHECK(listen(write_tone(folder / "b.wav", 2.049)).size(1) == 200);
+  CHECK_THROWS_AS(listen(write_tone(folder / "c.wav", 2.06)), whisper::SpeechError);
+}
+
+TEST_CASE(
+    "A long recording is refused without being decoded whole, and names Whisper's limit where that is it") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "long.wav", 40);
+  // Damage behind what has to be decoded to see that the clip is too long.
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(-16, std::ios::end);
+  stream.write("damaged", 7);
+  const whisper::Listener listen({.mel_bins = 80, .max_seconds = 30});
+  CHECK_THROWS_WITH(
+      listen(file),
+      Contains(
+          "long.wav: lasts 40 s, longer than the 30 s that Whisper hears at once; a text without times cannot be cut: "));
+  CHECK_THROWS_WITH(
+      listen(file, 5),
+      Contains(
+          "long.wav: lasts 35 s, longer than the 30 s that Whisper hears at once; a text without times cannot be cut: "));
+  CHECK_THROWS_WITH(listen(file, 1, 33), Contains("lasts 32 s"));
+  CHECK(listen(file, 10.5).size(1) == 3000);
+}
+
+TEST_CASE("A text that has no target is found before any audio is read") {
+  const auto tokens = tokenizer().encode("turn left").size() + 3;
+  const auto count = static_cast<int64_t>(tokens);
+  CHECK_NOTHROW(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count));
+  CHECK_THROWS_AS(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
+                  whisper::SpeechError);
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
+                    Contains("a.wav: its text has " + std::to_string(count) + " tokens with prompt and end"));
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "\xff"}}), Contains("UTF-8"));
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = " "}}), "a.wav: its text is blank");
+}
+
+TEST_CASE("Every tensor of a batch lies in the loader's memory, which later batches use again") {
+  TemporaryFolder folder;
+  std::vector<Utterance> utterances;
+  for (int i = 0; i < 12; ++i)
+    utterances.push_back({.audio_filepath = write_tone(folder / "a.wav", 0.3), .text = "turn left"});
+  const auto speech = dataset(utterances);
+  looptorch::PinnedPrefetchLoader loader(speech,
+                                         {.batch_size = 2, .workers = 0, .prefetch = 0, .pin = false});
+  for (const auto& batch : loader) CHECK(batch.mel_BMT.size(0) == 2);
+  CHECK(loader.stats().slot_allocations == 3);  // mels, tokens, labels
+  CHECK(loader.stats().slot_reuses == 5 * 3);
+}
+
+TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
+  const auto names = [](double percent, int64_t seed) {
+    std::vector<std::string> out;
+    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed))
+      out.push_back(utterance.audio_filepath);
+    return out;
+  };
+  CHECK(names(100, 1).size() == 40);
+  const auto quarter = names(25, 1);
+  CHECK(quarter.size() == 10);
+  CHECK(std::set<std::string>(quarter.begin(), quarter.end()).size() == 10);
+  CHECK(names(25, 1) == quarter);
+  CHECK(names(25, 2) != quarter);
+  CHECK(names(0.01, 1).size() == 1);
+}
+
+TEST_CASE("The common length holds the longest clip, and is Whisper's own where that is not known") {
+  const std::vector<Utterance> a{lasting(1.5), lasting(4.2)}, b{lasting(5)};
+  CHECK(whisper::common_seconds({&a}) == 5);
+  CHECK(whisper::common_seconds({&a, &b}) == 5);
+  const std::vector<Utterance> little_longer{lasting(3.004)}, longer{lasting(3.06)};
+  CHECK(whisper::common_seconds({&little_longer}) == 3);
+  CHECK(whisper::common_seconds({&longer}) == 4);
+  const std::vector<Utterance> unknown{lasting(std::nullopt)}, endless{lasting(31)};
+  CHECK(whisper::common_seconds({&a, &unknown}) == 30);
+  CHECK(whisper::common_seconds({&a, &endless}) == 30);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/base/files/atomic_file.hpp>
+
+#include "../reference.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <whisper/decoding/decoding.hpp>
+#include <whisper/decoding/generation.hpp>
+
+#include <algorithm>
+#include <optional>
+
+using namespace whisper_test;
+
+namespace {
+
+/// Greedy decoding of one row as its definition reads: no cache, the whole prefix each time.
+std::vector<int64_t> decode_naively(whisper::Whisper& model, const at::Tensor& mel,
+                                    const whisper::DecodingOptions& options) {
+  torch::NoGradGuard no_grad;
+  auto ids = options.prompt;
+  while (static_cast<int64_t>(ids.size()) < options.max_length) {
+    auto scores = model->forward(mel, torch::tensor(ids, at::kLong).unsqueeze(0))[0][-1];
+    for (auto id : options.suppress) scores[id] = -1e30;
+    if (ids.size() == options.prompt.size()) {
+      for (auto id : options.begin_suppress) scores[id] = -1e30;
+    }
+    const auto next = scores.argmax().item<int64_t>();
+    if (next == options.end_of_text) break;
+    ids.push_back(next);
+  }
+  return {ids.begin() + static_cast<std::ptrdiff_t>(options.prompt.size()), ids.end()};
+}
+
+bool contains(const std::vector<int64_t>& ids, int64_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+looptorch::Json multilingual_json() {
+  return looptorch::Json::parse(R"({"is_multilingual": true, "no_timestamps_token_id": 50363,
+      "lang_to_id": {"<|en|>": 50259, "<|mr|>": 50320}, "task_to_id": {"transcribe": 50359, "translate": 50358},
+      "suppress_tokens": [1, 2], "begin_suppress_tokens": [220, 50257]})");
+}
+
+}  // namespace
+
+TEST_CASE("A batch decodes to what each row alone decodes to, without a cache") {
+  auto model = tiny_model();
+  const auto mel = at::randn({6, 6, 24}) * 3;
+  whisper::DecodingOptions options{.prompt = {1, 2}, .suppress = {}, .begin_suppress = {}, .max_length = 12};
+  options.end_of_text = GENERATE(3, 17, 22, 31, 38);
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  REQUIRE(texts.size() == 6);
+  for (int64_t row = 0; row < 6; ++row)
+    CHECK(texts[row] == decode_naively(model, mel.slice(0, row, row + 1), options));
+}
+
+TEST_CASE("Rows that end at different steps keep their own texts") {
+  auto model = tiny_model();
+  const auto mel = at::randn({16, 6, 24}) * 3;
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  const auto endless = whisper::decode_greedily(model, mel, options);
+  options.end_of_text = endless[0][2];
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const auto end = std::find(endless[row].begin(), endless[row].end(), options.end_of_text);
+    CHECK(texts[row] == std::vector<int64_t>(endless[row].begin(), end));
+  }
+  CHECK(texts[0].size() <= 2);
+}
+
+TEST_CASE("A text ends at any of its ends") {
+  auto model = tiny_model();
+  const auto mel = at::randn({16, 6, 24}) * 3;
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  const auto endless = whisper::decode_greedily(model, mel, options);
+  options.other_ends = {endless[0][2], endless[1][1]};
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const auto end = std::find_first_of(endless[row].begin(), endless[row].end(), options.other_ends.begin(),
+                                        options.other_ends.end());
+    CHECK(texts[row] == std::vector<int64_t>(endless[row].begin(), end));
+  }
+  CHECK((texts[0].size() <= 2 && texts[1].size() <= 1));
+}
+
+TEST_CASE("Which tokens are suppressed is written where it is read") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto file = folder / "generation_config.json";
+  looptorch::write_file_atomically(file, R"({"is_multilingual": false, "no_timestamps_token_id": 43,
+      "suppress_tokens": [1, 2, 41], "begin_suppress_tokens": [3, 40], "other": "kept"})");
+  const whisper::WhisperConfig config{
+      .vocab_size = 60, .max_target_positions = 12, .eos_token_id = 40, .decoder_start_token_id = 41};
+  auto options = whisper::load_decoding_options(folder.path(), config);
+  whisper::allow_all_signs(options);
+  whisper::allow_empty_texts(options);
+  whisper::save_suppressed(folder.path(), options);
+  const auto again = whisper::load_decoding_options(folder.path(), config);
+  CHECK(again.suppress == std::vector<std::int64_t>{41});
+  CHECK(again.begin_suppress == std::vector<std::int64_t>{3});
+  CHECK(looptorch::load_json(file)["other"] == "kept");
+  CHECK(looptorch::load_json(file)["suppress_tokens"].as_array().size() == 1);
+}
+
+TEST_CASE("Suppressed tokens do not appear, those of the beginning not at the beginning") {
+  auto model = tiny_model();
+  const auto mel = at::randn({1, 6, 24});
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  const auto free = whisper::decode_greedily(model, mel, options)[0];
+  REQUIRE(free.size() == 11);
+  options.suppress = {free[4]};
+  CHECK_FALSE(contains(whisper::decode_greedily(model, mel, options)[0], free[4]));
+  options.suppress = {};
+  options.begin_suppress = {free[0]};
+  const auto other = whisper::decode_greedily(model, mel, options)[0];
+  CHECK(other[0] != free[0]);
+  CHECK(other == decode_naively(model, mel, options));
+}
+
+TEST_CASE("Decoding needs a prompt and stops at the model's positions") {
+  auto model = tiny_model();
+  const auto mel = at::randn({1, 6, 24});
+  whisper::DecodingOptions options{
+      .prompt = {}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 448};
+  CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
+  options.prompt = {1, 2};
+  CHECK(whisper::decode_greedily(model, mel, options)[0].size() == 10);
+}
+
+TEST_CASE("A loop is five copies or more, of twenty-four tokens or more together") {
+  const auto repeated = [](std::vector<int64_t> before, const std::vector<int64_t>& piece, int copies) {
+    for (int i = 0; i < copies; ++i) before.insert(before.end(), piece.begin(), piece.end());
+    return before;
+  };
+  CHECK_FALSE(whisper::loop_begin({}));
+  CHECK_FALSE(whisper::loop_begin(repeated({1, 2}, {9}, 23)));
+  CHECK(whisper::loop_begin(repeated({1, 2}, {9}, 24)) == 3);
+  CHECK_FALSE(whisper::loop_begin(repeated({1, 2}, {8, 9}, 11)));
+  CHECK(whisper::loop_begin(repeated({1, 2}, {8, 9}, 12)) == 4);
+  CHECK_FALSE(whisper::loop_begin(repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 4)));
+  CHECK(whisper::loop_begin(repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 5)) == 8);
+  auto ended = repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 5);
+  ended.push_back(1);
+  CHECK_FALSE(whisper::loop_begin(ended));
+}
+
+TEST_CASE("A text that repeats itself ends after its first piece, and the others of its batch go on") {
+  auto config = tiny_model()->config();
+  config.max_target_positions = 100;
+  torch::manual_seed(7);
+  whisper::Whisper model(config);
+  const auto mel = at::randn({6, 6, 24}) * 3;
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 100};
+  const auto endless = whisper::decode_greedily(model, mel, options);
+  options.ends_loops = true;
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  size_t loops = 0;
+  for (size_t row = 0; row < texts.size(); ++row) {
+    CHECK(endless[row].size() == 99);
+    std::optional<size_t> kept;
+    for (size_t length = 1; length <= 99 && !kept; ++length)
+      kept = whisper::loop_begin(
+          {endless[row].begin(), endless[row].begin() + static_cast<std::ptrdiff_t>(length)});
+    loops += kept.has_value();
+    CHECK(texts[row] ==
+          std::vector<int64_t>(endless[row].begin(),
+                               endless[row].begin() + static_cast<std::ptrdiff_t>(kept.value_or(99))));
+  }
+  CHECK(loops > 0);
+}
+
+TEST_CASE("The prompt follows from generation_config.json") {
+  const whisper::WhisperConfig config;
+  SECTION("multilingual") {
+    const auto options = whisper::detail::decoding_options(multilingual_json(), config, "mr");
+    CHECK(options.prompt == std::vector<int64_t>{50258, 50320, 50359, 50363});
+    CHECK(options.suppress == std::vector<int64_t>{1, 2});
+    CHECK(options.begin_suppress == std::vector<int64_t>{220, 50257});
+    CHECK(options.end_of_text == 50257);
+  }
+  SECTION("English only") {
+    auto json = looptorch::Json::parse(R"({"is_multilingual": false, "no_timestamps_token_id": 50362})");
+    CHECK(whisper::detail::decoding_options(json, config, "en").prompt == std::vector<int64_t>{50258, 50362});
+  }
+  SECTION("an unknown language") {
+    CHECK_THROWS_WITH(whisper::detail::decoding_options(multilingual_json(), config, "xx"),
+                      "the model does not know the language \"xx\"");
+  }
+  SECTION("a token that the model does not have") {
+    auto json = multilingual_json();
+    json.set("suppress_tokens", looptorch::Json::array({70000}));
+    CHECK_THROWS_WITH(whisper::detail::decoding_options(json, config, "en"),
+                      "token 70000 is outside the vocabulary of 51865");
+  }
+}
+
+TEST_CASE("With the weights of tiny.en the ids are those of transformers' generate") {
+  const auto folder = real_model_folder();
+  if (!folder) return;
+  auto model = whisper::load_pretrained(*folder);
+  const auto options = whisper::load_decoding_options(*folder, model->config());
+  const auto frames = GENERATE(3000, 800);
+  const auto texts = whisper::decode_greedily(model, speech_mel(frames), options);
+  const auto expected = recorded("generated_" + std::to_string(frames));
+  for (int64_t row = 0; row < 2; ++row) {
+    auto ids = texts[row];
+    ids.resize(expected.size(1), options.end_of_text);
+    CHECK(at::equal(torch::tensor(ids, at::kLong), expected[row]));
+  }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+
+#include "../random_recognizer.hpp"
+#include "support/captured_stderr.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <whisper/training/evaluation.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+using whisper::Transcripts;
+
+TEST_CASE("Errors are counted over all clips and by language, each with its language's normaliser") {
+  const Transcripts heard{{"Heading two one zero.", "Guten Tag, Herr Nachbar", "今日はいい天気"},
+                          {"heading 210", "guten tag herr nachtbar", "今日はいい元気"},
+                          {"en", "de", "ja"}};
+  const auto rates = heard.error_rates("auto");
+  CHECK(rates.by_language ==
+        std::map<std::string, double>{{"de", 1.0 / 4}, {"en", 0}, {"ja", 1.0 / 7}});  // 2, 4 and 7 words
+  CHECK(rates.all == 2.0 / 13);
+  CHECK(heard.normalizers("auto") == "characters, english, marks");
+  CHECK(heard.error_rates("marks").by_language.at("ja") == 1);
+  CHECK(heard.normalizers("marks") == "marks");
+}
+
+TEST_CASE("Characters are counted with the blanks between words, by each clip's normaliser") {
+  const whisper::Transcripts heard{
+      .references = {"CQ de k1a", "73"}, .hypotheses = {"cq dek1b", "7 3"}, .languages = {"de", "de"}};
+  CHECK(heard.character_error_rate("none") == Approx(5.0 / 11));   // C, Q, the blank, a; one too many
+  CHECK(heard.character_error_rate("marks") == Approx(3.0 / 11));  // the blank, a; a blank too many
+  CHECK(heard.character_error_rate("characters") == heard.character_error_rate("marks"));
+  std::ostringstream out;
+  whisper::print_transcripts(out, heard, 5);
+  CHECK(out.str() == "reference  CQ de k1a\nheard      cq dek1b\n\nreference  73\nheard      7 3\n\n");
+}
+
+TEST_CASE("A summary has the rates of languages where there are several") {
+  looptorch::app::Summary one, two;
+  whisper::set_error_rates(one, "wer_after", {0.5, {{"de", 0.5}}});
+  whisper::set_error_rates(two, "wer_after", {0.5, {{"de", 0.25}, {"fr", 0.75}}});
+  CHECK(looptorch::Json::parse(one.text()) == looptorch::Json::parse(R"({"wer_after": 0.5})"));
+  CHECK(looptorch::Json::parse(two.text()) ==
+        looptorch::Json::parse(R"({"wer_after": 0.5, "wer_after_de": 0.25, "wer_after_fr": 0.75})"));
+}
+
+TEST_CASE("Where memory runs out fewer clips are transcribed at once, and the texts stay") {
+  auto recognizer = whisper_test::random_recognizer();
+  std::vector<whisper::Sample> samples;
+  for (int i = 0; i < 6; ++i)
+    samples.push_back({.mel_MT = at::randn({80, 400}), .tokens = {296, 298, 5, 295}, .text = "a"});
+  const auto batch = whisper::collate(samples, 295);
+  auto& memory = looptorch::HostMemory::counted();
+  const looptorch::MemoryCounter counter(at::kCPU);
+  const auto hear = [&](std::int64_t& at_once) {
+    std::vector<std::string> texts;
+    for (const auto& heard : whisper::hear_in_parts(recognizer, batch, at_once)) texts.push_back(heard.text);
+    return texts;
+  };
+  std::int64_t all = 6, single = 1, fewer = 6;
+  counter.reset_peak();
+  const auto held = counter.read().allocated;
+  const auto expected = hear(all);
+  const auto needed = counter.read().peak - held;
+  CHECK(all == 6);
+  CHECK(hear(single) == expected);
+
+  const looptorch::testing::CapturedStderr captured;
+  memory.set_limit(memory.allocated_bytes() + 2 * needed / 3);
+  const auto found = hear(fewer);
+  memory.set_limit(looptorch::HostMemory::kNoLimit);
+  CHECK(found == expected);
+  CHECK(fewer == 3);
+  CHECK(captured.text() == "memory ran out as 6 clips were transcribed at once; goes on with 3\n");
+  memory.set_limit(memory.allocated_bytes() + needed / 100);
+  CHECK_THROWS_AS(hear(fewer), c10::OutOfMemoryError);
+  memory.set_limit(looptorch::HostMemory::kNoLimit);
+}
+
+TEST_CASE("What was heard before training is read again for the same clips and settings only") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto tokenizer =
+      whisper::load_tokenizer(LOOPTORCH_SOURCE_DIR "/tests/parity/data/small_tokenizer.json");
+  const auto clips = [&](const std::string& file, const std::string& text,
+                         const std::string& language = "en") {
+    return whisper::SpeechDataset({{.audio_filepath = file, .text = "turn left", .language = language},
+                                   {.audio_filepath = "b", .text = text, .language = "de"}},
+                                  tokenizer,
+                                  {.prompt = {296},
+                                   .suppress = {},
+                                   .begin_suppress = {},
+                                   .end_of_text = 295,
+                                   .special = {.start = 296, .no_timestamps = 298}},
+                                  {.max_seconds = 2});
+  };
+  const auto speech = clips("a\xff", "climb");
+  const whisper::TranscriptsKey key{"model", "en", 5};
+  const auto file = folder / "before.json";
+  const auto known = [&](const whisper::TranscriptsKey& wanted, const whisper::SpeechDataset& of) {
+    return whisper::load_transcripts(file, wanted, of);
+  };
+  CHECK_FALSE(known(key, speech));
+  whisper::save_transcripts(file, key, speech, {{"turn left", "climb"}, {"turn", "climb"}, {"en", "de"}});
+  const auto transcripts = known(key, speech);
+  REQUIRE(transcripts);
+  CHECK(transcripts->references == std::vector<std::string>{"turn left", "climb"});
+  CHECK(transcripts->hypotheses == std::vector<std::string>{"turn", "climb"});
+  CHECK(transcripts->languages == std::vector<std::string>{"en", "de"});
+  CHECK_FALSE(known({"other", "en", 5}, speech));
+  CHECK_FALSE(known({"model", "mr", 5}, speech));
+  CHECK_FALSE(known({"model", "en", 5.5}, speech));
+  CHECK_FALSE(known(key, clips("c", "climb")));
+  CHECK_FALSE(known(key, clips("a\xff", "descend")));
+  CHECK_FALSE(known(key, clips("a\xff", "climb", "de")));
+  looptorch::write_file_atomically(file, "{\"model\": ");
+  CHECK_FALSE(known(key, speech));
+}
