@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ends evaluations early: a few batches show whether data and measure fit together.
+// Limits evaluations to a few batches, to check that data and measure fit together.
 #pragma once
 
 #include <looptorch/loop/run.hpp>
@@ -12,8 +12,7 @@
 
 namespace looptorch::detail {
 
-/// Lets evaluations end after this many batches, on each rank, while it lives. A smaller limit that is in
-/// force stays.
+/// Limits evaluations to this many batches on each rank while it lives. A smaller limit in force stays.
 class BatchLimit {
  public:
   BatchLimit(Run& run, std::int64_t batches) : run_(run), outer_(RunAccess::batch_limit(run)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The arguments of hooks: one type for each moment in the loop (fit > epoch > window > micro-batch). None is
-// a template, so that a policy is written once for every model.
+// a template, so a policy is written once for all models.
 #pragma once
 
 #include <looptorch/loop/examine_context.hpp>
@@ -27,7 +27,7 @@
 
 namespace looptorch {
 
-/// The moment before a fit takes over a snapshot; nothing has been taken over yet.
+/// Before a fit loads a snapshot; nothing has been loaded yet.
 struct ResumeContext {
   const Run& run;
   std::int64_t step;  ///< windows finished when the snapshot was taken
@@ -48,12 +48,12 @@ struct EpochContext {
 struct ForwardContext {
   const Run& run;
   bool training;  ///< false in `evaluate`
-  /// Where a policy may keep what it derives from weights for the window's next micro-batch; null if none
-  /// sees the same weights.
+  /// Where a policy may keep values derived from weights for the window's next micro-batch; null if no
+  /// micro-batch follows with the same weights.
   std::shared_ptr<void>* kept = nullptr;
 };
 
-/// Memory that ran out within a window, or an evaluation, of a Trainer that lists a policy with `pieces`.
+/// Out of memory in a window or an evaluation, in a Trainer that lists a policy with `pieces`.
 class OutOfMemoryContext {
  public:
   OutOfMemoryContext(const Run& of, bool trains, std::int64_t micro_batch, std::int64_t pieces,
@@ -69,23 +69,22 @@ class OutOfMemoryContext {
   const Run& run;
   bool training;               ///< false in an evaluation
   std::int64_t samples;        ///< of the largest micro-batch, or of the evaluation's batch
-  std::int64_t pieces_before;  ///< into which each micro-batch was split
-  std::int64_t attempts;       ///< that were made with so many pieces
-  std::string error;           ///< the allocator's sentence; what the fit ends with
+  std::int64_t pieces_before;  ///< pieces of each micro-batch so far
+  std::int64_t attempts;       ///< so far, with this number of pieces
+  std::string error;           ///< the allocator's message; the fit ends with it
   bool splits;                 ///< false if the batches' type or the objective allows no pieces
 
-  /// Does the window again from its beginning, or the evaluation's batch, with each micro-batch split into
-  /// `pieces`. If no policy calls this, the fit ends.
+  /// Retries the window, or the evaluation's batch, with each micro-batch split into `pieces`. The fit ends
+  /// if no policy calls this.
   void retry(std::int64_t pieces) { pieces_ = pieces; }
-  /// Returns the pieces of the next attempt; 0 if there is to be none.
+  /// Returns the pieces of the next attempt; 0 for none.
   [[nodiscard]] std::int64_t pieces() const { return pieces_; }
 
  private:
   std::int64_t pieces_ = 0;
 };
 
-/// A backward of an update that a policy makes during backward (`updates_in_backward`), or the end of its
-/// window.
+/// One backward of an update made during backward (`updates_in_backward`), or the end of its window.
 struct BackwardContext {
   Run& run;
   std::size_t index;       ///< of the update in the Trainer's list
@@ -111,16 +110,16 @@ class WindowLossContext {
 
   Run& run;
   std::size_t index;  ///< of the update in the Trainer's list
-  double loss;        ///< the window's mean, on several ranks of all; without a micro-batch known as at fault
-  bool non_finite;    ///< a loss is NaN or infinite, and no loss scale deals with it
-  WindowPlace place;  ///< where the micro-batches came from; of one at fault, where that is known
+  double loss;        ///< the window's mean over all ranks, without a micro-batch known to be at fault
+  bool non_finite;    ///< a loss is NaN or infinite, and no loss scale handles it
+  WindowPlace place;  ///< where the micro-batches came from; only the one at fault, if known
 
-  /// Skips the update, and leaves the model's buffers as before the window. Losses that are NaN or infinite
-  /// then do not end the fit.
+  /// Skips the update and restores the model's buffers to their state before the window. The fit goes on even
+  /// if a loss is NaN or infinite.
   void skip_window() { skipped_ = true; }
   [[nodiscard]] bool is_skipped() const { return skipped_; }
 
-  /// Returns what can do the window again; null unless a policy keeps windows (`keeps_windows`).
+  /// Returns the handle to rerun the window; null unless a policy keeps windows (`keeps_windows`).
   [[nodiscard]] WindowRerun* rerun() const { return rerun_; }
 
  private:
@@ -133,16 +132,16 @@ struct EvaluationContext {
   const Run& run;
 };
 
-/// The end of a window, after its updates. They are counted (`applied`, `skipped`) by now if a listed policy
-/// has an `after_update` and does not declare `async_after_update`; otherwise they are counted right before
-/// the next updates. The means of losses include the window in either case, unless its update was skipped.
+/// The end of a window, after its updates. They are already counted (`applied`, `skipped`) if a listed policy
+/// has an `after_update` and does not declare `async_after_update`; otherwise just before the next updates.
+/// The means of losses include the window either way, unless its update was skipped.
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
 };
 
-/// The memory that a run takes only with its first updates: moments of parameters that are frozen so far,
-/// averages, copies. Policies add theirs.
+/// Memory that a run takes only with its first updates: averages, copies, moments of parameters frozen so
+/// far. Policies add theirs.
 struct MemoryForecast {
   const Run& run;
   std::unordered_set<const void*> trained_later =
@@ -162,11 +161,11 @@ struct MemoryForecast {
 
 namespace detail {
 
-/// Losses or gradients that are NaN or infinite, or may be: only the device knows. A tensor is kept as it is
-/// and read only where a window's update was not made.
+/// Losses or gradients that are NaN or infinite, or may be: only the device knows. The tensor is read only if
+/// the window's update was not made.
 struct Trouble {
   bool known = false;
-  at::Tensor non_finite = {};     ///< 0-dim, not zero if there is trouble; undefined: there is not
+  at::Tensor non_finite = {};     ///< 0-dim, not zero if there is trouble; undefined: none
   at::Tensor vetoed_before = {};  ///< 0-dim, not zero if the update was vetoed for another reason before
 
   [[nodiscard]] bool is_possible() const { return known || non_finite.defined(); }
@@ -186,7 +185,7 @@ class UpdateContext {
       : run(of), index_(index), scale_(std::move(scale)), gradients_(scratch) {
     gradients_.clear();
   }
-  /// Returns the context of an update that was made, which has no gradients any more.
+  /// Returns the context of an applied update, without gradients.
   static UpdateContext made(Run& of, std::size_t index, std::vector<at::Tensor>& scratch) {
     return {of, index, scratch};
   }
@@ -200,42 +199,41 @@ class UpdateContext {
   [[nodiscard]] const UpdateView& view() const { return run.updates()[index_]; }
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *view().optimizer; }
 
-  /// Returns the window's complete gradients. This call multiplies the pending factor in, in one pass over
-  /// them.
+  /// Returns the window's complete gradients. First applies the pending factor, in one pass over them.
   [[nodiscard]] std::vector<at::Tensor>& gradients() {
     require_reader();
     collect();
     scale_.flush(gradients_);
     return gradients_;
   }
-  /// Returns the gradients as they lie in memory; times `pending()` they are the window's.
+  /// Returns the gradients as stored; multiplied by `pending()` they are the window's.
   [[nodiscard]] const std::vector<at::Tensor>& raw_gradients() {
     require_reader();
     collect();
     return gradients_;
   }
   [[nodiscard]] const GradientScale& pending() const { return scale_; }
-  /// Returns the pending factor and resets it, for a policy that multiplies `raw_gradients()` by it in a pass
-  /// of its own.
+  /// Returns the pending factor and resets it. The caller must multiply `raw_gradients()` by it, in a pass of
+  /// its own.
   [[nodiscard]] GradientScale take_pending() { return std::exchange(scale_, GradientScale{}); }
 
-  /// Multiplies the gradients, without a pass over them if the optimizer can fold the factor in.
+  /// Multiplies the gradients; needs no pass over them if the optimizer can fold the factor in.
   void scale_gradients(double factor) { scale_.multiply(factor); }
   void scale_gradients(const at::Tensor& factor) { scale_.multiply(factor); }
   void scale_gradients(const GradientScale& factor) { scale_.multiply(factor); }
 
-  /// True if gradients are those of this rank's part of the parameters: ShardOptimizer shares them out. A
-  /// policy that reads gradients then declares `shard_aware`, and agrees with the other ranks by the two
-  /// calls below; all ranks make them, also with no gradient.
+  /// True if these are only the gradients of this rank's shard (ShardOptimizer). A policy that reads
+  /// gradients then declares `shard_aware`, and reduces over the ranks by the two calls below. All ranks make
+  /// them, even without a gradient.
   [[nodiscard]] bool sees_part() const { return ranks_ != nullptr; }
-  /// Returns the p-norm of all gradients, of which those here have the norm `norm`.
+  /// Returns the p-norm of the gradients of all ranks; `norm` is that of this rank's.
   [[nodiscard]] at::Tensor norm_of_all(const at::Tensor& norm, double p) const;
   /// Returns a 0-dim tensor that is not zero if `found` is not zero on some rank.
   [[nodiscard]] at::Tensor found_by_any(const at::Tensor& found) const;
 
-  /// Lets hooks see the gradients of these parts. The loop calls it.
+  /// Gives hooks the gradients of these shards. Called by the loop.
   void show_parts(Ranks& ranks, const std::vector<at::Tensor>& parts) { ranks_ = &ranks, parts_ = &parts; }
-  /// Names a policy that does not declare `shard_aware`, before its hook; empty for any other.
+  /// Names a policy without `shard_aware`, before its hook; empty for others.
   void set_reader(std::string name) { reader_ = std::move(name); }
 
   /// Skips this update: parameters, moments and counts stay as they are.
@@ -248,14 +246,13 @@ class UpdateContext {
     found_ = found_.defined() ? at::logical_or(found_, detail::on_device_of(found_, flag)) : flag;
   }
 
-  /// Vetoes this update, and ends the fit with NonFiniteGradient. An update that was vetoed before does not
-  /// end the fit, since an overflow of `Autocast<fp16>` is no error.
+  /// Vetoes this update, and ends the fit with NonFiniteGradient. An update already vetoed does not end the
+  /// fit, since an overflow of `Autocast<fp16>` is no error.
   void refuse(bool non_finite) {
     refusal_.known |= non_finite && !skip_;
     veto(non_finite);
   }
-  /// Refuses if a 0-dim tensor on a device is not zero, in the same way. Do not write to the tensor
-  /// afterwards.
+  /// Refuses in the same way if a 0-dim tensor on a device is not zero. Do not write to it afterwards.
   void refuse(const at::Tensor& non_finite) {
     if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
     at::Tensor& refused = refusal_.non_finite;
@@ -265,7 +262,7 @@ class UpdateContext {
     veto(non_finite);
   }
 
-  /// Takes what all ranks say together of vetoes and refusals. The loop calls it.
+  /// Takes the vetoes and refusals of all ranks. Called by the loop.
   void take_agreed(bool vetoed, bool refused) {
     refusal_ = {.known = refused};
     veto(vetoed || refused);

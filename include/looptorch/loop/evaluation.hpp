@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The result of an evaluation, and the scope that evaluations run in: every module in eval mode, and
-// afterwards each module in its own mode again.
+// The result of an evaluation, and the scope that evaluations run in: every module in eval mode, and each
+// restored to its own mode afterwards.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@ struct Evaluation {
   std::int64_t batches = 0;
 };
 
-/// Stands for the Trainer's own objective in place of a measure.
+/// Selects the Trainer's own objective in place of a measure.
 struct OwnObjective {};
 
 /// A policy's declaration that it evaluates: `using evaluates = Evaluates<Batches, Measure>;`, or a
@@ -40,7 +40,7 @@ class EvalScope {
     for (const auto& each : module.modules()) modes_.emplace_back(each, each->is_training());
     module.eval();
   }
-  // Parents come before their children, so that a child's own mode has the last word.
+  // Parents come before their children, so a child's own mode is restored last.
   ~EvalScope() {
     for (const auto& [module, training] : modes_)
       if (module->is_training() != training) module->train(training);

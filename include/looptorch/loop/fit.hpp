@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The options of a fit, which say how long it goes on, and its result.
+// The options of a fit, which set its length, and its result.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,43 +20,42 @@
 
 namespace looptorch {
 
-/// How long a fit goes on, and from where. Both numbers are totals over the whole run, earlier fits included;
-/// the fit ends at the one that is reached first. With neither given, fit goes through the data once more.
+/// The length of a fit, and where it begins. Both numbers are totals over the whole run, earlier fits
+/// included; the first one reached ends the fit. With neither, fit trains one more epoch.
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
-  /// A snapshot, by its path or as choose_snapshot returns it, or a folder from which the newest sound one is
-  /// taken. Empty: continues from what the Trainer has. The Trainer must list SnapshotEvery.
+  /// A snapshot (a path, or a result of choose_snapshot), or a folder whose newest valid snapshot is used.
+  /// Empty: continues from the Trainer's state. The Trainer must list SnapshotEvery.
   ResumeFrom resume = {};
-  /// True: refuses a snapshot of another run. False: takes over what fits, and FitResult lists what does not.
+  /// True: refuses a snapshot of another run. False: loads what fits, and FitResult lists the rest.
   bool strict = true;
-  /// Ends this fit as `interrupted` with the first window that ends later than this after the fit began; a
-  /// resumed fit continues. Takes any duration, such as `std::chrono::minutes(50)`. Evaluations and snapshots
-  /// at the end come on top.
+  /// Ends this fit as `interrupted` after the first window that ends past this time; a resumed fit continues.
+  /// Takes any duration, such as `std::chrono::minutes(50)`. Evaluations and snapshots at the end come on
+  /// top.
   std::optional<std::chrono::duration<double>> max_time = {};
-  /// True: goes on from a snapshot of a run with other settings: precision, learning rates and schedules,
-  /// options of an optimizer, samples a window. FitResult lists each. Another model or other data stay
-  /// refused.
+  /// True: resumes a run that had other settings: precision, learning rates and schedules, options of an
+  /// optimizer, samples a window. FitResult lists each. Another model or other data are still refused.
   bool resume_changed = false;
-  /// Called once the run goes on from a snapshot and nothing can refuse it any more, before the first step.
+  /// Called once the run has resumed and can no longer be refused, before the first step.
   std::function<void(const ResumeReport&)> on_resumed = {};
-  /// A rehearsal: each epoch ends after so many batches, and so does each evaluation until the next fit, on
-  /// each rank. Every Validate evaluates at the end of the epoch.
+  /// A rehearsal: limits each epoch, and each evaluation until the next fit, to so many batches on each rank.
+  /// Every Validate evaluates at the end of the epoch.
   std::optional<std::int64_t> limit_batches = {};
 };
 
-/// How a fit went.
+/// The result of a fit.
 struct FitResult {
   FitStatus status = FitStatus::completed;
   std::int64_t steps = 0;    ///< Windows in the run so far, skipped ones included.
-  std::int64_t skipped = 0;  ///< Windows of the run in which an update was vetoed or had no weight.
-  double loss = 0.0;  ///< The first update's mean over the last epoch worked on; NaN if nothing had weight.
+  std::int64_t skipped = 0;  ///< Windows in which an update was vetoed or had no weight.
+  double loss = 0.0;  ///< The first update's mean over the last epoch trained; NaN if nothing had weight.
   std::vector<double> losses = {};           ///< The same for each update.
   std::int64_t epochs = 0;                   ///< Epochs finished in the run so far.
   double seconds = 0.0;                      ///< Wall time of this fit.
   std::optional<ResumeReport> resumed = {};  ///< Where it began, with `FitOptions::resume`.
   std::string reason = {};                   ///< Why the fit was stopped or interrupted; else empty.
-  SkippedSamples skipped_samples = {};       ///< Left out by its loader since it was made; see OnError.
+  SkippedSamples skipped_samples = {};       ///< Skipped by its loader since it was made; see OnError.
 };
 
 /// The result of one call of `Trainer::step`.
@@ -64,7 +63,7 @@ struct StepResult {
   bool window_ended = false;    ///< This micro-batch was the window's last: the updates have been made.
   std::int64_t step = 0;        ///< Windows finished so far.
   bool stop_requested = false;  ///< A policy asked for the end.
-  bool interrupted = false;     ///< The end came from outside, as by a signal: a resumed loop goes on.
+  bool interrupted = false;     ///< The end came from outside, as by a signal: resume to continue.
   std::string reason = {};      ///< Why the end was asked for; else empty.
 };
 
@@ -80,7 +79,7 @@ class FitClock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Returns how long a fit of these options goes on, for comparison among ranks.
+/// Returns the length that these options set, as text to compare among ranks.
 inline std::string text_of(const FitOptions& options) {
   const auto of = [](std::optional<std::int64_t> number) {
     return number ? std::to_string(*number) : "none";
@@ -99,11 +98,11 @@ inline std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
 }
 
-/// FitOptions made definite for one range of batches and a run that may be under way.
+/// FitOptions resolved for one range of batches and a run that may be under way.
 class FitPlan {
  public:
-  /// Takes the number of batches in an epoch as `batches`, if it is known. Throws UsageError for options out
-  /// of range, and for several epochs of a range that cannot be gone through again.
+  /// `batches` is the number of batches in an epoch, if known. Throws UsageError for options out of range,
+  /// and for several epochs of a single-pass range.
   FitPlan(const FitOptions& options, const Progress& progress, bool repeatable,
           std::optional<std::int64_t> batches, std::int64_t window_length, const FitClock& clock = {})
       : max_steps_(options.max_steps),
@@ -127,17 +126,17 @@ class FitPlan {
           progress.epoch + 1));
   }
 
-  /// Returns the plan of a loop of `Trainer::step`, about which policies know nothing.
+  /// Returns the plan of a loop of `Trainer::step`, of unknown length.
   [[nodiscard]] static FitPlan of_unknown_length() { return {}; }
-  /// Returns the plan of a fit up to the step `total`, if that is known, of whose batches nothing is.
+  /// Returns the plan of a fit up to step `total`, if known, with unknown batches.
   [[nodiscard]] static FitPlan up_to_step(std::optional<std::int64_t> total) {
     FitPlan plan;
     plan.max_steps_ = total;
     return plan;
   }
 
-  /// Writes what is known of the length to `progress`, where policies read it. Keeps the steps of the last
-  /// epoch, which a snapshot restores, unless epochs have another number of windows now.
+  /// Writes the known lengths to `progress`, for policies. Keeps the steps of the last epoch, which a
+  /// snapshot restores, unless the number of windows in an epoch has changed.
   void announce(Progress& progress) const {
     progress.batches_per_epoch = batches_;
     const auto windows_per_epoch = batches_ ? std::optional(windows(*batches_)) : std::nullopt;
@@ -148,7 +147,7 @@ class FitPlan {
     announce_total(progress);
   }
 
-  /// Counts on the step that is about to be made: windows that were left out before need not be again.
+  /// Counts the step that is about to be made, since windows skipped before may not be again.
   void count_on_step(Progress& progress) const {
     if (progress.total_steps) progress.total_steps = std::max(*progress.total_steps, progress.step + 1);
   }
@@ -164,7 +163,7 @@ class FitPlan {
 
   /// Returns the batches of an epoch; empty if the range does not say.
   [[nodiscard]] std::optional<std::int64_t> batches() const { return batches_; }
-  /// True if the batch with this number in its epoch is beyond a rehearsal's.
+  /// True if the batch with this number in its epoch exceeds a rehearsal's limit.
   [[nodiscard]] bool skips(std::int64_t number) const { return limit_ && number >= *limit_; }
 
   /// True when `progress` stands at the end of an epoch whose length is known.
@@ -173,13 +172,13 @@ class FitPlan {
   }
 
   [[nodiscard]] bool ended(const Run& run) const { return run.is_to_end() || at_its_length(run); }
-  /// True if the run has the steps or the epochs that it was to have.
+  /// True if the run has reached the planned steps or epochs.
   [[nodiscard]] bool at_its_length(const Run& run) const { return at_max_steps(run) || at_epochs(run); }
 
   [[nodiscard]] static std::string counted(std::int64_t count, const char* what) {
     return message(count, " ", what, count == 1 ? "" : "s");
   }
-  /// Returns what a fit that trained nothing says.
+  /// Returns the message of a fit that trained nothing.
   [[nodiscard]] std::string text_of_nothing(const Progress& progress) const {
     const bool by_steps = max_steps_ && progress.step >= *max_steps_;
     return message(
@@ -189,7 +188,7 @@ class FitPlan {
         " already. Epochs and steps count over the whole run: raise the number, or leave it away for one epoch more");
   }
 
-  /// Interrupts the run once its time is up, unless the window that has just ended is the last one anyway.
+  /// Interrupts the run once its time is up, unless the last window ended the fit anyway.
   void limit_time(Run& run) const {
     if (!max_time_ || run.is_to_end() || clock_.seconds() < max_time_->count()) return;
     const bool ends_last_epoch =
@@ -198,7 +197,7 @@ class FitPlan {
     run.interrupt(message("the time limit of ", max_time_->count(), " s is reached"));
   }
 
-  /// Returns how the fit ended, which began with the run as it was `before`, ahead of a snapshot to resume.
+  /// Returns how the fit ended. `before` is the progress as it began, before resuming.
   [[nodiscard]] FitStatus status(const Run& run, const Progress& before) const {
     const Progress& now = run.progress();
     if (run.interruption()) return FitStatus::interrupted;
@@ -244,13 +243,13 @@ class FitPlan {
   FitClock clock_;
 };
 
-/// Stands in for a resumed fit if the Trainer takes no snapshots.
+/// Replaces a resumed fit in a Trainer that takes no snapshots.
 struct NotResumed {
   void begin(Run&) const {}
   [[nodiscard]] ResumeReport report() const { return {}; }
 };
 
-/// Throws UsageError if a Trainer that takes no snapshots is to resume.
+/// Throws UsageError if a Trainer without snapshots is asked to resume.
 inline void require_no_resume(const FitOptions& options) {
   if (!options.resume.empty())
     throw UsageError(message("fit is to go on from ", options.resume.path().string(),
@@ -276,8 +275,7 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
   return result;
 }
 
-/// Calls `f` and drops its exception. For cleaning up while another exception is under way, which must not be
-/// lost.
+/// Calls `f` and drops its exception: for cleanup while another exception propagates.
 template <class F>
 void ignoring_errors(F&& f) noexcept {
   try {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The loss scale of fp16: torch.amp.GradScaler's arithmetic, by the same kernels. A policy hands it to the
 // loop by its hook `loss_scale`. The loop calls it at these moments:
-//   scaled           with each loss, before backward (loop/step/micro_batch.hpp)
-//   back_off         after an overflow before the first update: the window is done again
-//   (redo/seek_scale.hpp) unscale          on a window's gradients, before policies see them; an overflow
-//   vetoes the update adapt            at the window's end (loop/step/fit_loop.hpp) require_enough   at the
-//   epoch's end
+//   scaled: with each loss, before backward (loop/step/micro_batch.hpp)
+//   back_off: after an overflow before the first update; the window is retried (redo/seek_scale.hpp)
+//   unscale: on a window's gradients, before policies see them; an overflow vetoes the update
+//   adapt: at the window's end (loop/step/fit_loop.hpp)
+//   require_enough: at the epoch's end
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
@@ -35,7 +35,7 @@
 
 namespace looptorch {
 
-/// Gradients overflowed again and again until the loss scale fell below `Autocast<fp16>::min_scale`.
+/// Gradients overflowed repeatedly until the loss scale fell below `Autocast<fp16>::min_scale`.
 struct LossScaleCollapse : Error {
   using Error::Error;
 };
@@ -49,13 +49,13 @@ struct LossScaleRules {
   double min_scale;
 };
 
-/// A loss scale and what is under way with it. All of it stays on the device but for a copy that the host
-/// reads later.
+/// A loss scale and its pending changes. All of it stays on the device but for a copy that the host reads
+/// later.
 struct LossScale {
   at::Tensor scale;           ///< 0-dim fp32, on the device; losses are multiplied by it.
   at::Tensor growth_tracker;  ///< 0-dim int32, on the device: windows without overflow since the last change.
 
-  /// Begins a fit: goes on with the scale that there is. Throws UsageError for rules out of range.
+  /// Begins a fit with the current scale. Throws UsageError for rules out of range.
   void begin(const LossScaleRules& rules, at::Device device) {
     check(rules_ = rules);
     const at::TensorOptions options = at::TensorOptions().device(device);
@@ -74,9 +74,9 @@ struct LossScale {
     return loss * scale;
   }
 
-  /// Backs off at once for a window that is done again; `retries` counts how often it was. If no scale of at
-  /// least `min_scale` is left, puts back what the window began with and returns false: its gradients
-  /// overflow whatever the scale. Waits for the device.
+  /// Backs off for a window that is retried; `retries` counts its earlier retries. If the scale falls below
+  /// `min_scale`, restores the window's initial scale and returns false: the gradients overflow at any scale.
+  /// Waits for the device.
   [[nodiscard]] bool back_off(std::int64_t retries) {
     if (retries == 0) before_ = {scale.clone(), growth_tracker.clone()};
     const double least = std::max(rules_.min_scale, double{std::numeric_limits<float>::min()});
@@ -93,10 +93,10 @@ struct LossScale {
     return has_room;
   }
 
-  /// Divides the update's gradients by the scale in one pass, which also checks them, and vetoes the update
-  /// if one is NaN or infinite. If some are in fp16, whose range a quotient would leave, the divisor is left
-  /// to the optimizer. Throws LossScaleCollapse, and UsageError for bf16 parameters and for fp16 ones of an
-  /// optimizer that does not round them stochastically.
+  /// Divides the update's gradients by the scale in one pass, and vetoes the update if one is NaN or
+  /// infinite. If some are in fp16, whose range the quotient could exceed, the optimizer divides instead.
+  /// Throws LossScaleCollapse, and UsageError for bf16 parameters and for fp16 ones of an optimizer that does
+  /// not round them stochastically.
   void unscale(UpdateContext& update) {
     require_enough(update.run.progress());
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
@@ -120,8 +120,7 @@ struct LossScale {
     update.veto(found);
   }
 
-  /// Grows the scale, or backs off, after a window. A window in which nothing was differentiated changes
-  /// nothing.
+  /// Grows or lowers the scale after a window. A window without a backward changes nothing.
   void adapt() {
     if (!found_.defined()) return;
     at::_amp_update_scale_(scale, growth_tracker, found_, rules_.growth_factor, rules_.backoff_factor,
@@ -130,7 +129,7 @@ struct LossScale {
     read_.start(scale);
   }
 
-  /// Throws LossScaleCollapse if the scale that the last window left is below `min_scale`.
+  /// Throws LossScaleCollapse if the last window lowered the scale below `min_scale`.
   void require_enough(const Progress& progress) {
     if (!read_.under_way()) return;
     if (const double now = known_scale_ = read_.take(); !(now >= rules_.min_scale))
@@ -141,7 +140,7 @@ struct LossScale {
                   "lower the learning rate, or use Autocast<bf16>"));
   }
 
-  /// Saves the scale, with the rules by which it changes as a text.
+  /// Saves the scale, with its rules as text.
   void save(StateDict& out, const LossScaleRules& rules) const {
     if (!scale.defined()) return;
     out.set("scale", scale.clone());
@@ -220,7 +219,7 @@ struct LossScale {
                              gradient.scalar_type(), ". ", remedy));
   }
 
-  std::pair<at::Tensor, at::Tensor> before_;  // scale and tracker, before the window under way was done again
+  std::pair<at::Tensor, at::Tensor> before_;  // scale and tracker before the first retry of the window
   at::Tensor found_;                          // whether the window under way overflowed, over all updates
   LossScaleRules rules_{};
   detail::Readback read_;

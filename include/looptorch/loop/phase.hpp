@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The order of policies within a hook. A policy declares it: its phase, and within a phase which policies it
-// runs before or after. Policies without an order between them run as they are listed; names play no part.
+// The order of policies within a hook. A policy declares its phase and, within a phase, which policies it
+// runs before or after. All others run as they are listed; names play no part.
 #pragma once
 
 namespace looptorch {
@@ -8,25 +8,25 @@ namespace looptorch {
 /// The stages of a step, in order. A policy names its own by `static constexpr Phase phase`; the default is
 /// `observe`.
 enum class Phase {
-  prepare,   ///< what the step goes by is set: ranks, learning rates, which parameters are trained
-  unscale,   ///< gradients, whose loss scale is undone by now, are checked
-  clip,      ///< gradients are clipped, measured or changed in other ways
+  prepare,   ///< sets what the step depends on: ranks, learning rates, which parameters are trained
+  unscale,   ///< checks gradients, which are unscaled by now
+  clip,      ///< clips, measures or otherwise changes gradients
   update,    ///< the optimizer moves the parameters; `before_update` sees the gradients that it will use
-  evaluate,  ///< held-out data is measured, and metrics are published
-  schedule,  ///< whether and how training goes on
+  evaluate,  ///< measures held-out data, and publishes metrics
+  schedule,  ///< whether and how training continues
   average,   ///< averages of the new parameters
   observe,   ///< reports, caches: nothing that training depends on
-  snapshot,  ///< the state of all others is written to disk
-  finish,    ///< the caller gets what it keeps after a fit, which no snapshot holds
+  snapshot,  ///< writes the state of all others to disk
+  finish,    ///< sets what the caller keeps after a fit, which no snapshot holds
 };
 
-/// A policy's declaration that it runs before others of its phase, in each hook:
-/// `using runs_before = looptorch::Before<ClipGradNorm, ClipGradValue>;`. Each entry is a policy, a family
-/// such as AutocastFamily, or `Every<Template>`. A forward declaration of it is enough.
+/// A policy's declaration that it runs before others of its phase, in each hook: `using runs_before =
+/// looptorch::Before<ClipGradNorm, ClipGradValue>;`. Each entry is a policy, a family such as AutocastFamily,
+/// or `Every<Template>`. Entries may be only forward-declared.
 template <class... Others>
 struct Before {};
 
-/// The same for policies that it runs after: `using runs_after = looptorch::After<ClipGradNorm>;`.
+/// The same for policies that it follows: `using runs_after = looptorch::After<ClipGradNorm>;`.
 template <class... Others>
 struct After {};
 

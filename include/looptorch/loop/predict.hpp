@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Goes over batches with a trained model and returns what it says of each, on the host. Without a Trainer:
-// for a model that was loaded. Costs a forward pass a batch, and on an accelerator a wait for each output.
+// Runs a trained model over batches and returns its outputs on the host. Needs no Trainer, so it suits a
+// loaded model. Costs a forward pass a batch, and on an accelerator a wait for each output.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -42,10 +42,10 @@ template <BatchLike Output>
 
 }  // namespace detail
 
-/// Returns what `forward(model, batch)` returns for each batch, in their order: tensors, or an aggregate of
-/// them, on the host. Calls it without gradients and in eval mode; each module's own mode is restored, also
-/// after an exception. Batches are moved to the device of the model's first parameter. A loader begins with
-/// its first epoch's order: give one without a shuffling sampler for that of the samples.
+/// Returns what `forward(model, batch)` returns for each batch, in order: tensors, or an aggregate of them,
+/// on the host. Runs without gradients and in eval mode; restores each module's own mode, even after an
+/// exception. Batches are moved to the device of the model's first parameter. A loader begins with its first
+/// epoch's order: without a shuffling sampler, that is the order of the samples.
 ///
 ///   const auto scores = torch::cat(predict(net, clips, [](Net& net, const Batch& b) { return net(b.mel);
 ///   }));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a run, as the loop sees them: processes that train copies of one model on different data. A
-// policy with the hook `ranks` gives them for a fit; DataParallel is the library's own. Without such a policy
-// the loop has none of this.
+// The loop's interface to ranks: processes that train copies of one model on different data. A policy with
+// the hook `ranks` gives them for a fit, as DataParallel does. Without such a policy the loop compiles none
+// of this.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -25,15 +25,15 @@ class Ranks {
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  /// Blocks until all ranks have come to this moment, and fills `reduction`. Throws RanksDiffer, with a
-  /// sentence that names rank and cause, if a rank is elsewhere, has failed or does not answer.
+  /// Blocks until all ranks have reached this moment, and fills `reduction`. Throws RanksDiffer, which names
+  /// rank and cause, if a rank is elsewhere, has failed or does not answer.
   virtual void all_reduce(RankReduction& reduction, const std::string& moment) = 0;
 
-  /// Returns into how many shards a window is cut whose sums are kept apart, and then added in a fixed tree,
-  /// so that they have the same bits on any number of ranks; 0: into none.
+  /// Returns the number of shards of a window. Each shard's sums are kept apart and added in a fixed tree,
+  /// for the same bits on any number of ranks. 0: no shards.
   [[nodiscard]] virtual std::int64_t shards() const { return 0; }
-  /// Takes the number of micro-batches that a window has on this rank. Throws UsageError if shards cannot be
-  /// made of it.
+  /// Announces the number of micro-batches in a window on this rank. Throws UsageError if it cannot be cut
+  /// into shards.
   virtual void plan_windows(std::int64_t /*micro_batches*/) {}
   /// Begins micro-batch `number` of this rank's window in `step`. Returns its shard.
   virtual std::int64_t enter_micro_batch(const std::vector<at::Tensor>& /*parameters*/, std::int64_t /*step*/,
@@ -41,32 +41,32 @@ class Ranks {
     return 0;
   }
 
-  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does where there are shards.
+  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does with shards.
   virtual void seed_micro_batch(std::int64_t /*step*/, std::int64_t /*number*/) {}
 
-  /// Says that the next backward is the last in the window for these parameters: gradients, times `factor`,
-  /// may be summed as they are ready.
+  /// Announces the window's last backward for these parameters: their gradients, times `factor`, may be
+  /// summed as soon as they are ready.
   virtual void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) = 0;
-  /// Begins to sum over the ranks whatever is not under way. Every rank calls it, also without gradients.
+  /// Begins to sum what is not being summed yet. Every rank calls it, even without gradients.
   virtual void begin_sums(const std::vector<at::Tensor>& parameters, double factor) = 0;
-  /// Waits for the sums and puts them into the gradients. A parameter that has no gradient on any rank has
-  /// none afterwards.
+  /// Waits for the sums and writes them to the gradients. A parameter without a gradient on any rank gets
+  /// none.
   virtual void take_sums() = 0;
-  /// Forgets sums that are under way, without a wait: an exception ends the window on this rank.
+  /// Drops unfinished sums without waiting: an exception ends the window on this rank.
   virtual void drop_sums() = 0;
 
-  /// Shares optimizers out in the fit that begins: each rank's update a part of the parameters.
+  /// Shards optimizers in this fit: each rank updates its part of the parameters.
   virtual void share_optimizers() {}
   [[nodiscard]] virtual bool shares_optimizers() const { return false; }
-  /// Returns this rank's part of what an optimizer trains; `by_element` if it may be cut within parameters.
+  /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
   virtual OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
-  /// Gives all ranks the parameters that each has updated in part.
+  /// Gathers the parameters on all ranks after each has updated its shard.
   virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
-  /// True if `take_sums` gives a rank the sums of its part only, as gradients of the parts.
+  /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.
   [[nodiscard]] bool scatters() const { return shares_optimizers() && shards() == 0; }
 
-  /// True if layers take batch statistics over all ranks. Ranks then go through a window's micro-batches side
-  /// by side, also those that have fewer.
+  /// True if layers take batch statistics over all ranks (SyncBN). Ranks then run a window's micro-batches in
+  /// lockstep, also those that have fewer.
   [[nodiscard]] virtual bool syncs_batch_norm() const { return false; }
   /// A rank's turn in a micro-batch: it has a batch, will have one later in the window, or no more.
   enum class Turn { over = 0, later = 1, now = 2 };
@@ -74,16 +74,16 @@ class Ranks {
   virtual bool begin_micro_batch(Turn /*turn*/) { return false; }
   virtual void end_micro_batch() {}
 
-  /// Sends a request to all other ranks, which answer it where they next agree on something; returns the
-  /// answers of all, by rank, an empty one of this. The leading rank calls it, between windows.
+  /// Sends a request to all other ranks, which answer it at their next reduction. Returns all answers, by
+  /// rank; this rank's is empty. The leading rank calls it, between windows.
   virtual std::vector<std::string> ask(const std::string& /*request*/) { return {}; }
   /// Sets how this rank answers requests.
   virtual void serve(std::function<std::string(const std::string&)> /*service*/) {}
 
-  /// Parts from the other ranks as a fit ends. All come here together unless the fit `failed`.
+  /// Leaves the other ranks as a fit ends. All come here together unless the fit `failed`.
   virtual void end_fit(bool /*failed*/) {}
 
-  /// Tells the other ranks that this one ends with an exception in `step`: they end, too.
+  /// Tells the other ranks that this one fails in `step`, so that they end too.
   virtual void report_failure(std::string_view what, std::int64_t step) noexcept = 0;
 
   /// True for the rank that writes reports and snapshots.

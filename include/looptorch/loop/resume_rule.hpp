@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Says what a resumed run may have in another way than the run that wrote the snapshot. A policy declares it
-// of itself; all else stands in the table of resume/differences.hpp.
+// Which differences from the snapshot a resumed run tolerates. Each policy declares its own; the table of
+// resume/differences.hpp has all others.
 #pragma once
 
 namespace looptorch {
 
-/// How a resumed fit treats a difference from its snapshot. A policy names its own by `static constexpr
-/// ResumeRule resume_rule`: what becomes of a run that adds the policy, leaves it out or cannot load its
-/// state. The default is `never` for a policy that changes what is learnt, and `always` for the others.
+/// How a resumed fit treats a policy that was added or removed, or cannot load its state. A policy sets it by
+/// `static constexpr ResumeRule resume_rule`. The default is `never` for a policy that changes what is
+/// learnt, and `always` for the others.
 enum class ResumeRule {
   never,       ///< refused: the run would be another
   on_request,  ///< refused, unless FitOptions::resume_changed asks for it
-  always,      ///< goes on: memory or time differ, what is learnt does not
+  always,      ///< resumes: memory or time differ, what is learnt does not
 };
 
 }  // namespace looptorch

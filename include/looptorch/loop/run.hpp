@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run as policies see and use it: counters, losses, published metrics, its batches, evaluations, snapshots,
-// and its end. Not a template, so that a policy is written once for every model.
+// A run as policies see and use it: counters, losses, published metrics, batches, evaluations, snapshots, and
+// its end. Not a template, so a policy is written once for all models.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>
@@ -52,8 +52,8 @@ template <class T>
 /// Serves policies that call their Trainer while one of its calls is under way.
 class RunHost {
  public:
-  /// Evaluates by `what`, an Evaluates; the pointers are to its Batches and Measure. Returns nothing if no
-  /// listed policy declares it.
+  /// Evaluates by `what`, an Evaluates, with its Batches and Measure. Returns nothing if no listed policy
+  /// declares it.
   virtual std::optional<Evaluation> evaluate(TypeKey what, void* batches, void* measure) = 0;
   virtual void with_evaluated_weights(const std::function<void()>& body) = 0;
   virtual SnapshotContents snapshot(const std::filesystem::path& folder) = 0;
@@ -68,12 +68,12 @@ class RunHost {
 
 /// How a fit ended.
 enum class FitStatus {
-  completed,     ///< all epochs, or the data of a single-pass range, are through; a loop of `step` has ended
+  completed,     ///< all epochs, or a single-pass range, are through; or a loop of `step` has ended
   max_steps,     ///< `max_steps` is reached
-  stopped,       ///< a policy asked for the end; the reason says why
-  interrupted,   ///< the end came from outside, as by a signal; a resumed fit goes on
-  nothing_left,  ///< the run had the epochs or steps of the options before: no window was trained
-  failed,        ///< an exception is on its way to the caller (seen by `on_fit_end` only)
+  stopped,       ///< a policy ended it; the reason says why
+  interrupted,   ///< the end came from outside, as by a signal; resume to continue
+  nothing_left,  ///< the run had reached the options' epochs or steps: no window was trained
+  failed,        ///< an exception propagates to the caller (seen by `on_fit_end` only)
 };
 
 [[nodiscard]] constexpr std::string_view to_string(FitStatus status) {
@@ -98,19 +98,19 @@ enum class FitStatus {
 struct Progress {
   std::int64_t epoch = 0;  ///< epochs finished; so also the index of the one under way
   std::int64_t step = 0;   ///< windows finished
-  /// Windows in which an update was vetoed or had no weight. A veto that only the device knows is counted
+  /// Windows in which an update was vetoed or had no weight. A veto known only on the device is counted
   /// before the next update, or when the epoch ends or an evaluation begins.
   std::int64_t skipped = 0;
-  std::int64_t batch = 0;        ///< micro-batches of fit's epoch under way that belong to finished windows
+  std::int64_t batch = 0;        ///< micro-batches in finished windows of fit's current epoch
   std::int64_t samples = 0;      ///< samples seen, by the first dimension of each batch's first tensor
   std::int64_t epoch_begin = 0;  ///< `step` as fit's epoch under way began
   std::optional<std::int64_t> batches_per_epoch = {};  ///< micro-batches; known for sized ranges
   std::optional<std::int64_t> windows_per_epoch = {};  ///< the same in windows
-  /// Steps that an epoch makes: as many as the last one, and before that its windows. A window whose batches
-  /// a loader has left out is no step.
+  /// Steps of an epoch: as many as the last one, and before that its windows. A window without batches, since
+  /// a loader skipped them, is no step.
   std::optional<std::int64_t> steps_per_epoch = {};
-  /// Known from `max_steps`, or from `epochs` of a sized range. Counts steps that will be made, so an epoch
-  /// of fewer steps than planned corrects it before `on_epoch_end`.
+  /// Known from `max_steps`, or from `epochs` of a sized range. An epoch of fewer steps than planned corrects
+  /// it before `on_epoch_end`.
   std::optional<std::int64_t> total_steps = {};
 };
 
@@ -121,14 +121,14 @@ struct UpdateView {
   std::vector<at::Tensor> parameters;  ///< the parameters that the optimizer trains, all groups in order
   RunningMean loss = {};               ///< the mean of the epoch under way, on the device until read
   RunningMeans metrics = {};           ///< the same for the metrics in its losses
-  /// By parameter group: the full rate, of which schedules set a share. It is the group's rate when the
-  /// Trainer first saw it.
+  /// By parameter group: the full rate, which schedules scale. It is the group's rate when the Trainer first
+  /// saw it.
   std::vector<double> full_rates = {};
   /// By parameter group: the rate that the program gave it, which no policy changes.
   std::vector<double> given_rates = {};
   std::int64_t applied = 0;  ///< windows in which it moved the parameters
   std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
-  /// Changes whenever a group or a parameter has joined the optimizer, left it, or taken another's place.
+  /// Changes when a group or a parameter joins the optimizer, leaves it, or replaces another.
   std::int64_t groups_version = 0;
 };
 
@@ -156,9 +156,9 @@ class Run {
   /// Returns the range of batches of the fit under way; an empty one outside of fit and in a loop of `step`.
   [[nodiscard]] const Feed& feed() const { return feed_; }
 
-  /// Evaluates as `Trainer::evaluate` does, on a range that can be gone through again. The policy declares
-  /// the types by `using evaluates = Evaluates<Batches, Measure>`. Call it from on_fit_ready on, between
-  /// windows. Throws UsageError for types that no listed policy declares, and in on_fit_begin.
+  /// Evaluates as `Trainer::evaluate` does, on a multi-pass range. The policy declares the types by `using
+  /// evaluates = Evaluates<Batches, Measure>`. Call it from on_fit_ready on, between windows. Throws
+  /// UsageError for undeclared types, and in on_fit_begin.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches& batches, Measure&& measure) {
     using Called = std::remove_cvref_t<Measure>;
@@ -175,39 +175,39 @@ class Run {
   Evaluation evaluate(Batches& batches) {
     return evaluate_by<Evaluates<Batches>>(batches, nullptr);
   }
-  /// Calls `body` while the model has the weights that evaluations use: averages, where they are listed.
-  /// Call it from on_fit_ready on. Throws UsageError in on_fit_begin.
+  /// Calls `body` with the weights that evaluations use: averages, where listed. Call it from on_fit_ready
+  /// on. Throws UsageError in on_fit_begin.
   void with_evaluated_weights(const std::function<void()>& body) {
     host("with_evaluated_weights").with_evaluated_weights(body);
   }
-  /// Returns the whole run, for write_snapshot. Tensors are handles that go on changing. The policy declares
-  /// `static constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between windows. Throws
-  /// UsageError elsewhere, and where no listed policy declares it. Under ShardOptimizer the other ranks write
-  /// their parts of the optimizers into `folder`, where the snapshot is to lie; SnapshotError if one cannot.
+  /// Returns the whole run, for write_snapshot. Its tensors are not copies. The policy declares `static
+  /// constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between windows. Throws UsageError
+  /// elsewhere, and if no listed policy declares it. Under ShardOptimizer the other ranks write their shards
+  /// of the optimizers into `folder`, the snapshot's; SnapshotError if one cannot.
   [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
     return host("snapshot").snapshot(folder);
   }
 
-  /// Returns after how many batches an epoch, and an evaluation, ends in a rehearsal
+  /// Returns the limit of batches in an epoch, and in an evaluation, of a rehearsal
   /// (FitOptions::limit_batches); empty otherwise.
   [[nodiscard]] std::optional<std::int64_t> batch_limit() const { return batch_limit_; }
 
   /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
-  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and
-  /// where no listed policy declares it.
+  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and if
+  /// no listed policy declares it.
   [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
 
-  /// Calls `body`, whose time counts as `phase`; `name` is what a trace calls it.
+  /// Calls `body` and counts its time as `phase`; traces show it as `name`.
   void in_phase(RunPhase phase, std::string_view name, const std::function<void()>& body) const {
     host_ ? host_->in_phase(phase, name, body) : body();
   }
 
-  /// Shows `text()` in the line of ShowProgress, behind `name`, until the fit ends.
+  /// Shows `text()` in ShowProgress's line, after `name`, until the fit ends.
   void show(const std::string& name, std::function<std::string()> text) { shown_[name] = std::move(text); }
   [[nodiscard]] const std::map<std::string, std::function<std::string()>>& shown() const { return shown_; }
 
-  /// Offers a number of the window under way to the policy that logs metrics, if one is listed: a number, or
-  /// a tensor of one element, for which nothing waits. One on a device costs a copy there.
+  /// Logs a number of the window under way, if a policy logs metrics: a number, or a tensor of one element.
+  /// Never waits; a tensor on a device is copied there.
   template <class Value>
   void offer(std::string_view name, const Value& value) {
     if (!sink_) return;
@@ -215,8 +215,8 @@ class Run {
     sink_->take(MetricSink::kWholeRun, name,
                 quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
   }
-  /// Offers texts, pictures, sound or distributions to the policy that logs metrics, if one is listed. They
-  /// take the place of those that were offered by this name before.
+  /// Logs texts, pictures, sound or distributions, if a policy logs metrics. They replace those offered by
+  /// this name before.
   void offer_examples(std::string name, std::vector<Example> examples) {
     if (sink_) sink_->take_examples(std::move(name), std::move(examples));
   }
@@ -227,7 +227,7 @@ class Run {
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   /// Ends the fit after the window under way for a cause outside of training, such as a time limit. The fit
-  /// is `interrupted`: one that is resumed continues, where a stopped one has ended.
+  /// is `interrupted`: resuming continues it, while a stopped one has ended.
   void interrupt(std::string reason) { interruption_ = std::move(reason); }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
   /// Returns the reason given to `interrupt`, if there is one.
@@ -241,7 +241,7 @@ class Run {
   }
   /// True once `stop` or `interrupt` was called.
   [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }
-  /// Forgets earlier calls of `stop` and `interrupt`; a new fit begins with it.
+  /// Forgets earlier calls of `stop` and `interrupt`, as a new fit begins.
   void forget_stop() {
     stop_reason_.reset();
     interruption_.reset();

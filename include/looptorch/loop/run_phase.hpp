@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a run spends its time on, as the loop announces it to policies that measure or record time: the phases
-// of a step, and the calls of other policies' hooks.
+// The phases of a step and the calls of hooks, as the loop announces them to policies that measure or record
+// time.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@ namespace looptorch {
 
 class Run;
 
-/// What a run spends its time on. Phases may lie within each other, as an evaluation within `update`: time
-/// counts for the innermost.
+/// What a run spends time on. Phases may nest, as an evaluation within `update`: time counts for the
+/// innermost.
 enum class RunPhase {
   data,        ///< fetching a batch from the range: waiting for a loader
   forward,     ///< forward passes and losses, in training
   backward,    ///< differentiation
-  update,      ///< what ranks agree on, clipping, optimizers, and what policies do at a window's end
+  update,      ///< reductions over ranks, clipping, optimizers, and hooks at a window's end
   evaluation,  ///< evaluations, with their data
   snapshot,    ///< taking a snapshot, and waiting for the one before
   other,       ///< everything else, as copying batches to a device
@@ -31,7 +31,7 @@ struct PhaseContext {
 
   const Run& run;
   RunPhase phase;
-  std::string_view name;           ///< for people: "data wait", "window end"
+  std::string_view name;           ///< for display: "data wait", "window end"
   std::size_t update = kNoUpdate;  ///< the index of the update that it belongs to
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves the counters, losses and metrics of a run as a StateDict, exactly enough to continue from, and loads
-// them. Model and optimizers are not included.
+// Saves and loads a run's counters, losses and metrics as a StateDict, exactly enough to resume. Excludes
+// model and optimizers.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -26,7 +26,7 @@ inline void save(const Progress& progress, StateDict& out) {
   if (progress.steps_per_epoch) out.set("steps_per_epoch", *progress.steps_per_epoch);
 }
 
-/// Loads the counters. Snapshots of earlier versions do not have those of the epoch: fit sets them then.
+/// Loads the counters. Snapshots of earlier versions lack the epoch's: fit sets them then.
 inline void load(const StateDict& in, Progress& progress) {
   progress.epoch = in.get<std::int64_t>("epoch");
   progress.step = in.get<std::int64_t>("step");
@@ -121,7 +121,7 @@ template <class Works>
   return out;
 }
 
-/// The counters and means that a run is to take over.
+/// Counters and means that are ready to be loaded into a run.
 template <class Works>
 struct StagedRun {
   Progress progress;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer that lists no policy which gives any: one process, for which each question has its
-// answer when it compiles, and nothing is to be done. `SeveralRanks` (ranks/several_ranks.hpp) has the same
-// calls.
+// The ranks of a Trainer without a policy that gives any: one process. Every answer is a constant, and every
+// reduction does nothing. `SeveralRanks` (ranks/several_ranks.hpp) has the same calls.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -27,7 +26,7 @@ class SoloRanks {
   [[nodiscard]] static constexpr Ranks* get() { return nullptr; }
   Ranks* operator->() const { return nullptr; }
   explicit constexpr operator bool() const { return false; }
-  /// Returns how many processes' parts of a window are added up; 0 if this one is alone.
+  /// Returns how many processes add up a window; 0 if this one is alone.
   [[nodiscard]] static constexpr std::int64_t size() { return 0; }
   /// True on the rank that writes reports and snapshots.
   [[nodiscard]] static constexpr bool leads() { return true; }
@@ -39,17 +38,17 @@ class SoloRanks {
   }
   /// Throws UsageError for a loop of `step` on several ranks.
   static void require_one_process(Engine&) {}
-  /// Returns the batches of an epoch on the rank that has most.
+  /// Returns the most batches that a rank has in an epoch.
   template <class Batches, class Options>
   [[nodiscard]] static std::optional<std::int64_t> batches(Engine&, const Batches& batches, const Options&) {
     return batches.size();
   }
-  /// Lets a rank that does not lead write nothing; units of weights become those of all.
+  /// Silences ranks that do not lead; weights are counted in units common to all ranks.
   static void mute(Engine&) {}
   static void fix_units(Engine&) {}
 
-  /// Takes part in windows of which the loader of this rank left out all batches before number `number`, or,
-  /// at an epoch's end, in those of ranks that have more. Returns false if the fit ends.
+  /// Joins windows for which this rank has no batch: its loader skipped all before `number`, or, at an
+  /// epoch's end, other ranks have more. Returns false if the fit ends.
   template <class Loop>
   [[nodiscard]] static constexpr bool pass_windows(Loop&, std::int64_t) {
     return true;
@@ -65,30 +64,30 @@ class SoloRanks {
   }
   static void reduce_end(Engine&) {}
 
-  /// Calls `share()`, which learns from the micro-batch with this number in the window.
+  /// Calls `share()`, which learns from the window's micro-batch of this number.
   template <class Share>
   static void in_turn(Engine&, std::int64_t, Share&& share) {
     share();
   }
-  /// The same for a second look, which changes nothing; and what comes behind all turns.
+  /// The same for a rerun, which changes nothing, and the wait after all micro-batches.
   [[nodiscard]] static constexpr bool go_in_lockstep(Engine&) { return false; }
   template <class Share>
   static void in_lockstep(Engine&, std::int64_t, Share&& share) {
     share();
   }
   static void wait_in_lockstep(Engine&) {}
-  /// Says that the next backward of update I is the last in the window.
+  /// Announces that the next backward of update I is the window's last.
   template <std::size_t I>
   static void expect_sums(Engine&) {}
-  /// Agrees on the window as it ends; returns false if it does not count.
+  /// Reduces the window as it ends; returns false if it does not count.
   [[nodiscard]] static constexpr bool reduce_window(Engine&) { return true; }
-  /// Agrees on update I of a window whose batches are kept, and sums its gradients.
+  /// Reduces update I of a window with kept batches, and sums its gradients.
   template <std::size_t I>
   static void reduce_update(Engine&) {}
   /// Agrees on whether gradients of update I overflow, and whether a loss does.
   template <std::size_t I>
   static void reduce_overflow(Engine&, bool& /*overflowed*/, bool& /*hopeless*/) {}
-  /// Forgets sums and turns of a window that is done again or abandoned.
+  /// Drops sums and turns of a window that is retried or abandoned.
   static void drop_sums(Engine&) {}
   template <std::size_t I>
   static void drop_parts(Engine&) {}
@@ -98,13 +97,13 @@ class SoloRanks {
   static void before_update(Engine& engine, UpdateContext& context) {
     engine.ask_before_update(context);
   }
-  /// Returns what `move(optimizer, context, scale)` returns, which moves the parameters that are this rank's.
+  /// Returns the result of `move(optimizer, context, scale)`, which updates this rank's parameters.
   template <std::size_t I, class Move>
   static std::optional<bool> move(Engine& engine, UpdateContext& context, const GradientScale& scale,
                                   Move&& move) {
     return move(*engine.template update<I>().optimizer, context, scale);
   }
-  /// Lets all ranks find the same in update I, report it in one sentence, and end with one.
+  /// Gives all ranks the same finding about update I, sentence and end.
   template <std::size_t I>
   [[nodiscard]] static Finding agreed_finding(Engine&, Finding own) {
     return own;
@@ -116,12 +115,12 @@ class SoloRanks {
   template <std::size_t I>
   static void reduce_error(Engine&) {}
 
-  /// Returns this rank's part of what update I trains; null where its optimizer has all of it.
+  /// Returns this rank's shard of update I's parameters; null if its optimizer has all of them.
   template <std::size_t I>
   [[nodiscard]] static constexpr OptimizerParts* parts(const Engine&) {
     return nullptr;
   }
-  /// True once moments lie in parts, also after the fit that shared them out.
+  /// True once moments are sharded, also after the fit that sharded them.
   [[nodiscard]] static constexpr bool holds_parts() { return false; }
 
   /// Returns the means, or the result of a measure, over all ranks.

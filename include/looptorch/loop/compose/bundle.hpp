@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bundles of policies. A Trainer that is given some is the Trainer of their policies, each listed in its
-// place: it derives from that one, so checks, order, states and code are those of the plain list. Compilers
-// name both types in an error. A Trainer without bundles compiles nothing of this.
+// Bundles of policies. A Trainer that lists a bundle derives from the Trainer that lists the bundle's
+// policies in its place, so checks, order, states and code are those of the plain list. Compilers name both
+// types in an error. A Trainer without bundles compiles nothing of this.
 #pragma once
 
 #include <looptorch/loop/compose/deduction.hpp>
@@ -17,7 +17,7 @@
 namespace looptorch {
 
 /// A bundle: counts as the policies in it, wherever policies are listed. Takes them by value, so move those
-/// that cannot be copied. It may hold bundles, and `When{flag, bundle}` switches each of its policies.
+/// that cannot be copied. May hold other bundles. `When{flag, bundle}` switches each of its policies.
 ///
 ///   auto house_standard(double norm) { return Policies{Accumulate<>{4}, ClipGradNorm{norm}}; }
 ///   Trainer trainer(net, optimizer, objective, house_standard(1.0), ShowProgress{});
@@ -29,8 +29,8 @@ struct Policies {
   using bundle = Policies;
   explicit Policies(Listed... listed) : policies(std::move(listed)...) {}
 
-  /// Returns the bundle without the policy P, switched or not, for a program that lists P with options of its
-  /// own: `house_standard(1.0).without<ClipGradNorm>()`.
+  /// Returns the bundle without the policy P, switched or not. Use it to list P with other options:
+  /// `house_standard(1.0).without<ClipGradNorm>()`.
   template <class P>
   [[nodiscard]] auto without() &&;
 
@@ -39,7 +39,7 @@ struct Policies {
 
 namespace detail {
 
-/// True if T is to be replaced by what it holds: a bundle, or When of a bundle or of another When.
+/// True if T is replaced by its contents: a bundle, or When of a bundle or of another When.
 template <class T>
 inline constexpr bool is_bundle = requires {
   typename T::bundle;
@@ -60,7 +60,7 @@ When<P> switched(bool flag, When<P> when) {
   return {flag && when.flag, std::move(when.policy)};
 }
 
-/// Returns the policies in a bundle, all bundles within it taken apart; of any other part a tuple of it
+/// Returns the policies in a bundle, nested bundles flattened; for any other part, a tuple of that part
 /// alone.
 template <class Part>
 auto flattened(Part&& part) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The compile-time errors of policies that have no order: declarations that contradict each other, and two
-// policies that change gradients while nothing says which does so first.
+// Compile-time errors for policies that have no order: contradictory declarations, and two policies that
+// change gradients without declaring which runs first.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
@@ -21,8 +21,8 @@ struct Contradiction;
 template <class A, class B>
 struct Unordered;
 
-/// True for a policy whose before_update changes gradients, or may: one of phase `unscale` or `clip` that
-/// does not say that it only looks at them.
+/// True if the policy's before_update may change gradients: its phase is `unscale` or `clip`, and it does not
+/// declare that it only reads them.
 template <class P>
 constexpr bool may_change_gradients() {
   if constexpr (!before_update_hook::valid<P>())
@@ -33,7 +33,7 @@ constexpr bool may_change_gradients() {
     return phase_of<P>() == Phase::unscale || phase_of<P>() == Phase::clip;
 }
 
-/// True if A and B never run in one Trainer, or are of one kind, such as two `On`, which runs as listed.
+/// True if A and B never run in one Trainer, or are of one kind, such as two `On`, which run as listed.
 template <class A, class B>
 inline constexpr bool needs_no_order =
     std::is_same_v<family_t<A>, family_t<B>> || !std::is_void_v<declared_exclusion_t<A, B>> ||
@@ -78,7 +78,7 @@ struct NamedPair<Name, I, I, Policies> {
   using type = void;
 };
 
-/// Checks that listed policies can be sorted. Those under When too, since they may all be on.
+/// Checks that listed policies can be sorted, those under When included, since they may all be on.
 template <class Stack>
 struct CheckOrder;
 template <class... Listed>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The compile-time errors of windows that may be done again in smaller pieces.
+// Compile-time errors of windows that may be retried with smaller micro-batches.
 #pragma once
 
 #include <looptorch/data/batch_slice.hpp>
@@ -55,7 +55,7 @@ struct CheckSplitBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>..
       "LBFGS, moves parameters before it is done. Drop the policy. See docs/errors.md#split-closure");
 };
 
-/// Under When such a policy needs nothing: batches that cannot be split are done again as they are.
+/// Under When such a policy needs nothing: batches that cannot be split are retried whole.
 template <class Engine, class Model, class Batch, class Updates>
 using check_batch_t =
     std::conditional_t<Engine::PolicyStack::template always_has<pieces_hook>(),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The Trainer's compile-time errors, one sentence each. They stand in class templates that the Trainer
-// instantiates directly, since every step between costs the user a line of "required from" before the
-// sentence.
+// The Trainer's compile-time errors, one sentence each. Each check is a class template that the Trainer
+// instantiates directly: every level between adds a line of "required from" before the sentence.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
@@ -120,7 +119,7 @@ struct CheckSnapshots {
       "docs/errors.md#snapshot-optimizer");
 };
 
-/// Checks that the code which does windows again is included if a policy keeps them.
+/// Checks that the code which reruns windows is included if a policy keeps them.
 template <class... Parts>
 struct CheckWindows {
   static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
@@ -129,7 +128,7 @@ struct CheckWindows {
                 "<looptorch/resume/window_bundle.hpp> in its header. See docs/errors.md#window-code");
 };
 
-/// Checks that the code of several processes is included if a policy gives ranks.
+/// Checks that the code for several processes is included if a policy gives ranks.
 template <class... Parts>
 struct CheckRanks {
   static constexpr bool given = (ranks_hook::template valid<unwrapped_t<Parts>>() || ...);
@@ -173,8 +172,8 @@ template <class Optimizer, class Objective>
 inline constexpr bool updates_alone<Update<Optimizer, Objective>> =
     std::is_base_of_v<PerParameterOptimizer, Optimizer>;
 
-/// Checks optimizers that evaluate their gradients again, and policies that apply them during backward,
-/// against policies that change gradients.
+/// Checks that no listed policy changes gradients where an optimizer evaluates them again (a closure) or a
+/// policy applies them during backward.
 template <class... Parts>
 struct CheckClosures {
   static_assert(
@@ -223,7 +222,7 @@ inline constexpr bool is_batch = BatchLike<T>;
 template <class T>
 inline constexpr bool is_range = std::ranges::input_range<T>;
 
-/// Checks the ranges that fit and evaluate go through.
+/// Checks the ranges that fit and evaluate iterate over.
 template <class Batches>
 struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
@@ -236,8 +235,8 @@ struct CheckRange {
 template <class Callable, class Model, class Batch>
 inline constexpr bool takes_batch = std::is_invocable_v<Callable&, Model&, const Batch&>;
 
-/// True if only the model's type is wrong: `NetImpl&` where the holder `Net&` comes. A generic callable that
-/// takes the holder is not asked, since its body may not compile with the module.
+/// True if only the model's type is wrong: the callable takes `NetImpl&` where it gets the holder `Net&`.
+/// Skips generic callables that take the holder, since their body may not compile with the module.
 template <class Callable, class Model, class Batch>
 constexpr bool takes_module() {
   if constexpr (takes_batch<Callable, Model, Batch>)
@@ -317,7 +316,7 @@ struct CheckEvaluates<Model, Updates, Evaluates<Batches, OwnObjective>>
                 "evaluate(batches, callable). See docs/errors.md#evaluate");
 };
 
-/// The checks of a policy's `evaluates`, which stands alone or in a tuple of several; none for other parts.
+/// Checks a policy's `evaluates`, a single type or a tuple of several; checks nothing for other parts.
 template <class Model, class Updates, class... Each>
 struct CheckEvaluates<Model, Updates, std::tuple<Each...>> {
   std::tuple<CheckEvaluates<Model, Updates, Each>...> checks;

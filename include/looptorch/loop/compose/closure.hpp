@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Optimizers that evaluate the loss again and again within one step, such as LBFGS, and the policies that
-// cannot stand beside them.
+// Optimizers that evaluate the loss several times within one step, such as LBFGS, and the policies that
+// exclude them.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -46,7 +46,7 @@ constexpr bool acts_on_gradients() {
     return loss_scale_hook::valid<P>();
 }
 
-/// Throws PolicyConflict if a policy that is switched on changes gradients beside an update by closure.
+/// Throws PolicyConflict if a policy that is on changes gradients and an optimizer uses a closure.
 template <class Stack>
 void require_no_gradient_changes(Stack& stack) {
   stack.each([](auto& slot) {
@@ -60,8 +60,7 @@ void require_no_gradient_changes(Stack& stack) {
   });
 }
 
-/// Throws UsageError for an LBFGS that is held by its base class, whose `step` does not show that it needs a
-/// closure.
+/// Throws UsageError for an LBFGS held by its base class, whose `step` does not show that it needs a closure.
 inline void require_no_hidden_closure(const torch::optim::Optimizer& optimizer) {
   if (c10::demangle(typeid(optimizer).name()) == "torch::optim::LBFGS")
     throw UsageError(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a policy's hooks and capabilities at compile time. A member that has the name of one in any other
-// form is an error, since it would never run. The rows stand in hook_table.hpp.
+// Finds a policy's hooks and capabilities at compile time. A member that has a hook's name and another form
+// is an error, since it would never run. hook_table.hpp has the rows.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -40,7 +40,7 @@ struct StateOf<P> {
 template <class P>
 using state_t = typename StateOf<P>::type;
 
-/// Stands in the table of hooks for an object of any type.
+/// Means an object of any type in the table of hooks.
 struct Guard;
 
 template <class Returned, class Result>

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT
-// Code that only some policies need, and that would cost a third of what the loop costs to compile: their
-// headers include it, and the Trainer asks whether it is there.
+// Declares code that only some policies need. Their headers include it, since it would add a third to the
+// compile time of the loop; the Trainer checks whether it is there.
 #pragma once
 
 namespace looptorch::detail {
 
-/// Takes snapshots of the run that an Engine holds, and takes them over; defined in resume/snapshots.hpp.
+/// Takes and restores snapshots of an Engine's run; defined in resume/snapshots.hpp.
 template <class Engine>
 struct SnapshotCode;
 
-/// Keeps windows on disk, and stands for the code that does them again; defined in resume/window_bundle.hpp.
+/// Saves windows on disk, and marks that windows can be rerun; defined in resume/window_bundle.hpp.
 template <class Engine>
 struct WindowCode;
 
-/// Asks what several processes of a run have to agree on; defined in ranks/several_ranks.hpp.
+/// Communicates with the run's other processes; defined in ranks/several_ranks.hpp.
 template <class Engine>
 class SeveralRanks;
 
-/// What a Trainer remembers of a fit's batches for its snapshots; nothing if it takes none.
+/// What a Trainer remembers of a fit's batches for snapshots; empty if it takes none.
 template <bool kTakesSnapshots, class Engine>
 struct LastFeed {};
 template <class Engine>
 struct LastFeed<true, Engine> : SnapshotCode<Engine>::LastFeed {};
 
-/// True where the header that defines `Code` is included. `T` is any type that depends on the template which
-/// asks.
+/// True where the header that defines `Code` is included. `T` is any type that depends on the calling
+/// template.
 template <template <class> class Code, class T>
 inline constexpr bool is_included = requires {
   sizeof(Code<T>);
 };
 
-/// True if code is wanted and not included. It is asked for only where it is wanted, so that all files of a
-/// program have one answer for a Trainer.
+/// True if code is wanted and not included. Looks it up only if wanted, so that all files of a program get
+/// one answer for a Trainer.
 template <bool kWanted, template <class> class Code, class T>
 constexpr bool lacks() {
   if constexpr (kWanted)

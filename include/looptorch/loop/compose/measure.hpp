@@ -57,7 +57,7 @@ Quantity as_measure(Number number) {
 }
 // clang-format on
 
-/// Sums on the device; reads back once.
+/// Sums on the device, and reads the sums once.
 class EvaluationSums {
  public:
   void add(const Loss& loss) {
@@ -76,7 +76,7 @@ class EvaluationSums {
   /// Counts a batch that a measure has accumulated.
   void add() { ++batches_; }
 
-  /// Adds the sums to `reduction`; then takes those of all ranks.
+  /// Adds the sums to `reduction`; then takes all ranks' sums.
   void all_reduce(RankReduction& reduction) {
     agreed_.add(reduction, "", loss_, metrics_);
     reduction.sum("batches", batches_);
@@ -105,13 +105,13 @@ void take_result(Measure& measure, Evaluation& evaluation) {
     evaluation.loss = static_cast<double>(measure.result());
 }
 
-/// A measure whose result several ranks make together: it adds what it holds to a RankReduction.
+/// True for a measure that reduces its result over ranks: it adds its sums to a RankReduction.
 template <class Measure>
 inline constexpr bool all_reduces = requires(Measure& measure, RankReduction& reduction) {
   measure.all_reduce(reduction);
 };
 
-/// Gives all ranks the result that the first of them has.
+/// Gives all ranks the first rank's result.
 inline void broadcast_result(RankReduction& reduction, Evaluation& evaluation) {
   reduction.broadcast("result", evaluation.loss);
   for (auto& [name, value] : evaluation.metrics) reduction.broadcast("result " + name, value);

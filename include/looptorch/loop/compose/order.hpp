@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sorts listed policies at compile time: by phase, then by what they declare of each other (`runs_before`,
-// `runs_after`). Policies without an order between them run as they are listed.
+// Sorts listed policies at compile time: by phase, then by their declarations `runs_before` and `runs_after`.
+// Policies without an order between them run as they are listed.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
@@ -40,7 +40,7 @@ inline constexpr bool has_entry<Before<Entries...>, P> = (means_policy<Entries, 
 template <class... Entries, class P>
 inline constexpr bool has_entry<After<Entries...>, P> = (means_policy<Entries, P> || ...);
 
-/// By two indices of policies: true if the first runs before the second.
+/// A matrix over policies: [i][j] is true if policy i runs before j.
 template <std::size_t N>
 using Precedence = std::array<std::array<bool, N>, N>;
 
@@ -60,7 +60,7 @@ constexpr std::array<bool, sizeof...(P)> declared_earlier() {
     return {};
 }
 
-/// The order that phases and declarations imply, with all that follows from it. A policy that precedes itself
+/// Returns the order that phases and declarations imply, closed transitively. A policy that precedes itself
 /// is part of a contradiction.
 template <class... P>
 constexpr Precedence<sizeof...(P)> precedence() {
@@ -79,8 +79,7 @@ constexpr Precedence<sizeof...(P)> precedence() {
 template <class... P>
 inline constexpr auto kPrecedence = precedence<P...>();
 
-/// Returns the first index that is not placed yet and that no other such index precedes; of a contradiction
-/// the first.
+/// Returns the first index not yet placed that no other such index precedes; in a contradiction, the first.
 template <std::size_t N>
 constexpr std::size_t next_to_place(const Precedence<N>& before, const std::array<bool, N>& placed) {
   std::size_t first_left = N;

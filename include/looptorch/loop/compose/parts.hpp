@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sorts what a user lists in a Trainer into updates and policies.
+// Sorts the parts listed in a Trainer into updates and policies.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -62,13 +62,13 @@ template <class... Parts>
 using loader_policy_t = typename FirstFound<
     std::conditional_t<makes_loader<unwrapped_t<Parts>>(), unwrapped_t<Parts>, void>...>::type;
 
-/// True if `Data` is no range of batches, and P makes one of it.
+/// True if `Data` is no range of batches, and P can make one from it.
 template <class P, class Data>
 concept LoadsFrom = (!std::ranges::input_range<Data>)&&requires(const P& policy, Data&& data) {
   policy.make(std::forward<Data>(data));
 };
 
-/// Returns the range that the listed policy P makes of a dataset. Throws UsageError if P is switched off.
+/// Returns the range that the policy P makes from a dataset. Throws UsageError if P is switched off.
 template <class P, class Stack, class Data>
 auto load_by(Stack& stack, Data&& dataset) {
   const auto found = stack.template find<P>();
@@ -111,7 +111,7 @@ concept ModelHandle = !is_update<Model> && requires(Model & model) {
   *model;
 };
 
-/// Stands in for the model where a Trainer was deduced from arguments that fit neither form.
+/// Replaces the model in a Trainer deduced from arguments that fit neither form.
 struct Misused {};
 
 }  // namespace looptorch::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook
-// that no policy has compiles to nothing. Otherwise a hook's call is a sequence of direct calls.
+// The policies of one Trainer with their per-run states, sorted and checked at compile time. A hook call
+// compiles to a sequence of direct calls, and to nothing if no policy has the hook.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>
@@ -18,8 +18,8 @@
 
 namespace looptorch {
 
-/// Lists `policy` only if `flag` is true: the run-time switch for what is otherwise a type. A policy that is
-/// switched off runs no hook. Conflicts among those that are on are found when fit begins.
+/// Lists `policy` only if `flag` is true: a run-time switch. A policy that is off runs no hook. Conflicts
+/// among those that are on are found when fit begins.
 template <class Policy>
 struct When {
   bool flag;
@@ -46,14 +46,14 @@ struct Unwrapped<When<P>> {
 template <class T>
 using unwrapped_t = typename Unwrapped<T>::type;
 
-/// True while dry steps are under way, in which a policy that only reports takes no part; constant for all
-/// others.
+/// True during dry steps for a policy that only reports: its hooks are then not called. Constant for all
+/// other policies.
 template <class P>
 using muted_t = std::conditional_t<only_reports<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }
 constexpr bool is_muted(std::false_type) { return false; }
 
-/// A policy, its state, and whether it is switched on: for most policies without `When` a constant.
+/// A policy, its state, and whether it is on: a constant for most policies without `When`.
 template <class Listed>
 struct Slot {
   using Policy = Listed;
@@ -81,7 +81,7 @@ struct Elide {
   operator decltype(std::declval<F&>()())() { return f(); }
 };
 
-/// Calls a function when it goes.
+/// Calls a function when destroyed.
 template <class F>
 struct AtExit {
   F f;

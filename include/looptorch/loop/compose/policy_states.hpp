@@ -21,15 +21,15 @@
 
 namespace looptorch::detail {
 
-/// Returns the name of P's state. A template that may be listed several times is called by its own name
-/// alone, since its arguments, such as a lambda, change with any edit.
+/// Returns the name of P's state. For a template that may be listed several times, only the template's name:
+/// its arguments, such as a lambda, change with any edit.
 template <class P>
 std::string policy_name() {
   constexpr std::string_view name = type_name<P>();
   return std::string(repeatable<P>() ? name.substr(0, name.find('<')) : name);
 }
 
-/// Calls `visit(slot, name)` for each policy in running order. Policies of one name are numbered.
+/// Calls `visit(slot, name)` for each policy in running order. Policies of the same name are numbered.
 template <class Stack, class Visit>
 void each_named(Stack& stack, Visit&& visit) {
   std::map<std::string, int> seen;
@@ -80,7 +80,7 @@ inline std::map<std::string, StateDict> policy_states(const StateDict& in) {
   return states;
 }
 
-/// Loads into a new State, which `slot` then takes over. Throws what the policy throws.
+/// Loads into a new State, which the Commit moves into `slot`. Throws what the policy throws.
 template <class Slot>
 [[nodiscard]] Commit stage_policy(Slot& slot, StateDict in) {
   using P = typename Slot::Policy;
@@ -93,7 +93,7 @@ template <class Slot>
   }
 }
 
-/// A policy's error for a state that belongs to another.
+/// A policy's error for a state that does not fit it.
 struct RefusedState {
   std::string name, why;
   std::string change;  ///< of a SettingDiffers; empty for other errors
@@ -101,7 +101,7 @@ struct RefusedState {
   [[nodiscard]] std::string sentence() const { return name + ": " + why; }
 };
 
-/// Policies' states, ready to be taken over, and what does not fit.
+/// Policies' states, ready to commit, and what does not fit.
 struct StagedPolicies {
   std::vector<Commit> commits;
   std::vector<std::string> only_saved, only_here;
@@ -141,8 +141,8 @@ template <class Stack>
                  "; only in the Trainer: ", listed_or_none(only_here));
 }
 
-/// Throws StateError that names the policies found only in the state or only here, or one policy's objection
-/// to its state.
+/// Throws StateError that names policies found only in the state or only in the Trainer, or one policy's
+/// objection to its state.
 inline void require_all(const StagedPolicies& staged) {
   if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
     throw StateError("the state is of other policies than the Trainer lists: " + others);

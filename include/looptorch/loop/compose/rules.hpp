@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Decides which policies may stand together. A policy declares what it excludes as data, with a reason and a
-// remedy. The Trainer turns a breach into a compile-time error or, where a policy is switched at run time
-// (`When`), into the same sentence when fit begins.
+// Decides which policies may be combined. A policy declares what it excludes as data, with a reason and a
+// remedy. A breach is a compile-time error or, for a policy switched at run time (`When`), the same sentence
+// when fit begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,7 +17,7 @@
 
 namespace looptorch {
 
-/// Two listed policies that must not stand together, found when fit begins.
+/// Two listed policies that exclude each other, found when fit begins.
 struct PolicyConflict : UsageError {
   using UsageError::UsageError;
 };
@@ -30,7 +30,7 @@ struct FixedString {
   char characters[N]{};
 };
 
-/// "I cannot stand beside Other, because Reason; Remedy." Other is a policy, or a family such as
+/// "This policy excludes Other, because Reason; Remedy." Other is a policy, or a family such as
 /// AccumulateFamily.
 template <class Other, FixedString Reason, FixedString Remedy>
 struct Excludes {
@@ -60,7 +60,7 @@ requires requires { typename P::family; }
 struct FamilyOf<P> {
   using type = typename P::family;
 };
-/// Policies of one family are variants of one thing: only one of them may be listed.
+/// Policies of one family are variants of one thing: a Trainer takes only one.
 template <class P>
 using family_t = typename FamilyOf<P>::type;
 
@@ -107,8 +107,7 @@ constexpr std::optional<Exclusion> declared_exclusion() {
 
 }  // namespace detail
 
-/// The exclusion that A or B declares against the other, if any. Documentation uses it as well as the
-/// Trainer.
+/// Returns the exclusion that A or B declares against the other, if any. The Trainer and the pages use it.
 template <class A, class B>
 [[nodiscard]] constexpr std::optional<Exclusion> exclusion_between() {
   const auto by_a = detail::declared_exclusion<A, B>();
@@ -117,7 +116,7 @@ template <class A, class B>
 
 namespace detail {
 
-/// The sentence of CheckConflicts at compile time; empty where A and B go together.
+/// Returns the sentence of CheckConflicts; empty if A and B can be combined.
 template <class A, class B>
 std::string conflict_sentence() {
   if constexpr (same_family<A, B>)

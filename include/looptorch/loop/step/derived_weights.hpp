@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What policies derive from an update's weights, such as casts to 16 bits: kept from one micro-batch of a
-// window to the next for as long as no weight changes.
+// Caches what policies derive from an update's weights, such as casts to 16 bits, across the micro-batches of
+// a window while no weight changes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,12 +15,12 @@ namespace looptorch::detail {
 
 class DerivedWeights {
  public:
-  /// Drops what was derived from other values than `weights` have now. Call before a forward pass and, for
-  /// layers that write to their weights, after it.
+  /// Drops the cache if `weights` have changed. Call before a forward pass and, for layers that write to
+  /// their weights, after it.
   void check(const std::vector<at::Tensor>& weights) {
     if (kept_ && has_changed(weights)) drop();
   }
-  /// Returns where the forward pass on `weights` that begins now may keep what it derives.
+  /// Returns where a forward pass on `weights` may keep what it derives.
   std::shared_ptr<void>* place(const std::vector<at::Tensor>& weights) {
     if (!kept_) {
       seen_.clear();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A Trainer's model, updates, policies and counters, with the operations on all of them between windows. To
-// read the step itself, open fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch) and
-// update_step.hpp.
+// A Trainer's model, updates, policies and counters, and the operations on them between windows. For the step
+// itself read fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch) and update_step.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -78,7 +77,7 @@ class Engine {
   [[nodiscard]] WindowState& window() { return window_; }
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
-  /// Returns what is kept so that windows can be done again.
+  /// Returns the state kept so that windows can be rerun.
   [[nodiscard]] RedoState& redo() requires(kMayRedo<Stack>) { return redo_; }
   /// Returns the watch over layers that save memory; null if the model has none.
   [[nodiscard]] LayerWatch* layer_watch() const { return layer_watch_.get(); }
@@ -87,14 +86,14 @@ class Engine {
   [[nodiscard]] auto& ranks() { return ranks_; }
   [[nodiscard]] const auto& ranks() const { return ranks_; }
 
-  /// Returns this rank's part of what update I trains; null where each rank's optimizer has all of it.
+  /// Returns this rank's shard of update I's parameters; null if each rank's optimizer has all of them.
   template <std::size_t I>
   [[nodiscard]] OptimizerParts* parts() const {
     return ranks_.template parts<I>(*this);
   }
 
-  /// Returns the loss scale of the policy that has one and is switched on; null if losses are not scaled.
-  /// Throws PolicyConflict for the scales of two policies.
+  /// Returns the loss scale of the policy that is on and has one; null if losses are not scaled. Throws
+  /// PolicyConflict for the scales of two policies.
   [[nodiscard]] LossScale* loss_scale() {
     LossScale* scale = nullptr;
     if constexpr (Stack::template has<loss_scale_hook>())
@@ -113,7 +112,7 @@ class Engine {
     if constexpr (Stack::template has<loss_scale_hook>())
       if (LossScale* const scale = loss_scale()) use(*scale);
   }
-  /// Returns the graphs of the policy that has some and is switched on; null if micro-batches run eagerly.
+  /// Returns the graphs of the policy that is on and has some; null if micro-batches run eagerly.
   [[nodiscard]] MicroBatchGraphs* graphs() {
     MicroBatchGraphs* graphs = nullptr;
     if constexpr (Stack::template has<graphs_hook>())
@@ -121,18 +120,18 @@ class Engine {
           [&](auto& slot) { graphs = graphs_hook::call(slot.policy, slot.state, std::as_const(run_)); });
     return graphs;
   }
-  /// False if a loss that is NaN or infinite is an overflow like any other, which the loss scale deals with.
+  /// False if the loss scale handles a loss that is NaN or infinite, as an overflow.
   [[nodiscard]] bool watches_losses() { return !loss_scale(); }
 
-  /// Returns true once: a fit that has nothing to do says so once a Trainer.
+  /// Returns true once per Trainer, for the message that a fit has nothing to do.
   [[nodiscard]] bool is_first_idle_fit() { return !std::exchange(had_idle_fit_, true); }
 
-  /// Returns true once, in a Trainer whose model is in eval mode as training begins.
+  /// Returns true once per Trainer, if its model is in eval mode as training begins.
   [[nodiscard]] bool is_first_in_eval_mode() {
     return !model_->is_training() && !std::exchange(told_eval_mode_, true);
   }
 
-  /// Returns true once a Trainer.
+  /// Returns true once per Trainer.
   [[nodiscard]] bool is_first_fit_that_trains() { return !std::exchange(told_untrained_, true); }
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
@@ -144,12 +143,12 @@ class Engine {
     return length;
   }
 
-  /// Lets windows have `length` micro-batches instead, while dry steps try that; 0 ends it.
+  /// Sets another window length while dry steps try it; 0 ends that.
   void try_window_length(std::int64_t length) { tried_length_ = length; }
 
-  /// Prepares for windows: looks up what the optimizers train and where the model is, and drops gradients
-  /// that the program left there. Throws UsageError in the middle of another Trainer's window on the same
-  /// parameters, and for a window length below 1.
+  /// Prepares for windows: lists what the optimizers train and where the model is, and drops leftover
+  /// gradients. Throws UsageError in the middle of another Trainer's window on the same parameters, and for a
+  /// window length below 1.
   void prepare() {
     RunAccess::forget_claims(run_);
     layer_watch_ = watch_layers(*model_);
@@ -162,19 +161,19 @@ class Engine {
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
   }
 
-  /// Looks up what the updates train.
+  /// Lists what the updates train.
   void refresh_parameters() {
     parameters_.refresh(run_.updates(), refresh_model());
     window_.open.work_on(parameters_.trained(), parameters_.all());
   }
-  /// Looks them up if a group or a parameter has joined an optimizer, left it, or taken another's place.
+  /// Lists it anew if a group or a parameter has joined an optimizer, left it, or been replaced.
   void refresh_changed_parameters() {
     if (!parameters_.changed(run_.updates())) return;
     refresh_parameters();
     require_all_listed_once();
   }
 
-  /// Looks up where the model is and which policies are switched on; returns the model's parameters.
+  /// Looks up the model's device and which policies are on; returns the model's parameters.
   std::vector<at::Tensor> refresh_model() {
     stack_.check_switched();
     if constexpr (kMayRedo<Stack>) redo_.list_buffers_anew();
@@ -194,8 +193,8 @@ class Engine {
     return stack_.template in_scopes<phase_scope_hook>(PhaseContext{run_, phase, name, update}, body);
   }
 
-  /// Returns the objective's result on a batch, inside the policies' forward scopes. They may keep what they
-  /// derive from weights in `*kept`.
+  /// Returns the objective's result on a batch, inside the policies' forward scopes. Policies may cache in
+  /// `*kept` what they derive from weights.
   template <class Objective, class Batch>
   auto forward(Objective& objective, const Batch& batch, bool training,
                std::shared_ptr<void>* kept = nullptr) {
@@ -203,12 +202,12 @@ class Engine {
                                                          [&] { return objective(model_, batch); });
   }
 
-  /// Returns the loss as it is differentiated.
+  /// Returns the loss to differentiate.
   [[nodiscard]] at::Tensor scaled(at::Tensor loss) {
     with_loss_scale([&](auto& scale) { loss = scale.scaled(loss); });
     return loss;
   }
-  /// Undoes that on the gradients. An overflow vetoes the update.
+  /// Unscales the gradients. An overflow vetoes the update.
   void unscale(UpdateContext& context) {
     with_loss_scale([&](auto& scale) { scale.unscale(context); });
   }
@@ -219,8 +218,8 @@ class Engine {
     stack_.template run<before_update_hook>(context);
   }
 
-  /// Returns counters, losses, metrics and the policies' states; some tensors are handles that go on
-  /// changing. Call when the outcomes of all updates are known.
+  /// Returns counters, losses, metrics and the policies' states; some tensors are not copies. Call when the
+  /// outcomes of all updates are known.
   [[nodiscard]] StateDict state_dict() {
     StateDict out = save_run(run_, works_), policies;
     save_policies(stack_, policies);
@@ -228,8 +227,7 @@ class Engine {
     return out;
   }
 
-  /// Returns the state that `take` is to take over; nothing changes yet. Throws StateError for a state that
-  /// lacks something.
+  /// Returns a checked state for `take`; nothing changes yet. Throws StateError if something is missing.
   [[nodiscard]] Staged stage(const StateDict& in) const { return stage_run(in, run_, works_); }
   void take(Staged staged) {
     RunAccess::progress(run_) = std::move(staged.progress);
@@ -239,8 +237,8 @@ class Engine {
     window_.last_skipped = -1;
   }
 
-  /// Takes over what `state_dict` returned. Throws StateError, before anything is changed, for a state of
-  /// another number of updates or parameter groups or of other policies.
+  /// Loads the result of `state_dict`. Throws StateError, before anything changes, for a state with another
+  /// number of updates or parameter groups or with other policies.
   void load_state_dict(const StateDict& in) {
     refresh_model();
     require_same_updates(in, run_);
@@ -258,7 +256,7 @@ class Engine {
     for (const UpdateView& view : run_.updates()) require_listed_once(view, *model_);
   }
 
-  /// Throws UsageError for a length below 1, PolicyConflict for two policies that set it.
+  /// Throws UsageError for a length below 1, PolicyConflict if two policies set it.
   void require_window_length() {
     std::string setter;
     stack_.template each_with<micro_batches_hook>([&](auto& slot) {

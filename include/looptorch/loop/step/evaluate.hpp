@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// Calls `body` while the model has the weights that evaluations use.
+/// Calls `body` with the weights that evaluations use.
 template <class Engine, class Body>
 void in_evaluation_scopes(Engine& engine, Body&& body) {
   engine.refresh_model();
@@ -47,7 +47,7 @@ template <class Measure>
   return result;
 }
 
-/// Returns the means of `measure`, or its result, over all batches, or as many as the run is limited to.
+/// Returns `measure`'s means or result over all batches, or up to the run's batch limit.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
   return engine.in_phase(RunPhase::evaluation, "evaluation", [&]() -> Evaluation {

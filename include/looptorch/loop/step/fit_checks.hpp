@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What is looked at as a fit or a loop of `step` begins: a model in eval mode and parameters that no update
-// trains, as when a layer was forgotten in the optimizer's list, are told once a Trainer. Trained bf16
-// weights under an optimizer that rounds to the nearest are refused: it loses, without a sign, each update
-// that is smaller than half a step of its weight.
+// Checks as a fit or a loop of `step` begins. Warns once per Trainer of a model in eval mode, and of
+// parameters that no update trains, as when the optimizer lacks a layer. Refuses bf16 weights under an
+// optimizer that rounds to nearest: it silently loses every update below half a step of its weight.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -27,8 +26,8 @@
 
 namespace looptorch::detail {
 
-/// Says, once a Trainer and on one rank, that the model is in eval mode. Modules within it may be: that is
-/// how the statistics of a BatchNorm are kept as they are.
+/// Warns, once per Trainer and on one rank, of a model in eval mode. Modules within it may be: that keeps the
+/// statistics of a BatchNorm fixed.
 template <class Engine>
 void tell_once_of_eval_mode(Engine& engine) {
   if (engine.is_first_in_eval_mode() && engine.ranks().leads())
@@ -40,8 +39,8 @@ void tell_once_of_eval_mode(Engine& engine) {
 
 // ---- Parameters that no update trains ----
 
-/// Returns the names of parameters that require gradients and that neither this run nor another Trainer of
-/// the process trains: the players of a GAN may have a Trainer each.
+/// Returns the names of parameters that require gradients and that no Trainer of this process trains: the
+/// players of a GAN may have a Trainer each.
 [[nodiscard]] inline std::vector<std::string> untrained_names(const Run& run, const OpenWindow& window) {
   std::unordered_set<const void*> trained;
   for (const UpdateView& view : run.updates())
@@ -54,7 +53,7 @@ void tell_once_of_eval_mode(Engine& engine) {
   return names;
 }
 
-/// Says it once a Trainer and on one rank, after policies have frozen what they freeze.
+/// Warns once per Trainer, on one rank, after policies have frozen parameters.
 template <class Engine>
 void tell_once_of_untrained(Engine& engine) {
   if (!engine.is_first_fit_that_trains() || !engine.ranks().leads()) return;
@@ -69,7 +68,7 @@ void tell_once_of_untrained(Engine& engine) {
 
 // ---- Weights in bf16 ----
 
-/// Throws UsageError for the first of the parameters in bf16 that is trained, now or later.
+/// Throws UsageError for the first bf16 parameter that is trained, now or later.
 inline void refuse_lossy_weights(const MemoryForecast& forecast, const std::vector<at::Tensor>& parameters,
                                  const std::string& update, std::string_view optimizer) {
   for (const at::Tensor& parameter : parameters)
@@ -82,7 +81,7 @@ inline void refuse_lossy_weights(const MemoryForecast& forecast, const std::vect
           "true}}"));
 }
 
-/// Throws it for all updates, once the policies have frozen what they freeze.
+/// Checks all updates, once policies have frozen parameters.
 template <class Engine>
 void refuse_lossy_weights(Engine& engine) {
   MemoryForecast forecast{engine.run()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fit: epochs of windows of micro-batches, and the moments at which policies begin and end. Begin to read
-// with `fit`, at the end of this header.
+// A fit: epochs of windows of micro-batches, and the moments at which policies begin and end. Start at `fit`,
+// at the end of this file.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,7 +25,7 @@
 
 namespace looptorch::detail {
 
-/// Tells a prepared engine how long the fit goes on, before policies begin.
+/// Sets the length of the fit in a prepared engine, before policies begin.
 template <class Engine>
 void announce(Engine& engine, const FitPlan& plan) {
   plan.announce(RunAccess::progress(engine.run()));
@@ -58,8 +58,8 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Adapts the loss scale, and runs on_window_end. Then throws what hooks of the window's updates threw, and
-/// what is known of its losses.
+/// Adapts the loss scale, and runs on_window_end. Then throws what update hooks threw, or a known error of
+/// the losses.
 template <class Engine>
 void close_window(Engine& engine) {
   engine.in_phase(RunPhase::update, "window end", [&] {
@@ -71,14 +71,14 @@ void close_window(Engine& engine) {
   throw_if_known_bad(engine);
 }
 
-/// Runs on_fit_end of every policy even if others throw. Then throws the first exception.
+/// Runs every policy's on_fit_end even if others throw. Then throws the first exception.
 template <class Engine>
 void end_policies(Engine& engine, FitStatus status) {
   FitContext context{engine.run(), status};
   if (auto thrown = engine.stack().template run_all<on_fit_end_hook>(context)) std::rethrow_exception(thrown);
 }
 
-/// Says, once a Trainer and on one rank, that a fit had nothing to do.
+/// Reports, once per Trainer and on one rank, that a fit had nothing to do.
 template <class Engine>
 void tell_once_of_nothing(Engine& engine, const FitPlan& plan) {
   if (engine.ranks().leads() && engine.is_first_idle_fit())
@@ -91,8 +91,8 @@ class FitLoop {
  public:
   using Batch = typename BatchRange<Range>::Batch;
 
-  /// Takes a range that stands before the first batch of the epoch under way if `from_start`: a single-pass
-  /// range whose epoch another process had begun.
+  /// `from_start`: the range begins at the first batch of the epoch under way, as a single-pass range does
+  /// after another process began its epoch.
   FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
       : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
     engine.window().in_epoch = engine.window().counts = true;
@@ -110,12 +110,12 @@ class FitLoop {
   /// True if the batches of the epoch are through.
   [[nodiscard]] bool at_last_batch() const { return plan_.at_last_batch(progress()); }
 
-  /// True between windows, if batch `number` of the epoch is beyond the next one.
+  /// True between windows if batch `number` of the epoch lies beyond the next one.
   [[nodiscard]] bool may_pass_window(std::int64_t number) {
     return engine_.window().micro_batches == 0 && number >= progress().batch + engine_.window_length();
   }
-  /// Takes part in a window for which this rank has no batch; `passes` if its loader left them out. Returns
-  /// false if the window does not count, or if the fit ends with it.
+  /// Joins a window for which this rank has no batch; `passes` if its loader skipped them. Returns false if
+  /// the window does not count, or if the fit ends with it.
   [[nodiscard]] bool take_empty_window(bool passes) {
     if (passes) engine_.window().gap = engine_.window_length();
     plan_.count_on_step(RunAccess::progress(engine_.run()));
@@ -123,12 +123,12 @@ class FitLoop {
     end_window(engine_, kept_);
     return after_window();
   }
-  /// True if an empty window did not count because the epoch is through on all ranks.
+  /// True if an empty window did not count because the epoch is over on all ranks.
   [[nodiscard]] bool ends_at_epoch() const {
     const WindowState& window = engine_.window();
     return !window.counts && !window.skipped && !window.ranks_end;
   }
-  /// Takes part in the next window of other ranks, which ends their fit, too.
+  /// Joins the next window of other ranks, which ends their fit too.
   void meet_in_empty_window() {
     begin_window(engine_);
     way_t<Engine>::complete(engine_, kept_);
@@ -139,7 +139,7 @@ class FitLoop {
  private:
   [[nodiscard]] const Progress& progress() const { return engine_.progress(); }
 
-  /// Continues the epoch under way, and ends it unless the fit ends before.
+  /// Continues the epoch under way, and ends it unless the fit ends first.
   void run_epoch() {
     if (progress().batch == 0) begin_epoch();
     auto position = waiting([&] {
@@ -164,14 +164,14 @@ class FitLoop {
     end_epoch();
   }
 
-  /// True if the batch at `position` is beyond those of a rehearsal.
+  /// True if the batch at `position` exceeds a rehearsal's limit.
   template <class Position>
   [[nodiscard]] bool is_skipped(const Position& position) const {
     const std::int64_t next = progress().batch + engine_.window().micro_batches;
     return plan_.skips(batches_.number_at(position).value_or(next));
   }
 
-  /// Fetches a batch, or what leads to one.
+  /// Fetches, and counts it as waiting for data.
   template <class Fetch>
   decltype(auto) waiting(const Fetch& fetch) {
     return engine_.in_phase(RunPhase::data, "data wait", fetch);
@@ -184,7 +184,7 @@ class FitLoop {
       return waiting([&] { return *position; });
   }
 
-  /// Begins an epoch, with losses of its own.
+  /// Begins an epoch, and resets its losses.
   void begin_epoch() {
     for (UpdateView& view : engine_.run().updates()) {
       view.loss.reset();
@@ -194,9 +194,9 @@ class FitLoop {
     engine_.stack().template run<on_epoch_begin_hook>(context);
   }
 
-  /// Counts the batches before this number in the epoch, which a loader left out, as part of their windows:
-  /// which samples a window holds does not depend on which of them can be read. Ends a window whose last
-  /// batches are among them. Returns false if the fit ends with it.
+  /// Counts batches before this number that a loader skipped as part of their windows: unreadable samples do
+  /// not shift which samples a window holds. Ends a window whose last batches are among them. Returns false
+  /// if the fit ends with it.
   bool pass_over_to(std::int64_t number) {
     const std::int64_t length = engine_.window_length();
     if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
@@ -215,7 +215,7 @@ class FitLoop {
     window.gap = number - progress().batch - window.micro_batches;
   }
 
-  /// Concludes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
+  /// Finishes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
   bool after_window() {
     const WindowState& window = engine_.window();
     if (!window.counts && !window.skipped) return false;
@@ -244,11 +244,11 @@ class FitLoop {
   const BatchRange<Range>& batches_;
   const FitPlan& plan_;
   bool from_start_;
-  kept_t<Engine, Batch> kept_;  // the window's batches, where it needs them later
+  kept_t<Engine, Batch> kept_;  // the window's batches, if needed later
 };
 
-/// Takes over the snapshot that the options name; returns nothing without one. `last` describes the range of
-/// the fit before, and then of this one.
+/// Loads the snapshot that the options name; returns nothing without one. `last` describes the previous fit's
+/// range, and then this one's.
 template <bool kTakesSnapshots, class Engine, class Batches>
 auto resume(Engine& engine, const FitOptions& options, const Batches& batches,
             [[maybe_unused]] LastFeed<kTakesSnapshots, Engine>& last) {
@@ -261,7 +261,7 @@ auto resume(Engine& engine, const FitOptions& options, const Batches& batches,
   }
 }
 
-/// Shows policies the source of a fit's batches while it lives.
+/// Gives policies the source of a fit's batches while it lives.
 class FeedScope {
  public:
   FeedScope(Run& run, Feed feed) : run_(run) { RunAccess::feed(run, std::move(feed)); }
@@ -273,13 +273,13 @@ class FeedScope {
   Run& run_;
 };
 
-/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. `Host` serves
+/// Runs a whole fit: policies begin, epochs pass, policies end, even after an exception. `Host` serves
 /// policies that call their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
                    LastFeed<Host::takes_snapshots, Engine>& last) {
   require_no_open_window(engine, "fit()");
-  resolve_updates(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
+  resolve_updates(engine);  // counts updates left over from a loop of `step`, before policies begin anew
   Run& run = engine.run();
   const Progress before = run.progress();
   const FitClock clock;
@@ -289,7 +289,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, last);
   if (batches.regroupable() && batches.regroupable()->regrouping())
     size = engine.ranks().batches(engine, batches, options);
-  engine.ranks().mute(engine);  // behind the comparison of policies
+  engine.ranks().mute(engine);  // after the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   announce(engine, plan);
   RunAccess::batch_limit(run) = options.limit_batches;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Walks over all that a run holds, and adds up its bytes.
+// Adds up the bytes of all that a run holds.
 #pragma once
 
 #include <looptorch/loop/compose/policy_stack.hpp>
@@ -51,7 +51,7 @@ class TensorBytes {
   std::int64_t uncounted_ = 0;
 };
 
-/// Returns the bytes of what an optimizer keeps for each parameter.
+/// Returns the bytes of an optimizer's state for each parameter.
 template <class Optimizer>
 std::int64_t moment_bytes(Optimizer& optimizer, const std::vector<at::Tensor>& parameters,
                           TensorBytes& bytes) {
@@ -102,8 +102,8 @@ template <class Engine>
   return held;
 }
 
-/// Returns what the run will hold once its updates have been made: with moments and averages that do not
-/// exist yet, and with those of parameters that are trained later.
+/// Returns what the run will hold after its first updates: with moments and averages that do not exist yet,
+/// and with those of parameters that are trained later.
 template <class Engine>
 [[nodiscard]] HeldMemory expected_memory(Engine& engine) {
   HeldMemory held = held_memory(engine);

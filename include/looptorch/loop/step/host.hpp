@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lets policies call their Trainer: evaluations of the types that they declare, snapshots.
+// Lets policies call their Trainer: for the evaluations that they declare, and for snapshots.
 #pragma once
 
 #include <looptorch/loop/compose/parts.hpp>

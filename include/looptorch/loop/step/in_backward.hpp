@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Updates that a policy makes during backward: before_update runs ahead of the window's last backward, and
-// the policy hears of each backward and of the window's end.
+// Updates made during backward: before_update runs ahead of the window's last backward, and the policy is
+// notified of each backward and of the window's end.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,8 +23,8 @@ bool applies_in_backward(Engine& engine) {
   return engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
 }
 
-/// Counts earlier updates, and runs the policies' before_update without gradients: a schedule sets its rates
-/// there. Keeps the factor that they give. Throws UsageError if a policy vetoes the update.
+/// Counts earlier updates, and runs before_update without gradients, for schedules. Keeps the factor that
+/// hooks give. Throws UsageError if a policy vetoes the update.
 template <std::size_t I, class Engine>
 void prepare_update_in_backward(Engine& engine) {
   UpdateWork& work = engine.works()[I];
@@ -39,7 +39,7 @@ void prepare_update_in_backward(Engine& engine) {
   work.backward_factor = context.pending();
 }
 
-/// Tells policies of a backward of update I that is about to begin.
+/// Notifies policies before a backward of update I.
 template <std::size_t I, class Engine>
 void announce_backward(Engine& engine, double correction, GradientScale scale, at::Tensor found_inf) {
   UpdateWork& work = engine.works()[I];
@@ -59,7 +59,7 @@ void announce_backward(Engine& engine, double correction, GradientScale scale, a
   engine.stack().template run<before_backward_hook>(context);
 }
 
-/// Lets policies make what is left of update I, whose window is complete, or drop what they hold of it.
+/// Lets policies finish update I of a complete window, or drop what they hold of it.
 template <std::size_t I, class Engine>
 void finish_backward(Engine& engine, UpdateContext& update) {
   UpdateWork& work = engine.works()[I];

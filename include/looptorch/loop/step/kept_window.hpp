@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the windows of several updates, and of optimizers that evaluate the loss again, are gone through: their
-// batches are kept on the model's device, and each update in turn sees all of them.
+// Windows of several updates, or of optimizers that evaluate the loss again: batches are kept on the model's
+// device, and each update in turn learns from all of them.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -15,8 +15,7 @@
 
 namespace looptorch::detail {
 
-/// Moves the parameters of an update whose optimizer evaluates its loss again; defined in
-/// redo/closure_step.hpp.
+/// Moves parameters by an optimizer that evaluates its loss again; defined in redo/closure_step.hpp.
 template <std::size_t I, class Engine, class Batch>
 class MoveByClosure;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One micro-batch of one update: forward, loss, weight, backward. Training, closures, retries, dry steps and
-// replays all go through `run_micro_batch`; what each of them does beside it is the part of an observer.
+// replays all call `run_micro_batch`, each with an observer for what it does differently.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -32,7 +32,7 @@
 namespace looptorch::detail {
 
 /// Multiplies the gradients of the window's earlier micro-batches by `factor`, a power of two. Needed when
-/// the unit that weights are counted in has grown.
+/// the unit of weights has grown.
 inline void rescale_gradients(const UpdateView& view, UpdateWork& work, double factor) {
   if (factor == 1) return;
   GradientScale scale;
@@ -51,22 +51,22 @@ inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
                 "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
 }
 
-/// True if the window is one micro-batch in one piece, on one process, which needs no weighing.
+/// True if the window is one whole micro-batch on one process, which needs no weighing.
 template <class Engine>
 [[nodiscard]] bool is_alone(Engine& engine, const UpdateWork& work) {
   return engine.window().ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
 }
 
-/// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
-/// mean and gradients.
+/// Returns the factor that turns the sum of differentiated values, and its gradients, into the window's mean
+/// and gradients.
 template <std::size_t I, class Engine>
 [[nodiscard]] GradientScale window_scale(Engine& engine) {
   const UpdateWork& work = engine.works()[I];
   return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
 }
 
-/// Returns the value to differentiate; undefined if nothing is to be learnt from the micro-batch. A weight
-/// that is on a device is read, after a wait, where ranks have to add it up.
+/// Returns the value to differentiate; undefined if the micro-batch teaches nothing. Where ranks must add
+/// weights up, waits for and reads a weight on a device.
 template <class Engine>
 [[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
   if (engine.window().ranks > 0 && !loss.weight.is_known())
@@ -74,24 +74,24 @@ template <class Engine>
   return is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
-/// What observers of a micro-batch do unless they say otherwise: `weigh` returns the value to differentiate,
-/// as the window's arithmetic has it, and `root` the gradient that backward begins with.
+/// The default observer: `weigh` returns the value to differentiate, by the window's arithmetic, and `root`
+/// the gradient that backward begins with.
 struct MicroBatchObserver {
   template <class Engine>
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
     return detail::weigh(engine, work, loss);
   }
-  /// True if the window has another micro-batch after this one, which sees the same weights.
+  /// True if another micro-batch of the window follows with the same weights.
   [[nodiscard]] static bool goes_on() { return false; }
   const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root_gradient(scaled); }
   void before_backward(const at::Tensor&, double) {}
   void after_backward(const Loss&) {}
 };
 
-/// Adds the gradients of a micro-batch, which is on the model's device, to those of update I's window.
+/// Adds the gradients of a micro-batch, which is on the model's device, to update I's window.
 ///
-/// The observer's `take(loss)` returns whether to differentiate; `scale(weighed)` returns the loss as it is
-/// differentiated; `before_backward` and `after_backward` do what they like.
+/// The observer's `take(loss)` returns whether to differentiate; `scale(weighed)` returns the loss to
+/// differentiate; `before_backward` and `after_backward` may do anything.
 template <std::size_t I, class Engine, class Batch, class Observer>
 void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   UpdateView& view = engine.run().updates()[I];
@@ -107,7 +107,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
-  if (!kept || memory_is_saved) derived.drop();  // it would lie beside what backward computes again
+  if (!kept || memory_is_saved) derived.drop();  // it would add to what backward recomputes
   derived.check(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
@@ -128,8 +128,8 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   observer.after_backward(loss);
 }
 
-/// Calls `body`, which works on micro-batch `number` of the window. An error of LibTorch gets the place as
-/// its context: "Target 4 is out of bounds. (in step 3, batch 3 of epoch 0 (samples 213, 6))".
+/// Calls `body` for micro-batch `number` of the window. Adds the place to LibTorch's errors: "Target 4 is out
+/// of bounds. (in step 3, batch 3 of epoch 0 (samples 213, 6))".
 template <class Engine, class Body>
 void at_place(Engine& engine, std::size_t number, Body&& body) {
   with_context(std::forward<Body>(body),
@@ -143,8 +143,8 @@ template <class Engine>
   return engine.watches_losses() && value.is_cpu() && !std::isfinite(cpu_number(value));
 }
 
-/// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or
-/// infinite: then their sum is, too. Undefined on a CPU.
+/// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite: then
+/// their sum is, too. Undefined on a CPU.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
@@ -152,8 +152,8 @@ template <class Engine>
   return zero_if_finite(sum);
 }
 
-/// Returns a 0-dim tensor that is not zero if the window's losses so far are not finite, or have no weight;
-/// undefined where that is known.
+/// Returns a 0-dim tensor, not zero if the window's losses so far are not finite or have no weight; undefined
+/// if that is known.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
   const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();
@@ -161,11 +161,11 @@ template <class Engine>
   return at::logical_or(non_finite, on_device_of(non_finite, empty));
 }
 
-/// The observer of training: a loss goes into the window's means, or is at fault.
+/// The observer of training: adds a loss to the window's means, or marks it as at fault.
 template <std::size_t I, class Engine>
 class Learner : public MicroBatchObserver {
  public:
-  /// `number` counts the window's micro-batches; `is_last` if it is known that no other one follows.
+  /// `number` counts the window's micro-batches; `is_last` if none is known to follow.
   Learner(Engine& engine, std::size_t number, bool is_last)
       : engine_(engine), number_(number), is_last_(is_last) {}
 
@@ -181,8 +181,8 @@ class Learner : public MicroBatchObserver {
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
 
-  /// False for batches in pieces, since memory is short, and for graphs; for evaluations of a closure, whose
-  /// weights move; and in a caller's own loop, which may do anything between two micro-batches.
+  /// False for split batches, since memory is short, and for graphs; for a closure, since weights move; and
+  /// in a caller's own loop, which may do anything between two micro-batches.
   [[nodiscard]] bool goes_on() {
     if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Engine::template kByClosure<I>)
       return false;
@@ -208,8 +208,8 @@ class Learner : public MicroBatchObserver {
   bool is_last_;
 };
 
-/// Runs micro-batches as graphs where they can be; defined in graph/graphed_micro_batch.hpp, which the header
-/// of a policy that has graphs includes.
+/// Runs micro-batches as graphs if possible; defined in graph/graphed_micro_batch.hpp, which headers of
+/// policies with graphs include.
 template <std::size_t I, class Engine, class Batch, class Observer>
 class GraphedMicroBatch;
 
@@ -224,7 +224,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
   run_micro_batch<I>(engine, batch, observer);
 }
 
-/// Learns from a micro-batch, unless one before it was at fault: then the update is not made anyway.
+/// Learns from a micro-batch, unless an earlier one was at fault and the update is off anyway.
 template <std::size_t I, class Engine, class Batch>
 void learn(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Ends the run when a loss is NaN or infinite, before it reaches the parameters, and names the batch.
-// Gradients are treated alike where a policy checks them. Costs a comparison on a CPU. Costs a small kernel a
-// window on a device, whose answer is read before the next update.
+// Ends the run when a loss is NaN or infinite, before it reaches the parameters, and names the batch. Does
+// the same for gradients if a policy checks them. Costs a comparison on a CPU, and on a device a small kernel
+// a window, read before the next update.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -37,18 +37,18 @@ struct NonFiniteWindow : Error {
   std::int64_t step;         ///< Index of the window, from 0.
   std::int64_t epoch;        ///< Index of the epoch, from 0.
   std::int64_t first_batch;  ///< In its epoch, from 0; -1 in `Trainer::step`. On a device the window's first.
-  std::int64_t last_batch;   ///< The same, on a device the window's last. On a CPU equal to `first_batch`.
+  std::int64_t last_batch;   ///< The same for the window's last. On a CPU equal to `first_batch`.
   std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
   std::shared_ptr<const Finding> finding = {};  ///< What Autopsy found; null without it.
 };
 
-/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale deals with it instead.
+/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale handles it instead.
 struct NonFiniteLoss : NonFiniteWindow {
   using NonFiniteWindow::NonFiniteWindow;
 };
 
-/// A policy refused the window's gradients, whose losses are finite: see `ClipGradNorm::on_non_finite`. The
-/// window is known, but not the micro-batch in it.
+/// A policy refused the window's gradients, although its losses are finite: see
+/// `ClipGradNorm::on_non_finite`. The window is known, its micro-batch is not.
 struct NonFiniteGradient : NonFiniteWindow {
   using NonFiniteWindow::NonFiniteWindow;
 };
@@ -63,7 +63,7 @@ inline bool all_finite(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// Returns 0, on the device of `total`, or NaN if that is NaN or infinite: a verdict in one kernel.
+/// Returns 0, on the device of `total`, or NaN if `total` is NaN or infinite: one kernel.
 inline at::Tensor zero_if_finite(const at::Tensor& total) {
   at::NoGradGuard no_grad;
   return at::sub(total, total);
@@ -123,7 +123,7 @@ class WindowOrigin {
     return one;
   }
 
-  /// Returns the origin of a window at whose end another rank reports `text`.
+  /// Returns the origin of a window for which another rank reports `text`.
   [[nodiscard]] WindowOrigin elsewhere(const std::string& text) const {
     WindowOrigin other;
     other.begin(step_, epoch_);
@@ -133,7 +133,7 @@ class WindowOrigin {
 
   [[nodiscard]] const std::shared_ptr<const Finding>& finding() const { return finding_; }
   [[nodiscard]] const std::string& explanation() const { return explanation_; }
-  /// Returns the same origin with what a policy found out, whose sentences take the place of advice.
+  /// Returns the same origin with a policy's finding, whose sentences replace the advice.
   [[nodiscard]] WindowOrigin explained(std::shared_ptr<const Finding> finding, std::string sentences) const {
     WindowOrigin origin = *this;
     origin.finding_ = std::move(finding);
@@ -141,15 +141,15 @@ class WindowOrigin {
     return origin;
   }
 
-  /// Returns the same origin, whose error is this sentence, on which ranks have agreed. Empty: its own.
+  /// Returns the same origin with `sentence`, common to all ranks, as its error. Empty: its own.
   [[nodiscard]] WindowOrigin reported_as(const std::string& sentence) const {
     WindowOrigin origin = *this;
     origin.elsewhere_ = sentence;
     return origin;
   }
 
-  /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` says
-  /// what to do.
+  /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` is what
+  /// to do.
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
     const WindowPlace at = place();
@@ -165,7 +165,7 @@ class WindowOrigin {
  private:
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
-  std::string elsewhere_;  // the error of another rank, or of all, which stands for this window's
+  std::string elsewhere_;  // replaces this window's error by that of another rank, or of all
   std::shared_ptr<const Finding> finding_;
   std::string explanation_;
   std::vector<std::int64_t> batches_;

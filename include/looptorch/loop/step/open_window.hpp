@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The Trainers of this process and their windows under way, by the parameters that they work on. Gradients
-// and `requires_grad` belong to the parameters, so two windows on the same ones would add to each other's
-// gradients and freeze each other's parameters. Costs a lock a window, about 50 ns.
+// Registers the open windows of all Trainers in this process by their parameters. Gradients and
+// `requires_grad` belong to parameters, so two windows on the same ones would add to each other's gradients
+// and freeze each other's parameters. Costs a lock a window, about 50 ns.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,8 +22,7 @@ namespace looptorch::detail {
 /// The window of one Trainer.
 class OpenWindow {
  public:
-  /// Sets the parameters that later windows give gradients to (`trained`), and those they may freeze
-  /// meanwhile.
+  /// Sets the parameters that later windows give gradients to (`trained`), and those that they may freeze.
   void work_on(const std::vector<at::Tensor>& trained, const std::vector<at::Tensor>& frozen) {
     close();
     const std::lock_guard lock(registry().mutex);
@@ -43,7 +42,7 @@ class OpenWindow {
     });
   }
 
-  /// False while a window of another Trainer is open that conflicts with this one.
+  /// False while a conflicting window of another Trainer is open.
   [[nodiscard]] bool is_alone() const {
     const std::lock_guard lock(registry().mutex);
     return !find_conflict();
@@ -127,9 +126,9 @@ class OpenWindow {
 
   static bool on_this_thread(const Entry& entry) { return entry.thread == std::this_thread::get_id(); }
 
-  /// Returns the open window that conflicts with this one; null if there is none. On one thread windows may
-  /// take turns as long as they train different parameters: flags are restored after each micro-batch. The
-  /// caller holds the lock.
+  /// Returns the open window that conflicts with this one; null if none. On one thread windows may alternate
+  /// if they train different parameters: flags are restored after each micro-batch. The caller holds the
+  /// lock.
   const Entry* find_conflict() const {
     for (const Entry* other : registry().open)
       if (other != entry_.get() && (on_this_thread(*other) ? share(other->trained, entry_->trained)

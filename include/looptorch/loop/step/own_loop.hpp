@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A caller's own loop, by `Trainer::step`: windows without epochs. Only each call knows the type of its
-// batch.
+// A caller's own loop by `Trainer::step`: windows without epochs. Each call has its own batch type.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,7 +19,7 @@ class OwnLoop {
   /// Lets policies begin anew with the next step.
   void restart() { begun_ = false; }
 
-  /// Learns from one micro-batch, and makes the updates when it is the window's last.
+  /// Learns from one micro-batch, and makes the updates if it is the window's last.
   template <class Host, class Trainer, class Batch>
   StepResult step(Trainer& trainer, Engine& engine, const Batch& batch) {
     if (!begun_) begin<Host>(trainer, engine);
@@ -35,14 +34,14 @@ class OwnLoop {
     });
   }
 
-  /// Ends the window if one is open. Then counts what only the device knew of the last one.
+  /// Ends an open window. Then counts the last outcome, which only the device knew.
   template <class Host, class Trainer>
   void finish_window(Trainer& trainer, Engine& engine) {
     const Host host(trainer, engine.run());
     end_last_window(engine);
   }
 
-  /// Ends the loop as a fit ends: the window, then every policy. Policies that have not begun begin first.
+  /// Ends the loop as a fit ends: the window, then every policy. Begins policies that have not begun.
   template <class Host, class Trainer>
   FitResult finish(Trainer& trainer, Engine& engine) {
     if (!begun_) begin<Host>(trainer, engine);
@@ -112,7 +111,7 @@ class OwnLoop {
     throw UsageError("step() was given a batch of another type than the window under way began with");
   }
 
-  /// Calls `body`; if it throws, drops the window's batches, too.
+  /// Calls `body`; if it throws, drops the window's batches too.
   template <class Body>
   decltype(auto) guarded_step(Engine& engine, Body&& body) {
     try {

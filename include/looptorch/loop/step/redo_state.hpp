@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What an engine keeps so that windows can be done again: which of its policies want that, and what an
-// update's share of a window changes before the update is made: gradients, random generators, buffers of the
-// model, and the arithmetic of weights and losses. The share can be rewound to its beginning, and set aside
-// while it is done again for a look. Engines whose policies never do have none of this.
+// State for rolling a window back: gradients, random generators, model buffers, and the sums of weights and
+// losses of one update, with the policies that ask for it. A window's part can be rewound to its beginning,
+// or set aside during a rerun. Engines without such policies have none of this.
 #pragma once
 
 #include <looptorch/base/device/captured_generators.hpp>
@@ -23,13 +22,13 @@
 
 namespace looptorch::detail {
 
-/// Tensors and copies of them.
+/// Tensors and their saved copies.
 class TensorCopies {
  public:
   TensorCopies() = default;
   explicit TensorCopies(const std::vector<at::Tensor>& tensors) { keep(tensors); }
 
-  /// Copies these tensors; into the copies from before, where they are the same.
+  /// Copies these tensors; reuses earlier copies of the same tensors.
   void keep(const std::vector<at::Tensor>& tensors) {
     at::NoGradGuard no_gradients;
     kept_.resize(tensors.size());
@@ -42,7 +41,7 @@ class TensorCopies {
     }
   }
 
-  /// True if all values are as they were. Waits for the device.
+  /// True if no value has changed. Waits for the device.
   [[nodiscard]] bool are_as_before() const {
     for (const auto& [tensor, copy] : kept_)
       if (!tensor.detach().equal(copy)) return false;
@@ -59,10 +58,10 @@ class TensorCopies {
   std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // a tensor, and its copy
 };
 
-/// The beginning of an update's share of a window.
+/// The initial state of an update's part of a window.
 class WindowCheckpoint {
  public:
-  /// Keeps the state, unless it is kept already; random generators only if the share may be done again.
+  /// Saves the state, once; random generators only if the part may be rerun.
   void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
     if (begun_) return;
     with_random_ = with_random;
@@ -72,7 +71,7 @@ class WindowCheckpoint {
     begun_ = true;
   }
 
-  /// Puts everything back, and drops gradients and losses of the share.
+  /// Restores everything, and drops gradients and losses of the part.
   void rewind(const UpdateView& view, UpdateWork& work) {
     drop_gradients(view.parameters);
     work.forget_share();
@@ -82,15 +81,15 @@ class WindowCheckpoint {
     buffers_.put_back();
   }
 
-  /// Puts buffers alone back, of a share that is left out.
+  /// Restores only the buffers, when the part is skipped.
   void put_back_buffers() {
     if (begun_) buffers_.put_back();
   }
 
-  /// Forgets the share, which has been made or abandoned.
+  /// Forgets the part, which has been applied or abandoned.
   void end() { begun_ = false; }
 
-  /// Sets what the share has made aside while it lives: the share stands where it began. Then puts it back.
+  /// Sets the part's results aside while it lives, rewinds the part, and restores them at the end.
   class Aside;
 
  private:
@@ -158,18 +157,18 @@ class ParameterVersions {
   std::vector<std::int64_t> versions_;
 };
 
-/// True if a listed policy may have a window done again, look into it, or leave it out.
+/// True if a listed policy may retry, examine or skip a window.
 template <class Stack>
 inline constexpr bool kMayRedo =
     Stack::template has<pieces_hook>() || Stack::template has<keeps_windows_hook>() ||
     Stack::template has<loss_scale_hook>() || Stack::template has<on_window_loss_hook>();
 
-/// The policies of an engine that want windows done again, by what they want.
+/// The policies of an engine that rerun windows, by purpose.
 template <class Engine>
 struct Redoes {
   using Stack = typename Engine::PolicyStack;
   static constexpr bool kSplits = Stack::template has<pieces_hook>();          ///< out of memory, in pieces
-  static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();    ///< for a second look
+  static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();    ///< to examine them
   static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< for a first loss scale
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();
 };
@@ -185,8 +184,8 @@ class RedoState {
   }
   [[nodiscard]] bool keeps_windows() const { return keeps_windows_; }
 
-  /// Returns the model's buffers. They are listed anew in the first shares of a fit, in which a forward may
-  /// register some: each listing walks through all modules.
+  /// Returns the model's buffers. In the first windows of a fit, whose forward may register some, lists them
+  /// anew: each listing walks through all modules.
   template <class Module>
   [[nodiscard]] const std::vector<at::Tensor>& buffers_of(const Module& model) {
     constexpr int kListings = 16;
@@ -195,8 +194,8 @@ class RedoState {
   }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowCheckpoint checkpoint;   ///< of the share under way
-  WindowRerun* rerun = nullptr;  ///< what policies may look into; null where windows are not kept
+  WindowCheckpoint checkpoint;   ///< of the part under way
+  WindowRerun* rerun = nullptr;  ///< what policies may examine; null if windows are not kept
 
  private:
   bool keeps_windows_ = false;
@@ -219,7 +218,7 @@ template <class Engine>
   return Redoes<Engine>::kLooks && engine.redo().keeps_windows() && engine.window().may_retry;
 }
 
-/// True while update I was never made, if losses are scaled: windows whose gradients overflow are done again.
+/// True until update I is first applied, if losses are scaled: overflowing windows are retried.
 template <std::size_t I, class Engine>
 [[nodiscard]] bool seeks_scale(Engine& engine) {
   if constexpr (Redoes<Engine>::kSeeksScale && !Engine::template kByClosure<I>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the updates of windows that have ended. Whether one was made may be known only on the device, so
-// counting comes as late as right before the next update. A CPU takes the same path.
+// Resolves whether past updates were applied. On a device that is known only later, so it is resolved just
+// before the next update; a CPU follows the same path.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// Shows policies another progress while it lives.
+/// Gives policies another progress while it lives.
 class ProgressScope {
  public:
   ProgressScope(Progress& shown, Progress then)
@@ -32,8 +32,8 @@ class ProgressScope {
   Progress now_;
 };
 
-/// Counts update I, and runs after_update if it was made; hooks see the progress as it was `then`. Returns
-/// what one of them threw instead of throwing: the update has been made, so its window must be counted.
+/// Counts update I, and runs after_update if it was applied; hooks see the progress as it was `then`. Returns
+/// a hook's exception instead of throwing: the window must still be counted.
 template <std::size_t I, class Engine>
 [[nodiscard]] std::exception_ptr resolve_outcome(Engine& engine, bool made, Progress then) {
   Run& run = engine.run();
@@ -53,8 +53,8 @@ template <std::size_t I, class Engine>
   return nullptr;
 }
 
-/// Concludes update I if its verdict is still to be read. An exception of the window under way waits for the
-/// window's end; one of an earlier window goes to `earlier`.
+/// Resolves update I if its verdict is unread. An exception of the window under way waits for the window's
+/// end; one of an earlier window goes to `earlier`.
 template <std::size_t I, class Engine>
 void resolve_update(Engine& engine, std::exception_ptr& earlier) {
   engine.works()[I].verdict.read_update([&](bool made, Progress then) {
@@ -64,8 +64,8 @@ void resolve_update(Engine& engine, std::exception_ptr& earlier) {
   });
 }
 
-/// Waits for the device's outcome of updates made so far, and counts them. Throws NonFiniteLoss and
-/// NonFiniteGradient for windows before the one under way, and what hooks threw for updates in them.
+/// Waits for the device's outcomes of updates so far, and counts them. Throws NonFiniteLoss and
+/// NonFiniteGradient for windows before the one under way, and what hooks threw for their updates.
 template <class Engine>
 void resolve_updates(Engine& engine) {
   std::exception_ptr first, thrown;
@@ -87,7 +87,7 @@ bool resolves_at_once(Engine& engine) {
       []<class P>() { return after_update_hook::template valid<P>() && !async_after_update<P>(); });
 }
 
-/// Throws what the host knows of the last window without waiting, before another batch is computed in vain.
+/// Throws errors of the last window that the host already knows, before another batch is computed.
 template <class Engine>
 void throw_if_known_bad(Engine& engine) {
   bool trouble = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the windows of one update are gone through: each micro-batch is released once it was learnt from.
+// Windows of one update: each micro-batch is released once it is learnt from.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The parameters that each update of a Trainer trains, and those that it must leave alone. Programs may
-// change the groups of an optimizer at any time, so they are compared again as each window begins. Refused is
-// an optimizer that would update a weight several times a step: LibTorch's own go through their lists as they
-// are, and a model lists a tied weight under each of its names.
+// The parameters that each update trains, and those that it must leave alone. Compared again as each window
+// begins, since programs may change an optimizer's groups at any time. Refuses an optimizer that lists a
+// weight several times, as a model lists a tied weight under each of its names: LibTorch's optimizers would
+// update it each time.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,14 +29,14 @@ class TrainedParameters {
  public:
   explicit TrainedParameters(std::size_t updates) : listed_(updates), outside_(updates) {}
 
-  /// True if a group or a parameter has joined an optimizer, left it, or taken another's place.
+  /// True if a group or a parameter has joined an optimizer, left it, or been replaced.
   [[nodiscard]] bool changed(const std::vector<UpdateView>& updates) const {
     for (std::size_t i = 0; i < updates.size(); ++i)
       if (!listed_[i].match(updates[i].optimizer->param_groups())) return true;
     return false;
   }
 
-  /// Takes over the optimizers' groups; `model` has the model's parameters.
+  /// Reads the optimizers' groups; `model` has the model's parameters.
   void refresh(std::vector<UpdateView>& updates, const std::vector<at::Tensor>& model) {
     all_ = model, trained_.clear();
     for (std::size_t i = 0; i < updates.size(); ++i) {
@@ -51,7 +51,7 @@ class TrainedParameters {
     for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
   }
 
-  /// Returns what this update leaves alone: all that the model has and other updates train.
+  /// Returns what this update leaves alone: the model's parameters that other updates train.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
   /// Returns the parameters that some update trains.
   [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
@@ -59,9 +59,9 @@ class TrainedParameters {
   [[nodiscard]] const std::vector<at::Tensor>& all() const { return all_; }
 
  private:
-  /// Updates the parameters of one update. Those that joined begin without a gradient. Those that left lose
-  /// their gradient, and the state that LibTorch's optimizers keep by address, which a later parameter might
-  /// have.
+  /// Updates the parameter list of one update. Parameters that joined begin without a gradient. Those that
+  /// left lose their gradient and their LibTorch optimizer state, which is keyed by an address that a later
+  /// parameter might get.
   static void follow(UpdateView& view) {
     std::vector<at::Tensor> now = all_parameters(*view.optimizer);
     drop_gradients(without(now, view.parameters));
@@ -97,8 +97,8 @@ template <class Module>
   return again;
 }
 
-/// Throws UsageError if the update's optimizer would move a weight several times a step. looptorch's own
-/// optimizers move one that is listed twice once.
+/// Throws UsageError if the optimizer would move a weight several times a step. looptorch's own optimizers
+/// move a weight once, even if listed twice.
 template <class Module>
 void require_listed_once(const UpdateView& view, const Module& model) {
   const auto optimizer = [&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The end of a window for one update: policies see the gradients, the optimizer moves the parameters, and the
-// update is counted. The factor that is still pending on the gradients is folded into the optimizer's kernel
-// if it can be, and so is a veto that only the device knows.
+// update is counted. A pending factor on the gradients, and a veto known only on the device, are folded into
+// the optimizer's kernel if possible.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
@@ -25,7 +25,7 @@
 
 namespace looptorch::detail {
 
-/// Returns whether the update was made; empty where only the device knows.
+/// Returns whether the update was applied; empty if only the device knows.
 template <class Optimizer>
 std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context) {
   if (context.vetoed()) return false;
@@ -50,8 +50,8 @@ struct MoveByStep {
   }
 };
 
-/// Lets each optimizer compile its kernels as a fit begins, so that no step does: parameters may have come to
-/// their device after it was made.
+/// Lets each optimizer compile its kernels as a fit begins, so that no step does: parameters may have moved
+/// to their device after it was made.
 template <class Engine>
 void prepare_optimizers(Engine& engine) {
   for_each_index<Engine::kUpdates>([&](auto i) {
@@ -61,14 +61,14 @@ void prepare_optimizers(Engine& engine) {
   });
 }
 
-/// Requests whether an update was made; `made` is empty where only the device knows.
+/// Requests whether an update was applied; `made` is empty if only the device knows.
 inline void request_update(UpdateWork& work, const UpdateContext& context, std::optional<bool> made) {
   const Progress& now = context.run.progress();
   made ? work.verdict.await_update(*made ? 0.0 : 1.0, now)
        : work.verdict.await_update(context.found_inf(), now);
 }
 
-/// Requests whether the losses and gradients of a window that no policy left out were finite.
+/// Requests whether the losses and gradients of a window were finite, unless it was skipped.
 inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
                             const WindowOrigin& window) {
   if (work.finding) {
@@ -86,16 +86,16 @@ inline void request_trouble(UpdateWork& work, const UpdateContext& context, cons
   if (context.refusal().is_possible()) work.verdict.await_gradients(context.refusal(), window);
 }
 
-/// Judges no window: all updates are made.
+/// Judges no window: makes all updates.
 struct NoJudge {
   [[nodiscard]] static constexpr bool skips() { return false; }
   static constexpr void look(const UpdateContext&) {}
   [[nodiscard]] static constexpr bool resolves_at_once() { return false; }
 };
 
-/// Makes update I: applies known vetoes, runs the policies' before_update, then calls `move(optimizer,
-/// context, scale)`. `move` returns whether it moved the parameters, or nothing where only the device knows.
-/// `judge` may leave the window out, and looks into it before the update is made.
+/// Makes update I: applies known vetoes, runs before_update, then calls `move(optimizer, context, scale)`,
+/// which returns whether it moved the parameters, or nothing if only the device knows. `judge` may skip the
+/// window, and examines it before the update is made.
 template <std::size_t I, class Engine, class Move, class Judge>
 void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateView& view = engine.run().updates()[I];

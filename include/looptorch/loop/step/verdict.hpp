@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The outcome of an update: whether it was made, and whether its losses and gradients were finite. It may be
-// known on the device alone: whether it was made is requested as the window ends and read before the next
-// update. Why it was not made is read then alone. An outcome that the host knows takes the same path, so that
-// hooks see the same on every device.
+// The outcome of an update: whether it was applied, and whether its losses and gradients were finite. Only
+// the device may know: a request at the window's end is read before the next update, and the reason only if
+// it was not applied. An outcome known to the host takes the same path, so hooks see the same on every
+// device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
@@ -22,8 +22,8 @@ namespace looptorch::detail {
 
 class Verdict {
  public:
-  /// Requests whether an update was made. `found`, a number or a 0-dim tensor, is not zero if it was not.
-  /// `now` is the progress that `after_update` is to see.
+  /// Requests whether an update was applied. `found`, a number or a 0-dim tensor, is not zero if not.
+  /// `after_update` will see `now` as its progress.
   template <class Found>
   void await_update(const Found& found, const Progress& now) {
     then_ = now;
@@ -31,13 +31,13 @@ class Verdict {
     drop_trouble();
   }
 
-  /// Keeps what is known of the losses of the window from `origin`, whose update is awaited.
+  /// Keeps what is known about the losses of the window from `origin`, until its outcome is read.
   void await_losses(Trouble trouble, const WindowOrigin& origin) {
     origin_ = origin;
     loss_ = std::move(trouble);
   }
-  /// Keeps the same of the window's gradients. A policy's veto is no trouble, and reading it must not cost a
-  /// wait: whether there was one is requested here.
+  /// Keeps the same for gradients. A policy's veto is no trouble, and reading it must not cost a wait:
+  /// requests here whether there was one.
   void await_gradients(Trouble trouble, const WindowOrigin& origin) {
     if (!loss_.is_possible()) origin_ = origin;
     gradient_ = std::move(trouble);
@@ -53,10 +53,10 @@ class Verdict {
     resolve(made_, then_);
   }
 
-  /// Drops what is still to be read of losses and gradients that may not be finite.
+  /// Drops unread trouble of losses and gradients.
   void drop_trouble() { loss_ = gradient_ = {}, vetoed_before_.drop(); }
 
-  /// True if the host knows without waiting that a loss or a gradient was not finite.
+  /// True if the host knows, without waiting, of a loss or gradient that was not finite.
   [[nodiscard]] bool knows_trouble() const { return loss_.known || gradient_.known; }
 
   /// Returns the index of the window whose losses and gradients these are.
@@ -84,7 +84,7 @@ class Verdict {
   }
 
  private:
-  /// True for trouble, which vetoed the update: one that was made had none.
+  /// True for trouble, which vetoed the update: an applied update had none.
   [[nodiscard]] bool is_there(const Trouble& trouble) const {
     return trouble.known || (!made_ && trouble.read());
   }

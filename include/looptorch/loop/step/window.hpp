@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A window: micro-batches arrive one by one, and the last one ends it. How they are gone through depends on
-// the Trainer: streamed_window.hpp, kept_window.hpp, and redo/redone_window.hpp.
+// A window: micro-batches arrive one by one, and the last one ends it. The Trainer's kind of window is in
+// streamed_window.hpp, kept_window.hpp or redo/redone_window.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>
@@ -22,7 +22,7 @@
 
 namespace looptorch::detail {
 
-/// How the windows of an Engine are gone through: defined in redo/redone_window.hpp if one may be done again.
+/// Windows that may be rerun: defined in redo/redone_window.hpp.
 template <class Engine>
 struct RedoneWindow;
 template <class Engine>
@@ -30,7 +30,7 @@ using way_t =
     std::conditional_t<kMayRedo<typename Engine::PolicyStack>, RedoneWindow<Engine>,
                        std::conditional_t<Engine::kStreams, StreamedWindow<Engine>, KeptWindow<Engine>>>;
 
-/// The kept batches of a window: none where micro-batches stream and no window is done again.
+/// The kept batches of a window: none if micro-batches stream and no window is rerun.
 template <class Engine, class Batch>
 using kept_t = typename way_t<Engine>::template Kept<Batch>;
 
@@ -102,7 +102,7 @@ void abandon_window(Engine& engine) {
   window.micro_batches = window.samples = window.gap = window.turns = 0;
 }
 
-/// Discards a window that does not count: of its batches no rank had one, or a rank has stopped the fit.
+/// Discards a window that does not count: no rank had a batch, or a rank has stopped the fit.
 template <class Engine, class Kept>
 void discard_window(Engine& engine, Kept& kept) {
   drop_batches(kept);
@@ -111,8 +111,8 @@ void discard_window(Engine& engine, Kept& kept) {
   RunAccess::progress(engine.run()).batch += skipped;
 }
 
-/// Performs the updates on what the window holds, in their order, and counts the step. On several ranks they
-/// agree first; a window that does not count (`WindowState::counts`) is discarded.
+/// Makes the updates of the window, in order, and counts the step. On several ranks reduces first; discards a
+/// window that does not count (`WindowState::counts`).
 template <class Engine, class Kept>
 void end_window(Engine& engine, Kept& kept) {
   using Way = way_t<Engine>;
@@ -125,8 +125,7 @@ void end_window(Engine& engine, Kept& kept) {
   count_step(engine);
 }
 
-/// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
-/// open.
+/// Takes one micro-batch, made of the samples with these indices; begins a window if none is open.
 template <class Engine, class Kept, class Given, class Indices = std::span<const std::int64_t>>
 void take_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
   WindowState& window = engine.window();
@@ -147,7 +146,7 @@ bool add_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& i
   return true;
 }
 
-/// Throws UsageError for a call that needs all windows ended.
+/// Throws UsageError for a call made while a window is open.
 template <class Engine>
 void require_no_open_window(const Engine& engine, const char* call) {
   if (engine.window().open.is_open())
@@ -165,7 +164,7 @@ void require_between_windows(const Engine& engine, const CallInProgress& calls, 
   require_no_open_window(engine, call);
 }
 
-/// Calls `body` with gradients on; if it throws, abandons the window under way before the exception goes on.
+/// Calls `body` with gradients on; if it throws, abandons the window before rethrowing.
 template <class Engine, class Body>
 decltype(auto) guarded(Engine& engine, Body&& body) {
   at::AutoGradMode with_gradients(true);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The losses and metrics of the window under way, apart from the epoch's means. A window that an exception
-// ends, or whose update is skipped, thus leaves nothing in the means. Costs one small kernel a mean and
-// window on a device.
+// The losses and metrics of the window under way, apart from the epoch's means: a window that throws, or
+// whose update is skipped, leaves nothing in them. On a device costs one small kernel per mean and window.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -28,22 +27,21 @@ class WindowLosses {
     shard_ = shard;
   }
 
-  /// Returns the part of the losses' sum that lies on a device, 0-dim; undefined while there is none.
+  /// Returns the part of the losses' sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
   [[nodiscard]] double mean() const { return loss_.mean(); }
 
-  /// Adds them to the update's means. They do not count if `skipped` is not zero: see
-  /// RunningMean::add_window.
+  /// Adds them to the update's means, unless `skipped` is not zero: see RunningMean::add_window.
   void add_to(UpdateView& view, const at::Tensor& skipped) const {
     view.loss.add_window(loss_, skipped);
     for (const auto& [name, mean] : metrics_)
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
-  /// Adds them to `reduction`, by names that begin with `of`; then takes those of all ranks. `shards` is the
-  /// number of shards in a window; 0: the ranks' sums are added in the order of ranks.
+  /// Adds them to `reduction`, by names that begin with `of`; then takes all ranks' sums. `shards` is the
+  /// number of shards in a window; 0: sums are added in the order of ranks.
   void all_reduce(RankReduction& reduction, const std::string& of, std::int64_t shards) {
     if (shards == 0) return agreed_.add(reduction, of, loss_, metrics_);
     close_shard();
@@ -97,7 +95,7 @@ class WindowLosses {
     return message(of, "shard ", shard, " ");
   }
 
-  /// Adds the sums of shards, a power of two of them: neighbours first, then the neighbours of these sums.
+  /// Adds the sums of shards, a power of two of them, as a binary tree: neighbours first.
   static WeightedSum sum_in_tree(std::vector<WeightedSum> sums) {
     for (std::size_t size = sums.size(); size > 1; size /= 2)
       for (std::size_t i = 0; i < size / 2; ++i)
@@ -109,7 +107,7 @@ class WindowLosses {
   RunningMeans metrics_;
   AgreedMeans agreed_;
   std::map<std::int64_t, Part> closed_;  // shards of this rank
-  std::int64_t shard_ = kNoShard;        // that loss_ and metrics_ are of
+  std::int64_t shard_ = kNoShard;        // the shard of loss_ and metrics_
 };
 
 }  // namespace looptorch::detail

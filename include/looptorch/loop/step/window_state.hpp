@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The window under way: one record for each update, and one for all of them. Data only; window.hpp and
-// update_step.hpp work on it.
+// The window under way: one record for each update, and one for all. Data only, for window.hpp and
+// update_step.hpp.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -28,30 +28,30 @@
 
 namespace looptorch::detail {
 
-/// One update's share of the window under way.
+/// One update's part of the window under way.
 struct UpdateWork {
   bool due = false;                            ///< takes part in this window
-  WindowWeight weight;                         ///< how many things the micro-batches are means over
+  WindowWeight weight;                         ///< how many items the losses are means over
   WindowLosses losses;                         ///< their losses and metrics
   std::optional<std::size_t> at_fault;         ///< the first micro-batch whose loss is NaN or infinite
-  std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, as that rank words it
-  bool overflowed = false;       ///< gradients of the share hold NaN or infinity; noted before a first update
-  bool loss_overflowed = false;  ///< and so does a loss
+  std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, in its words
+  bool overflowed = false;       ///< gradients hold NaN or infinity; noted before a first update
+  bool loss_overflowed = false;  ///< a loss does
   std::int64_t backwards = 0;    ///< in the window so far, where they make the update
   std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
-  std::shared_ptr<const Finding> finding;        ///< what a policy found out about it, which ends the fit
+  std::shared_ptr<const Finding> finding;        ///< what a policy found, which ends the fit
   std::string explanation;                       ///< the same in sentences
-  std::string sentence;                          ///< the whole error, as ranks have agreed on it; or empty
+  std::string sentence;                          ///< the whole error, the same on all ranks; or empty
   bool found_in_loss = false;                    ///< it is about a loss, not a gradient
   at::Tensor closure_sum;                        ///< the sum of what was differentiated, for a closure
   std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
   Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;   ///< 1 once the update is known to be skipped
   std::int64_t pieces = 1;    ///< into which each micro-batch is split
-  std::int64_t attempts = 1;  ///< at the window's share with so many pieces
+  std::int64_t attempts = 1;  ///< at the window's part with so many pieces
 
-  /// Returns a gradient of ones for a loss, kept for the losses to come: to make one is a launch. One that a
-  /// hook has written to is not used again.
+  /// Returns a gradient of ones for a loss, kept for later losses: making one is a kernel launch. Not reused
+  /// once a hook has written to it.
   const at::Tensor& root_gradient(const at::Tensor& loss) {
     const bool fits = root_.defined() && root_.sizes() == loss.sizes() && root_.device() == loss.device() &&
                       root_.scalar_type() == loss.scalar_type() && root_._version() == root_version_;
@@ -67,7 +67,7 @@ struct UpdateWork {
     closure_sum = closure_sum.defined() ? closure_sum * correction + weighed.detach() : weighed.detach();
   }
 
-  /// Forgets what was learnt from micro-batches, but for their weights.
+  /// Forgets the results of micro-batches, but not their weights.
   void forget_share() {
     losses.clear();
     gradients.clear();
@@ -99,8 +99,8 @@ struct WindowState {
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
   std::int64_t gap = 0;                        ///< its batches that the range left out, and those before it
-  std::int64_t ranks = 0;                      ///< processes whose parts are added up; 0: this one, alone
-  std::int64_t turns = 0;                      ///< micro-batches that ranks went through side by side
+  std::int64_t ranks = 0;                      ///< processes that add up the window; 0: this one alone
+  std::int64_t turns = 0;                      ///< micro-batches that ranks ran in lockstep
   bool skipped = false;                        ///< ranks only: no rank has one of its batches
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
@@ -113,12 +113,12 @@ struct WindowState {
   DerivedWeights derived;                      ///< what policies keep of weights between micro-batches
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 
-  /// Returns the number in the window of the micro-batch that comes next, counting those passed over.
+  /// Returns the number of the window's next micro-batch, skipped ones included.
   [[nodiscard]] std::int64_t next_number() const { return micro_batches + gap; }
 };
 
-/// Returns where the micro-batches came from that a finding is about: none of this rank's if another's share
-/// holds the fault, or no rank's.
+/// Returns where a finding's micro-batches came from: none of this rank's if the fault is on another rank, or
+/// on none.
 [[nodiscard]] inline WindowOrigin origin_of_finding(const UpdateWork& work, const WindowOrigin& window) {
   const Finding& finding = *work.finding;
   const bool is_here =

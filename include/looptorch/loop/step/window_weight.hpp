@@ -22,14 +22,13 @@ namespace looptorch::detail {
 /// Turns the losses of a window's micro-batches into values to differentiate, such that the gradients' sum
 /// times `scale()` is the gradient of the mean over everything in the window.
 ///
-/// Each mean is differentiated as value x weight / unit, where unit is one number a run. The products thus
-/// stay near the size of the values, which fp16 gradients need. The window's end multiplies by unit / total.
-/// The unit begins as the first weight that is not 0. It is doubled as often as needed when a weight is more
-/// than twice as large. Powers of two change no bit of the result.
+/// Differentiates value x weight / unit, where unit is one number a run: products stay near the size of the
+/// values, which fp16 gradients need. The window's end multiplies by unit / total. The unit begins as the
+/// first weight that is not 0, and is doubled until no weight is more than twice as large. Powers of two
+/// change no bit of the result.
 class WindowWeight {
  public:
-  /// Returns the value to differentiate; undefined for a micro-batch without weight, from which nothing is to
-  /// be learnt.
+  /// Returns the value to differentiate; undefined for a micro-batch without weight, which teaches nothing.
   at::Tensor weigh(const Loss& loss) {
     if (loss.weight.is_known() && loss.weight.number() == 0) return {};
     const bool all_known = loss.weight.is_known() && !unread_unit_.defined();
@@ -45,15 +44,15 @@ class WindowWeight {
     return loss.weight.is_known() ? loss.sum / total_ : loss.sum / nonzero(unread_total_);
   }
 
-  /// Counts a loss whose weight is known, as `weigh` does, and returns the derivative of what `weigh` returns
-  /// by the loss's value or sum; 0 for a micro-batch without weight.
+  /// Counts a loss of known weight, as `weigh` does. Returns the derivative of `weigh`'s result by the loss's
+  /// value or sum; 0 for a micro-batch without weight.
   [[nodiscard]] double slope(const Loss& loss) {
     const double weight = loss.weight.number();
     if (weight == 0) return 0;
     count(weight);
     return (loss.sum.defined() ? 1 : weight) / unit_;
   }
-  /// The same as `weigh_alone` does.
+  /// The same for `weigh_alone`.
   [[nodiscard]] double slope_alone(const Loss& loss) {
     total_ = loss.weight.number();
     if (is_empty()) return 0;
@@ -87,8 +86,8 @@ class WindowWeight {
   [[nodiscard]] double unit() const { return unit_; }
   [[nodiscard]] double total() const { return total_; }
 
-  /// Takes what all ranks agreed on: the unit and the total weight of the sum of their gradients, and the
-  /// unit of later windows.
+  /// Takes what the ranks reduced: the unit and the total weight of their summed gradients, and the unit of
+  /// later windows.
   void join(double unit, double total, double next_unit) {
     unit_ = unit;
     total_ = total;
@@ -96,7 +95,7 @@ class WindowWeight {
   }
   /// Returns the unit that all ranks have agreed on, or 0 before they have.
   [[nodiscard]] double joined_unit() const { return joined_unit_; }
-  /// Forgets it, as a fit on several ranks begins, which count in known units.
+  /// Forgets it as a fit on several ranks begins: they count in known units.
   void leave() {
     joined_unit_ = 0;
     fixed_ = false;
@@ -104,8 +103,8 @@ class WindowWeight {
     unread_unit_ = at::Tensor();
   }
 
-  /// Counts in ones from now on, whatever the weights, until `leave`: a unit that follows from a rank's first
-  /// weights would depend on the number of ranks.
+  /// Counts in ones, whatever the weights, until `leave`: a unit from a rank's first weights would depend on
+  /// the number of ranks.
   void fix_unit() {
     leave();
     unit_ = joined_unit_ = 1;
@@ -160,7 +159,7 @@ class WindowWeight {
     correction_ /= factor;
   }
 
-  /// Grows a unit that is not read, between windows, by the mean weight of the last one.
+  /// Grows an unread unit, between windows, by the mean weight of the last one.
   void grow_unread() {
     if (!unread_unit_.defined() || !unread_total_.defined() || unread_count_ == 0) return;
     const at::Tensor ratio = (unread_total_ + total_) / (nonzero(unread_unit_) * unread_count_);
@@ -186,7 +185,7 @@ class WindowWeight {
     if (unread_total_.defined()) unread_total_ = unread_total_.to(device);
   }
 
-  /// Returns a tensor of its own: the caller's may be refilled for the next micro-batch.
+  /// Returns a tensor of its own: the caller may refill its tensor for the next micro-batch.
   static at::Tensor as_tensor(const Quantity& weight, at::Device device) {
     if (!weight.is_known())
       return weight.tensor().to(device, at::kDouble, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
