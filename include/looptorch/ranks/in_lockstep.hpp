@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The micro-batches of a window on ranks that take batch statistics together: all go through them side by
-// side, and one that has no batch takes part with nothing. On other ranks nothing of this runs.
+// Runs a window's micro-batches in lockstep on ranks with SyncBN: a rank without a batch joins with an empty
+// turn. Other runs use nothing of this.
 #pragma once
 
 #include <looptorch/loop/ranks.hpp>
@@ -14,14 +14,14 @@ template <class Engine>
   return engine.ranks() && engine.ranks()->syncs_batch_norm() && engine.works()[0].due;
 }
 
-/// Differentiates a micro-batch by `share()` while the other ranks do theirs. `number` is its number in the
-/// window.
+/// Calls `share()`, which differentiates a micro-batch, while the other ranks do theirs. `number` is its
+/// number in the window.
 template <class Engine, class Share>
 void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
   if (!go_in_lockstep(engine)) return share();
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
-  for (; turns < number; ++turns) {  // batches that this rank's loader left out
+  for (; turns < number; ++turns) {  // batches that this rank's loader skipped
     (void)ranks.begin_micro_batch(Ranks::Turn::later);
     ranks.end_micro_batch();
   }
@@ -31,7 +31,7 @@ void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
   ++turns;
 }
 
-/// Takes part in the micro-batches of other ranks that this one does not have in the window.
+/// Joins the other ranks' micro-batches after this rank's last one in the window.
 template <class Engine>
 void wait_in_lockstep(Engine& engine) {
   if (!go_in_lockstep(engine)) return;

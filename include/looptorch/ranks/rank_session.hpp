@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fit on several ranks: joins them, lets those that do not lead write no reports and no snapshots, and
-// tells the others when an exception ends the fit of one.
+// A fit on several ranks: joins them, silences reports and snapshots on all but the leading rank, and tells
+// the others if an exception ends the fit on one.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -62,7 +62,7 @@ class RankSession {
   RankSession& operator=(const RankSession&) = delete;
 
  private:
-  /// Shares optimizers out, where a policy asks for it, with the moments that they have.
+  /// Shards optimizers with their moments, if a policy asks for it.
   void share_optimizers() {
     if (!engine_.ranks()->shares_optimizers()) {
       if (!engine_.ranks().holds_parts()) return;

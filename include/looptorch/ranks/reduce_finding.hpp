@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A window that is looked into on several ranks: each does its own share again, and then they agree on whose
-// share holds the fault, so that all end with the same sentence. Costs two small exchanges, of such a window
-// only. Where ranks take batch statistics together, a NaN of one reaches all: on the others no operator made
-// it.
+// Examines a window on several ranks: each reruns its own part, then they reduce the findings, so that all
+// end with the same sentence. Costs two small collectives, for such a window only. Under SyncBN one rank's
+// NaN reaches all; on the others no operator made it.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -19,8 +18,7 @@
 
 namespace looptorch::detail {
 
-/// Returns what this rank found in its share, with the number of the rank; where that is nothing, what the
-/// first rank says that has found something.
+/// Returns this rank's finding, with its number; if it has none, that of the first rank with one.
 [[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& moment) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
@@ -48,7 +46,7 @@ namespace looptorch::detail {
   return own;
 }
 
-/// Returns the sentence of the first rank whose share holds the fault; of all ranks if none's does.
+/// Returns the sentence of the first rank whose part holds the fault; of all ranks if none does.
 [[nodiscard]] inline std::string reduce_sentence(Ranks& ranks, const Finding& finding, std::string sentence,
                                                  const std::string& moment) {
   std::optional<std::string> said;
@@ -59,13 +57,13 @@ namespace looptorch::detail {
   return said.value_or("");
 }
 
-/// Returns the moment of an exchange about update I's window.
+/// Returns the name of the collective about update I's window.
 template <class Engine>
 [[nodiscard]] std::string moment_of_look(const Engine& engine, std::size_t update, const char* what) {
   return message("step ", engine.progress().step, " (", what, " of update ", update + 1, ")");
 }
 
-/// Lets all ranks end with one sentence.
+/// Makes all ranks end with one sentence.
 inline void reduce_error(Ranks& ranks, const std::string& update, UpdateWork& work,
                          const WindowOrigin& window, const std::string& moment) {
   const WindowOrigin origin = origin_of_finding(work, window);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The moments at which the ranks of a run agree: a window's end, its updates, an evaluation, the beginning
-// and the end of a fit. A window of one update costs one small exchange, which travels beside its gradients;
-// with several updates, each has one more.
+// Reduces over the ranks at a window's end, for its updates, at an evaluation, and at the beginning and end
+// of a fit. A window of one update costs one small collective, sent beside its gradients; with several
+// updates, each has one more.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// One rank's part of an update as a window ends. Holds that of all ranks once they have agreed.
+/// One rank's part of an update as a window ends; after the reduction, that of all ranks.
 class UpdateReduction {
  public:
   /// Adds the update's weight and losses to `reduction`.
@@ -42,8 +42,7 @@ class UpdateReduction {
     work.losses.all_reduce(reduction, name_, shards_);
   }
 
-  /// Takes what the ranks agreed on. Returns the factor of this rank's gradients in sums that are not under
-  /// way yet.
+  /// Takes the reduced values. Returns the factor of this rank's gradients in sums that have not begun.
   double take(const RankReduction& reduction) {
     const double own = work_.weight.unit(), before = work_.weight.joined_unit();
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
@@ -63,13 +62,13 @@ class UpdateReduction {
   std::optional<std::string> fault_;
 };
 
-/// Returns the factor of a rank's gradients in the sum, while the ranks' unit is known.
+/// Returns the factor of a rank's gradients in the sum, once the ranks' unit is known.
 inline double factor_of(const WindowWeight& weight) {
   return weight.unit() != 0 ? weight.unit() / weight.joined_unit() : 1.0;
 }
 
-/// Begins to sum the gradients of update I while the backward that follows is under way, where the ranks know
-/// their common unit already.
+/// Begins to sum the gradients of update I during the backward that follows, if the ranks already know their
+/// common unit.
 template <std::size_t I, class Engine>
 void expect_sums(Engine& engine) {
   const WindowWeight& weight = engine.works()[I].weight;
@@ -77,8 +76,8 @@ void expect_sums(Engine& engine) {
     engine.ranks()->expect_last_backward(engine.run().updates()[I].parameters, factor_of(weight));
 }
 
-/// Sums the gradients of update I and fills `reduction`, in the order that saves time: sums first, so that
-/// they are under way meanwhile, unless the first exchange of all must say in which unit.
+/// Sums the gradients of update I and fills `reduction`. Begins the sums first, to overlap both, unless the
+/// first collective must decide the unit.
 template <std::size_t I, class Engine>
 void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction& of_update,
                       const std::string& moment) {
@@ -93,7 +92,7 @@ void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction&
   ranks.take_sums();
 }
 
-/// One rank's part of the window under way. Holds that of all ranks once they have agreed.
+/// One rank's part of the window under way; after the reduction, that of all ranks.
 struct WindowReduction {
   std::int64_t advance, micro_batches, samples;
   std::optional<std::string> stop, interruption;
@@ -113,7 +112,7 @@ struct WindowReduction {
     reduction.first_text("interruption", interruption);
   }
   /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
-  /// A window of which every rank has left out all batches is none, as on one process.
+  /// A window skipped on every rank does not count, as on one process.
   void take(WindowState& window, Run& run) {
     if (stop) run.stop(*stop);
     if (interruption) run.interrupt(*interruption);
@@ -125,9 +124,8 @@ struct WindowReduction {
   }
 };
 
-/// Which updates take part in the window under way, as their `when` says on each rank. Rank 0 decides where
-/// updates are made after the exchange; a single update has made its gradients by then, so the ranks must say
-/// the same.
+/// Which updates take part in the window under way, by each rank's `when`. Rank 0 decides for updates made
+/// after the collective. A single update has made its gradients by then, so the ranks must agree.
 template <class Engine>
 class DueReduction {
  public:
@@ -149,8 +147,8 @@ class DueReduction {
   std::array<double, Engine::kUpdates> due_{};
 };
 
-/// Agrees with the other ranks on the window under way, as it ends. Returns false if it does not count: a
-/// rank stopped the fit after the window before, or none has batches in it.
+/// Reduces the window as it ends. Returns false if it does not count: a rank stopped the fit after the window
+/// before, or no rank has batches in it.
 template <class Engine>
 bool reduce_window(Engine& engine) {
   Run& run = engine.run();
@@ -174,7 +172,7 @@ bool reduce_window(Engine& engine) {
   return window.counts;
 }
 
-/// Agrees on update I of a window whose batches are kept, and sums its gradients.
+/// Reduces update I of a window with kept batches, and sums its gradients.
 template <std::size_t I, class Engine>
 void reduce_update(Engine& engine) {
   RankReduction reduction;
@@ -185,8 +183,8 @@ void reduce_update(Engine& engine) {
                       message("update ", I + 1, " of step ", run.progress().step));
 }
 
-/// Returns the batches in an epoch of the rank that has most; nothing if one rank does not know. Throws
-/// RanksDiffer if the fits of the ranks are not the same.
+/// Returns the largest number of batches in an epoch of any rank; nothing if one rank does not know. Throws
+/// RanksDiffer if the ranks' fits are not the same.
 template <class Engine>
 std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::int64_t> batches,
                                            const std::string& fit) {
@@ -201,8 +199,8 @@ std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::in
   return unknown ? std::nullopt : std::optional(largest);
 }
 
-/// Returns the means over the batches of all ranks. Of a measure that accumulates, returns the result that
-/// all ranks make together if it can agree, and otherwise that of the first rank.
+/// Returns the means over all ranks' batches. For a measure that accumulates, returns its reduced result, or
+/// the first rank's if it cannot be reduced.
 template <class Engine, class Measure>
 Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& measure) {
   RankReduction reduction;

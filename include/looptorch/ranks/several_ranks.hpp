@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer that lists a policy which gives some: what its loop asks of the other processes. A
-// fit for which the policy gives none is one on one process. `SoloRanks` has the same calls.
+// The ranks of a Trainer that lists a policy for them: the loop's calls to the other processes. A fit for
+// which the policy gives none runs on one process. `SoloRanks` has the same calls.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -41,7 +41,7 @@ class SeveralRanks {
   [[nodiscard]] std::int64_t size() const { return ranks_ ? ranks_->size() : 0; }
   [[nodiscard]] bool leads() const { return !ranks_ || ranks_->leads(); }
 
-  /// Asks the policies for the ranks that a fit runs on.
+  /// Gets the ranks of a fit from the policies.
   void join(Engine& engine) {
     engine.stack().template each_with<ranks_hook>([&](auto& slot) {
       Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(engine.run()));
@@ -97,8 +97,7 @@ class SeveralRanks {
       if (!loop.take_empty_window(/*passes=*/false)) return loop.ends_at_epoch();
     return true;
   }
-  /// A rank that a policy stopped meets the others at the end of their next window, which does not count
-  /// then.
+  /// A rank stopped by a policy meets the others at the end of their next window, which then does not count.
   template <class Loop, class Plan>
   [[nodiscard]] bool ended(Engine& engine, Loop& loop, const Plan& plan) {
     if (!ranks_) return plan.ended(engine.run());

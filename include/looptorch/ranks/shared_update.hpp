@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An update on several ranks: vetoes of one rank become those of all, and where the ranks share the optimizer
-// out, each moves its part of the parameters and then gets the others'. On one process nothing of this runs.
+// An update on several ranks: a veto on one rank becomes a veto on all. With sharded optimizers each rank
+// updates its part of the parameters and then gathers the others'. One process uses nothing of this.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// Shows the policies' before_update the gradients that this rank has: all of them, or those of its part.
+/// Shows before_update the gradients that this rank has: all, or those of its shard.
 template <std::size_t I, class Engine>
 void show_gradients(Engine& engine, UpdateContext& context) {
   if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
@@ -44,7 +44,7 @@ inline constexpr bool kVetoesAlone = Stack::some([]<class P>() {
   return before_update_hook::template valid<P>() && !veto_is_rank_invariant<P>();
 });
 
-/// Makes a veto or a refusal on one rank that of all. Costs a small exchange, and on a device a wait, where a
+/// Makes a veto or a refusal on one rank that of all. Costs a small collective, and on a device a wait, if a
 /// listed policy may veto and does not declare `veto_is_rank_invariant`.
 template <class Engine>
 void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
@@ -61,8 +61,8 @@ void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
   }
 }
 
-/// Calls `move(optimizer, context, scale)`, which returns whether it has moved parameters, or nothing where
-/// only the device knows, on this rank's part of update I; then gets the others'.
+/// Calls `move(optimizer, context, scale)` on this rank's shard of update I, then gathers the others. `move`
+/// returns whether parameters moved, or nothing if only the device knows.
 template <std::size_t I, class Engine, class Move>
 std::optional<bool> move_part(Engine& engine, OptimizerParts& parts, UpdateContext& context,
                               const GradientScale& scale, Move&& move) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Updates by optimizers that evaluate the loss again and again within one step, such as LBFGS: the window's
-// batches are kept, and the optimizer's closure goes over them at the parameters that it tries.
+// Updates by optimizers that evaluate the loss several times within one step, such as LBFGS: the window's
+// batches are kept, and the optimizer's closure runs over them at the parameters it tries.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,18 +29,18 @@ namespace looptorch::detail {
       "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
 }
 
-/// Throws UsageError if a policy has changed the factor that the window gave the gradients.
+/// Throws UsageError if a policy has changed the window's factor on the gradients.
 inline void require_unscaled(const UpdateContext& context, const GradientScale& given) {
   const GradientScale& now = context.pending();
-  const bool multiplied_in = now.is_one();  // done by a policy that asked for the gradients
+  const bool multiplied_in = now.is_one();  // by a policy that asked for the gradients
   if (!multiplied_in && (now.number() != given.number() || !now.tensor().is_same(given.tensor())))
     throw UsageError(message("a policy scales the gradients of ", context.view().name,
                              ", whose optimizer evaluates them again by a closure and would not see that"));
 }
 
-/// Steps by a closure; returns whether the update was made. The window's gradients and its mean `loss` serve
-/// the closure's first call, unless a parameter has moved by then; `again` computes both anew. If `again`
-/// throws, the parameters are restored, and the optimizer loses the state of the step that it did not finish.
+/// Steps by a closure; returns whether the update was applied. The window's gradients and its mean `loss`
+/// serve the closure's first call, unless a parameter has moved by then; `again` recomputes both. If `again`
+/// throws, restores the parameters, and the optimizer loses the state of its unfinished step.
 template <class Optimizer, class Again>
 bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Tensor& loss, Again&& again) {
   const at::Tensor& found = context.found_inf();
@@ -61,7 +61,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   return true;
 }
 
-/// The observer of a later evaluation within one update, whose losses are in the means already.
+/// The observer of a later evaluation within one update: the means already have its losses.
 template <std::size_t I, class Engine>
 class Reevaluation : public Learner<I, Engine> {
  public:
@@ -76,8 +76,8 @@ class Reevaluation : public Learner<I, Engine> {
   }
 };
 
-/// Computes the gradients of the window's kept batches at the parameters as they are now, and returns their
-/// mean loss. Throws NonFiniteLoss, and UsageError if nothing has weight this time.
+/// Computes the gradients of the window's kept batches at the current parameters; returns their mean loss.
+/// Throws NonFiniteLoss, and UsageError if nothing has weight this time.
 template <std::size_t I, class Engine, class Batch>
 at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   const UpdateView& view = engine.run().updates()[I];
@@ -101,7 +101,7 @@ at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   return loss;
 }
 
-/// Moves the parameters of update I, whose optimizer evaluates the loss of the kept batches again and again.
+/// Updates the parameters by an optimizer that evaluates the loss of the kept batches repeatedly.
 template <std::size_t I, class Engine, class Batch>
 class MoveByClosure {
  public:

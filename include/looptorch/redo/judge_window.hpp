@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Asks policies about an update's share of a window before its update is made: whether it is left out because
-// of its losses (`on_window_loss`), and, with what is known of its gradients, what is wrong with it
-// (`examine`). On a device each costs a wait for the loss.
+// Asks policies about a window before its update: whether to skip it because of its losses
+// (`on_window_loss`), and what is wrong with its loss or gradients (`examine`). On a device each costs a wait
+// for the loss.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,26 +25,26 @@ class WindowJudge {
  public:
   explicit WindowJudge(Engine& engine) : engine_(engine) {}
 
-  /// True if a policy leaves the window out. The model's buffers are then as before it.
+  /// True if a policy skips the window. The model's buffers are then as before it.
   [[nodiscard]] bool skips() {
     if constexpr (Redoes<Engine>::kSkips) skipped_ = asks_to_skip();
     return skipped_;
   }
 
-  /// Shows the update to the policies that look into windows. What they find out goes into its error.
+  /// Lets policies examine the update. Their findings go into its error.
   void look(const UpdateContext& update) {
     constexpr bool examines = Redoes<Engine>::kLooks && Engine::PolicyStack::template has<examine_hook>();
     if constexpr (examines)
       if (engine_.redo().rerun && !is_empty_on_device()) examine(update);
   }
 
-  /// True if the update is to be counted before the next window, although no policy asks for that.
+  /// True if the update must be counted before the next window, without any policy's request.
   [[nodiscard]] bool resolves_at_once() { return seeks_scale<I>(engine_); }
 
  private:
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
-  /// True if only the device, or no number at all, says what the share weighs: nothing was learnt.
+  /// True if the weight is known only on the device, or by no number: nothing was learnt.
   [[nodiscard]] bool is_empty_on_device() {
     const at::Tensor empty = work().weight.unread_empty();
     return empty.defined() && empty.template item<bool>();
@@ -52,8 +52,7 @@ class WindowJudge {
 
   [[nodiscard]] bool known_at_fault() { return work().at_fault || work().fault_elsewhere; }
 
-  /// Returns the origin of what is known to be at fault in the share: a micro-batch, another rank's window,
-  /// or the whole window.
+  /// Returns the origin of what is at fault: a micro-batch, another rank's window, or the whole window.
   [[nodiscard]] WindowOrigin origin_at_fault() {
     const WindowOrigin& window = engine_.window().origin;
     if (work().at_fault) return window.narrowed(*work().at_fault);
@@ -85,7 +84,7 @@ class WindowJudge {
     engine_.ranks().template reduce_error<I>(engine_);
   }
 
-  /// True if the update is vetoed, on a device after a wait for it.
+  /// True if the update is vetoed; on a device waits for it.
   [[nodiscard]] static bool is_vetoed_now(const UpdateContext& update) {
     return update.vetoed() ||
            (update.found_inf().defined() && update.found_inf().template item<double>() != 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Learns from micro-batches of a window that may be done again: the beginning of each update's share is kept
-// first, and its batches can be gone through once more, in pieces where memory asks for it.
+// Learns from micro-batches of a window that may be retried: saves each update's initial state first. Kept
+// batches can be learnt from again, split into pieces if memory is short.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -25,7 +25,7 @@
 
 namespace looptorch::detail {
 
-/// Keeps what a window that is done again, or left out, must not change.
+/// Saves what a retried or skipped window must not change.
 template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
   const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
@@ -35,7 +35,7 @@ void begin_share(Engine& engine) {
                                    may_be_redone);
 }
 
-/// The observer of training in a window that can be done again with another loss scale.
+/// The observer of training in a window that can be retried with another loss scale.
 template <std::size_t I, class Engine>
 class OverflowLearner : public Learner<I, Engine> {
  public:
@@ -66,13 +66,13 @@ void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, boo
     train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }
 
-/// True if a batch can be split, and each update's pieces of it add up.
+/// True if a batch can be split, and its pieces add up for each update.
 template <class Engine, class Batch>
 inline constexpr bool kCanSplit =
     Redoes<Engine>::kSplits&& can_split<std::remove_cvref_t<decltype(std::declval<Engine&>().model())>, Batch,
                                         std::remove_cvref_t<decltype(std::declval<Engine&>().updates())>>;
 
-/// Calls `use(part)` for each of the pieces that a batch of at least one sample is split into.
+/// Calls `use(part)` for each of the pieces of a batch of at least one sample.
 template <class Batch, class Use>
 void for_each_piece(const Batch& batch, std::int64_t pieces, Use&& use) {
   const std::int64_t samples = batch_size(batch);
@@ -102,8 +102,7 @@ void learn_from(Engine& engine, Batch& batch, std::size_t number, bool is_last =
   });
 }
 
-/// Learns from all of the window's kept batches for update I, in the turns and shards of ranks that they
-/// have.
+/// Learns from all of the window's kept batches for update I, in the turns and shards that ranks gave them.
 template <std::size_t I, class Engine, class Batch>
 void learn_from_kept(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {

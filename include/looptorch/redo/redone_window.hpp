@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the windows of a Trainer are gone through whose policies may have one done again, look into it or leave
-// it out: batches and the beginning of each update's share are kept where such a policy is switched on.
+// Windows that policies may retry, examine or skip: keeps batches and the initial state of each update while
+// such a policy is on.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
@@ -29,7 +29,7 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine, class Batch>
 class TracedRerun;
 
-/// Offers a rerun of the window to the policies while it lives.
+/// Gives policies a rerun of the window while it lives.
 class ScopedRerun {
  public:
   ScopedRerun(WindowRerun*& slot, WindowRerun* rerun) : slot_(slot) { slot_ = rerun; }
@@ -70,7 +70,7 @@ struct RedoneWindow {
     }
   }
 
-  /// Does what is to be done before ranks agree on the window.
+  /// Finishes the window before ranks reduce it.
   template <class Batch>
   static void complete(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (Engine::kStreams) seek_scale<0>(engine, kept);
@@ -91,7 +91,7 @@ struct RedoneWindow {
 
   static void abandon(Engine& engine) { engine.redo().checkpoint.end(); }
 
-  /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy wants it.
+  /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy retries.
   template <class Measure, class Batch>
   static void measure(Engine& engine, Measure& measure, const Batch& batch, EvaluationSums& sums) {
     using Model = std::remove_reference_t<decltype(engine.model())>;
@@ -102,7 +102,7 @@ struct RedoneWindow {
   }
 
  private:
-  /// Takes a micro-batch that is kept where it is in case memory runs out.
+  /// Takes a micro-batch, and keeps it on its device in case memory runs out.
   template <class Batch, class Given>
   static void take_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
@@ -112,7 +112,7 @@ struct RedoneWindow {
     });
   }
 
-  /// Calls `learn(batch)`, with the batch that is kept where the window under way is kept.
+  /// Calls `learn(batch)`, with the kept batch if the window under way is kept.
   template <class Batch, class Given, class Learn>
   static void keeping(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
     if constexpr (kKeepsForScale<Engine, Batch>)
@@ -125,7 +125,7 @@ struct RedoneWindow {
     learn(batch);
   }
 
-  /// Makes update I while policies may look into its share.
+  /// Makes update I while policies may examine its window.
   template <std::size_t I, class Batch>
   static void offered(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (Redo::kLooks && is_included<WindowCode, Engine>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Does an update's share of a window again when memory ran out in it: from the state in which it began, with
-// each micro-batch split into more pieces, whose weights make the sum what it was.
+// Retries an update's part of a window that ran out of memory: rolls back to its initial state, and splits
+// each micro-batch into more pieces, weighted to give the same sum.
 #pragma once
 
 #include <looptorch/base/what_of.hpp>
@@ -26,7 +26,7 @@
 
 namespace looptorch::detail {
 
-/// Returns into how many pieces policies split micro-batches.
+/// Returns the pieces that policies split micro-batches into.
 template <class Engine>
 [[nodiscard]] std::int64_t pieces_of(Engine& engine) {
   std::int64_t pieces = 1;
@@ -36,8 +36,8 @@ template <class Engine>
   return pieces;
 }
 
-/// Asks the policies what to do about memory that ran out, once it has been freed. Returns the pieces of the
-/// next attempt. Throws c10::OutOfMemoryError if none wants one.
+/// Asks policies about a retry, once memory is freed. Returns the pieces of the next attempt. Throws
+/// c10::OutOfMemoryError if no policy wants one.
 template <class Engine>
 [[nodiscard]] std::int64_t ask_for_retry(Engine& engine, OutOfMemoryContext context) {
   if constexpr (Engine::PolicyStack::template has<graphs_hook>())
@@ -49,7 +49,7 @@ template <class Engine>
   return context.pieces();
 }
 
-/// Does update I's share again until memory suffices, or no policy wants another attempt.
+/// Retries update I's window until memory suffices, or no policy wants another attempt.
 template <std::size_t I, class Engine, class Batch>
 void learn_again(Engine& engine, std::vector<Batch>& kept, std::string error) {
   const UpdateView& view = engine.run().updates()[I];
@@ -72,7 +72,7 @@ void learn_again(Engine& engine, std::vector<Batch>& kept, std::string error) {
 }
 
 /// Calls `share()`, which learns from some of the kept batches for update I. If memory runs out and a policy
-/// wants it, does the share again, all of the kept batches.
+/// agrees, retries with all of the kept batches.
 template <std::size_t I, class Engine, class Batch, class Share>
 void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Share&& share) {
   if constexpr (!Redoes<Engine>::kSplits || Engine::template kByClosure<I>) {
@@ -89,12 +89,12 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Sha
   }
 }
 
-/// True for an optimizer that changes nothing before all the memory that it needs is there.
+/// True for an optimizer that allocates all its memory before it changes anything.
 template <class Optimizer>
 inline constexpr bool fails_whole = FoldingOptimizer<Optimizer>;
 
-/// Makes update I. If memory runs out before any parameter has changed, does its share again and tries once
-/// more; not on several ranks, whose sums are there only once.
+/// Makes update I. If memory runs out before any parameter has changed, retries its window and then the
+/// update, once. Does not retry on several ranks, whose sums exist only once.
 template <std::size_t I, class Engine, class Batch>
 void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
   while (true) {

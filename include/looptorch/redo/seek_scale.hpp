@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Does the window of a first update again at lower loss scales while its gradients overflow: no sample of a
-// run's beginning is lost. Until an update was made once, its windows' batches are kept, and the host waits
-// for its gradients.
+// Retries the window of a first update at lower loss scales while its gradients overflow, so that a run loses
+// none of its first samples. Until an update was first applied, its windows' batches are kept, and the host
+// waits for its gradients.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -22,8 +22,7 @@ namespace looptorch::detail {
 template <class Engine, class Batch>
 inline constexpr bool kKeepsForScale = Redoes<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
 
-/// Gives a kept batch tensors of its own, if its range may refill them before the window ends: a loader never
-/// does.
+/// Clones a kept batch's tensors if its range may refill them before the window ends: a loader never does.
 template <class Engine, class Batch>
 void detach_from_range(Engine& engine, Batch& kept) {
   if (engine.window_length() == 1 || engine.window().pinned == PinnedSource::in_place) return;
@@ -32,8 +31,8 @@ void detach_from_range(Engine& engine, Batch& kept) {
   });
 }
 
-/// True if update I's gradients overflow and another scale may help: no loss itself is NaN or infinite. On
-/// several ranks, if those of one do and no rank has such a loss.
+/// True if update I's gradients overflow and another scale may help: no loss is NaN or infinite. On several
+/// ranks, if one rank's gradients overflow and no rank has such a loss.
 template <std::size_t I, class Engine>
 [[nodiscard]] bool overflows_by_scale(Engine& engine) {
   const UpdateWork& work = engine.works()[I];
@@ -42,7 +41,7 @@ template <std::size_t I, class Engine>
   return overflowed && !hopeless;
 }
 
-/// Learns from the window's kept batches for update I from the state in which its share began.
+/// Learns from the window's kept batches for update I, from its initial state.
 template <std::size_t I, class Engine, class Batch>
 void learn_anew(Engine& engine, std::vector<Batch>& kept) {
   engine.redo().checkpoint.rewind(engine.run().updates()[I], engine.works()[I]);
@@ -50,7 +49,7 @@ void learn_anew(Engine& engine, std::vector<Batch>& kept) {
   with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
 }
 
-/// Does update I's share of the window again until its gradients are finite, or no lower scale is left.
+/// Retries update I's window until its gradients are finite, or no lower scale is left.
 template <std::size_t I, class Engine, class Batch>
 void seek_scale([[maybe_unused]] Engine& engine, [[maybe_unused]] std::vector<Batch>& kept) {
   if constexpr (kKeepsForScale<Engine, Batch>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Does an update's share of a window again for a look: every operator is watched, nothing of the run changes,
-// and no update is made. Compiled only where a policy has `keeps_windows`, and for replays.
+// Reruns one update's part of a window with every operator traced. Leaves the run unchanged and makes no
+// update. Compiled only if a policy has `keeps_windows`, and for replays.
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>
@@ -33,7 +33,7 @@
 
 namespace looptorch::detail {
 
-/// The observer of a second look: the watch sees the loss, and nothing is learnt.
+/// The observer of a rerun: the trace sees the loss, and nothing is learnt.
 template <class Engine>
 struct Watched : MicroBatchObserver {
   Watched(Engine& of, OperatorWatch& by, bool& is_finite, bool is_scaled)
@@ -50,13 +50,13 @@ struct Watched : MicroBatchObserver {
 template <std::size_t I, class Engine, class Batch>
 class TracedRerun final : public WindowRerun {
  public:
-  /// A share of the window under way.
+  /// Reruns a part of the window under way.
   TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept)
       : engine_(engine),
         checkpoint_(checkpoint),
         kept_(kept),
         is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
-  /// A share that is replayed; `random` are its micro-batches' generators, if each was seeded.
+  /// Replays a saved part; `random` has its micro-batches' generators, if each was seeded.
   TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept,
               std::vector<RandomStates> random)
       : engine_(engine),
@@ -98,7 +98,7 @@ class TracedRerun final : public WindowRerun {
   }
 
  private:
-  /// Throws UsageError if a rank's share cannot be done again without the others.
+  /// Throws UsageError if a rank cannot rerun its part alone.
   void require_one_process() const {
     if (engine_.ranks() && engine_.ranks()->syncs_batch_norm())
       throw UsageError(
@@ -106,7 +106,7 @@ class TracedRerun final : public WindowRerun {
           "again on one process: leave keep_in empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
   }
 
-  /// Returns the number of a kept batch in the window, counting those that the loader left out.
+  /// Returns the number of a kept batch in the window, batches that the loader skipped included.
   [[nodiscard]] std::int64_t number_in_window(std::size_t kept) {
     return engine_.window().origin.narrowed(kept).place().first_batch - engine_.progress().batch;
   }
@@ -117,7 +117,7 @@ class TracedRerun final : public WindowRerun {
     engine_.ranks()->seed_micro_batch(engine_.progress().step, number_in_window(number));
   }
 
-  /// Returns where this rank's bundles lie in `folder`.
+  /// Returns the folder of this rank's bundles within `folder`.
   [[nodiscard]] std::filesystem::path of_rank(const std::filesystem::path& folder) const {
     return engine_.window().ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
   }
@@ -140,8 +140,8 @@ class TracedRerun final : public WindowRerun {
     return watch.finding();
   }
 
-  /// Does the micro-batches until the cause is known. Ranks that take batch statistics together go on side by
-  /// side: one that knows its cause takes part with nothing, as in training.
+  /// Runs micro-batches until the cause is known. Under SyncBN ranks stay in lockstep, as in training: a rank
+  /// that knows its cause joins with empty turns.
   void go_through(OperatorWatch& watch, bool scaled) {
     const bool in_lockstep = engine_.ranks().go_in_lockstep(engine_);
     bool goes_on = true;
