@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The table of what a resumed fit compares with its snapshot, and what of it may differ. Policies declare
-// theirs themselves (loop/resume_rule.hpp). docs/snapshots.md shows the table.
+// The table of what a resumed fit compares with its snapshot, and which differences are allowed. Policies
+// declare their own (loop/resume_rule.hpp). docs/snapshots.md shows the table.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,7 +19,7 @@ namespace looptorch::detail {
 /// The things that are compared, in the order of the table.
 enum class ResumeField { model, optimizer, data, generators, contents, rates, options, windows, batches };
 
-/// One row of the table: what is compared, in words, and whether it may differ.
+/// One row of the table: the thing compared, in words, and whether it may differ.
 struct ResumeFieldRow {
   ResumeField what;
   ResumeRule may;
@@ -42,11 +42,11 @@ inline constexpr ResumeFieldRow kResumeFields[] = {
   return std::ranges::find(kResumeFields, what, &ResumeFieldRow::what)->may;
 }
 
-/// A difference between a snapshot and the run that is to take it over.
+/// A difference between a snapshot and the run that resumes from it.
 struct Difference {
   ResumeRule may;
   std::string sentence;  ///< names both sides: "x is 2 here, 1 in the snapshot"
-  std::string change;    ///< "x: 1 -> 2", or the sentence where there is nothing shorter
+  std::string change;    ///< "x: 1 -> 2", or the sentence if nothing is shorter
 };
 
 [[nodiscard]] inline Difference mismatch(ResumeRule may, std::string sentence, std::string change = {}) {
@@ -57,18 +57,18 @@ struct Difference {
   return mismatch(resume_rule(what), std::move(sentence), std::move(change));
 }
 
-/// Returns the difference of a value, `of` naming whose it is.
+/// Returns the difference of a value; `of` names its owner.
 [[nodiscard]] inline Difference mismatch(ResumeField what, const std::string& of,
                                          const DifferentValue& value) {
   return mismatch(what, sentence(value, of, "the snapshot"),
                   message(of, value.key, ": ", value.saved, " -> ", value.here));
 }
 
-/// The differences in spite of which a run is resumed, beside those that may always be.
+/// The differences that a resume tolerates, besides those that are always allowed.
 enum class ResumeMode {
   none,
   settings,  ///< those on request
-  all,       ///< takes over what fits
+  all,       ///< loads what fits
 };
 
 [[nodiscard]] inline ResumeMode resume_mode_of(bool strict, bool resume_changed) {
@@ -94,7 +94,7 @@ inline void refuse(const std::vector<Difference>& differences, ResumeMode mode, 
   throw SnapshotMismatch(text, std::move(refused), settings_only);
 }
 
-/// Notes the differences in spite of which a run is resumed.
+/// Adds the tolerated differences to the report.
 inline void add_to(ResumeReport& report, const std::vector<Difference>& differences, ResumeMode mode) {
   for (const Difference& each : differences)
     if (mode == ResumeMode::all && each.may != ResumeRule::always)

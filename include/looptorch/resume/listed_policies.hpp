@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares the policies of a snapshot with those that a Trainer lists, and stages their states.
 //
-//   listed.I: the names of those that are switched on and must not differ without notice;
+//   listed.I: policies that are on and must not differ silently;
 //   listed.on_request.I: those of them that may differ on request
 #pragma once
 
@@ -31,7 +31,7 @@ constexpr bool changes_numbers() {
          (HasPhase<P> && phase_of<P>() < Phase::observe);
 }
 
-/// Returns P's declaration, else the default.
+/// Returns P's declaration, or the default.
 template <class P>
 constexpr ResumeRule resume_rule_of() {
   if constexpr (HasResumeRule<P>)
@@ -65,8 +65,8 @@ inline void save(const ListedPolicies& listed, StateDict& state) {
   put_names(state, "listed.on_request", on_request);
 }
 
-/// Returns how a policy may differ: as its type declares here, else as its run said. Snapshots of earlier
-/// versions say nothing.
+/// Returns how a policy may differ: by its declaration here, else by its run's. Snapshots of earlier versions
+/// have none.
 [[nodiscard]] inline ResumeRule resume_rule(const std::string& name, const ListedPolicies& here,
                                             const StateDict& state) {
   if (const auto own = here.resume_rule.find(name); own != here.resume_rule.end()) return own->second;
@@ -75,8 +75,8 @@ inline void save(const ListedPolicies& listed, StateDict& state) {
   return std::ranges::count(on_request, name) > 0 ? ResumeRule::on_request : ResumeRule::never;
 }
 
-/// Compares the policies of a snapshot's state with the stack's. Appends what is to be taken over to
-/// `commits`, and what differs to `differences`.
+/// Compares the policies of a snapshot's state with the stack's. Appends states to load to `commits`, and
+/// what differs to `differences`.
 template <class Stack>
 void stage_listed(Stack& stack, const StateDict& state, std::vector<Commit>& commits,
                   std::vector<Difference>& differences) {

@@ -52,7 +52,7 @@ inline std::string compare_names(const std::vector<std::string>& here,
                  only_here.empty() && only_saved.empty() ? "; in another order" : "");
 }
 
-/// Returns what an optimizer's groups are: their parameters, options and rates.
+/// Returns an optimizer's groups: their parameters, options and rates.
 template <class Optimizer>
 [[nodiscard]] StateDict save_groups(const Optimizer& optimizer, const UpdateView& view,
                                     const ParameterNames& names) {
@@ -87,7 +87,7 @@ template <class Optimizer>
   return out;
 }
 
-/// An optimizer's state, ready to be taken over, and what does not fit.
+/// An optimizer's state, ready to commit, and what does not fit.
 struct StagedOptimizer {
   std::vector<Commit> commits;
   std::vector<Difference> differences;
@@ -154,9 +154,8 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   return outside;
 }
 
-/// Compares a saved optimizer with this one, and stages what fits. `states`, unless it is empty, stages what
-/// is kept for parameters, in place of all of them one by one. Throws StateError for a state that lacks
-/// something.
+/// Compares a saved optimizer with this one, and stages what fits. `states`, unless empty, stages the
+/// parameters' states in place of doing so one by one. Throws StateError for an incomplete state.
 template <class Optimizer>
 [[nodiscard]] StagedOptimizer stage_optimizer(Optimizer& optimizer, const UpdateView& view,
                                               const ParameterNames& names, const StateDict& in,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads optimizers that ranks share out: each rank saves the elements that it has, and takes its
-// own of a whole state. So a run goes on on another number of ranks, and with or without sharing.
+// Saves and loads sharded optimizers: each rank saves its shard, and loads its shard from a full state. So a
+// run resumes on any number of ranks, sharded or not.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -23,7 +23,7 @@
 
 namespace looptorch::detail {
 
-/// Returns the state of a parameter's part, of the state of the whole.
+/// Returns the state of a parameter's shard, cut from the whole state.
 [[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Shared& shared) {
   StateDict part;
   for (const auto& [key, value] : whole.values()) {
@@ -35,8 +35,8 @@ namespace looptorch::detail {
   return part;
 }
 
-/// Calls `visit(key, value, shared)` for all that an optimizer keeps for this rank's parts, by the keys that
-/// the whole has in a snapshot.
+/// Calls `visit(key, value, shared)` for each value that an optimizer keeps for this rank's shards. Keys are
+/// those of the whole in a snapshot.
 template <class Optimizer, class Visit>
 void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const ParameterNames& names,
                      Visit&& visit) {
@@ -58,7 +58,7 @@ void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const Paramete
                           shared.whole.sizes());
 }
 
-/// Stages what an optimizer is to take over for this rank's parts.
+/// Stages an optimizer's state for this rank's shards.
 template <class Optimizer>
 [[nodiscard]] std::vector<Commit> stage_part_states(Optimizer& optimizer, OptimizerParts& parts,
                                                     const ParameterNames& names, const StateDict& in) {
@@ -80,7 +80,7 @@ template <class Optimizer>
   return commits;
 }
 
-/// Gives each rank's optimizers their parts of moments that they have as a whole.
+/// Shards moments that each rank's optimizers have as a whole.
 template <class Engine>
 void share_out_moments(Engine& engine) {
   if (engine.ranks().holds_parts()) return;
@@ -97,7 +97,7 @@ void share_out_moments(Engine& engine) {
   engine.ranks().holds_parts() = true;
 }
 
-/// Lets this rank write its part of the snapshots of the leading one.
+/// Lets this rank write its shard of the leading rank's snapshots.
 template <class Engine>
 void serve_parts(Engine& engine) {
   engine.ranks()->serve([&engine](const std::string& request) -> std::string {
@@ -125,8 +125,8 @@ void serve_parts(Engine& engine) {
   });
 }
 
-/// Has all other ranks write what their optimizers hold, at the same time, and returns the files. Throws
-/// SnapshotError if one could not, UsageError without a folder that all ranks share.
+/// Makes all other ranks write their optimizers' shards in parallel, and returns the files. Throws
+/// SnapshotError if one could not, UsageError without a folder common to all ranks.
 template <class Engine>
 [[nodiscard]] std::vector<std::filesystem::path> write_parts(Engine& engine,
                                                              const std::filesystem::path& folder) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Takes a run over from a window's bundle and does the window again for a look.
+// Restores a run from a window's bundle and reruns the window, traced.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -70,7 +70,7 @@ class ReplayWindow {
   }
 
  private:
-  /// Calls `body` between the beginning and the end of policies, without those that only report.
+  /// Calls `body` between the policies' beginning and end, without those that only report.
   template <class Body>
   void within_policies(const FitPlan& plan, const Body& body) {
     engine_.stack().mute(true);
@@ -93,7 +93,7 @@ class ReplayWindow {
     engine_.window().in_epoch = true;
   }
 
-  /// Opens the bundle's window, looks into the share, and discards the window.
+  /// Opens the bundle's window, examines its update, and discards the window.
   Finding watch(const WindowBundle& bundle) {
     engine_.window().may_retry = false;
     begin_window(engine_);

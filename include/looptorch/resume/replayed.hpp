@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What came of a window that was done again from a bundle.
+// The result of replaying a window from a bundle.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -17,11 +17,11 @@ struct Replayed {
   std::filesystem::path bundle;
   WindowPlace place = {};                 ///< Of the window.
   std::size_t update = 0;                 ///< In the Trainer's list.
-  Finding finding = {};                   ///< What was found now.
-  std::string then = {};                  ///< What had been found when the bundle was written, in sentences.
-  bool was_bad = false;                   ///< It had been found that something is not finite.
-  bool same_bits = false;                 ///< Losses and gradients are what they were then, bit for bit.
-  std::vector<std::string> changed = {};  ///< Settings that are others than when the bundle was written.
+  Finding finding = {};                   ///< Found by the replay.
+  std::string then = {};                  ///< Found when the bundle was written, in sentences.
+  bool was_bad = false;                   ///< Something was not finite then.
+  bool same_bits = false;                 ///< Losses and gradients are those of then, bit for bit.
+  std::vector<std::string> changed = {};  ///< Settings that differ from those of the bundle.
 
   /// True if all losses and gradients are finite now.
   [[nodiscard]] bool is_clean() const { return finding.cause == Finding::Cause::none; }

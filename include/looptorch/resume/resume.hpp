@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes a snapshot's contents over: compares everything in them with the run, then changes either nothing or
-// all of it. differences.hpp says what may differ, snapshots.hpp when it is done.
+// Resumes a run from a snapshot's contents: compares all of it with the run, then changes nothing or
+// everything. differences.hpp says what may differ, snapshots.hpp when it runs.
 #pragma once
 
 #include <looptorch/data/loader/feed.hpp>
@@ -27,12 +27,11 @@
 
 namespace looptorch::detail {
 
-/// Compares a snapshot with a run, and stages what is to be taken over.
+/// Compares a snapshot with a run, and stages what it will load.
 template <class Engine>
 class Resumption {
  public:
-  /// Compares. `feed` is the range of the fit that goes on. Throws StateError for contents that lack
-  /// something.
+  /// Compares. `feed` is the range of the fit that resumes. Throws StateError for incomplete contents.
   Resumption(Engine& engine, const SnapshotContents& contents, const Feed& feed)
       : engine_(engine),
         contents_(contents),
@@ -43,7 +42,7 @@ class Resumption {
     const auto settings_stand = static_cast<std::ptrdiff_t>(differences_.size());
     compare_parts();
     compare_model();
-    std::vector<Difference> settings;  // told first, since they explain the rest
+    std::vector<Difference> settings;  // listed first, since they explain the rest
     stage_listed(engine_.stack(), state_, commits_, settings);
     differences_.insert(differences_.begin() + settings_stand, settings.begin(), settings.end());
     compare_optimizers();
@@ -58,12 +57,12 @@ class Resumption {
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
   [[nodiscard]] const RandomStates& random() const { return random_; }
-  /// Returns why a policy had stopped the run in the snapshot; empty if none had.
+  /// Returns why a policy had stopped the snapshot's run; empty if none had.
   [[nodiscard]] std::optional<std::string> stopped() const {
     return state_.contains("stopped") ? std::optional(state_.get<std::string>("stopped")) : std::nullopt;
   }
 
-  /// Takes over what fits, but for the random generators: policies may draw from them as they begin.
+  /// Loads what fits, except the random generators: policies may draw from them as they begin.
   void apply() {
     at::NoGradGuard no_gradients;
     for (const Commit& commit : commits_) commit();
@@ -95,7 +94,7 @@ class Resumption {
     differences_.push_back(mismatch(what, std::move(sentence)));
   }
 
-  /// Throws SnapshotError for contents that name two different steps: no part of them can be trusted.
+  /// Throws SnapshotError for contents with two different steps: no part can be trusted.
   void compare_steps() const {
     if (staged_.progress.step != contents_.step)
       throw SnapshotError(message("a snapshot of step ", contents_.step, " holds the state of a run at step ",
@@ -122,7 +121,7 @@ class Resumption {
     fit_averages(own);
   }
 
-  /// Reports weights of another type, which can be taken over, but not bit for bit.
+  /// Reports weights of another type, which load, but not bit for bit.
   void compare_types(const TensorMap& own) {
     std::size_t others = 0;
     std::string example;
@@ -136,7 +135,7 @@ class Resumption {
       add(ResumeField::model, message(others, " tensors of the model have another type: ", example));
   }
 
-  /// Leaves out averages of weights that this model does not have.
+  /// Drops averages of weights that this model does not have.
   void fit_averages(const TensorMap& own) {
     TensorMap averaged;
     for (const auto& [name, average] : contents_.averaged)
@@ -219,9 +218,9 @@ class Resumption {
   std::vector<Difference> differences_;
 };
 
-/// Lets a prepared engine take contents over, all or nothing unless `tolerance` is `all`. Random generators
-/// are left to the caller. Throws SnapshotMismatch, and StateError for contents that lack something. Messages
-/// call the snapshot `called`.
+/// Loads contents into a prepared engine, all or nothing unless `tolerance` is `all`. Leaves the random
+/// generators to the caller. Throws SnapshotMismatch, and StateError for incomplete contents. Messages call
+/// the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
                                              const Feed& feed, ResumeMode mode, const std::string& called) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A fit's range of batches as snapshots know it: what they write of it, and how a range is compared with
-// that. Snapshots go on counting as the run began, so that any later resume can read them. A loader of
-// another batch size, and another number of ranks of a reproducible run, go on with the same windows of
-// samples: the position in the epoch is then counted in windows.
+// A fit's range of batches as snapshots record it, and its comparison with another range. Snapshots keep
+// counting as the run began, so any later resume can read them. A loader of another batch size, and another
+// number of ranks of a reproducible run, resume with the same windows of samples: the position in the epoch
+// is then counted in windows.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace looptorch::detail {
 
-/// Returns the number of batches in an epoch; empty where it is not known.
+/// Returns the number of batches in an epoch; empty if unknown.
 [[nodiscard]] inline std::optional<std::int64_t> batches_of(const StateDict& identity) {
   return identity.contains("batches") ? std::optional(identity.get<std::int64_t>("batches")) : std::nullopt;
 }
@@ -53,7 +53,7 @@ struct SavedFeed {
           .regrouping = how};
 }
 
-/// Lets the loader of a later fit read the windows with which the run began, if it has the same data.
+/// Makes the loader of a later fit read the run's original windows, if it has the same data.
 inline void keep_windows(const SavedFeed& began, Regroupable& batches) {
   const auto& how = began.regrouping;
   const auto same = how && batches.batch_size() == how->read.batch_size
@@ -62,16 +62,16 @@ inline void keep_windows(const SavedFeed& began, Regroupable& batches) {
   batches.regroup(same && differing_values(*same, began.identity).empty() ? how : std::nullopt);
 }
 
-/// Returns the identity of a fit's range as it is read here.
+/// Returns the identity of a fit's range as it is read in this run.
 [[nodiscard]] inline StateDict own_identity(const Feed& feed) {
   return feed.source ? feed.source->identity_with(feed.source->batch_size()).value() : feed.identity();
 }
 
-/// A snapshot's place in the epoch, found in the range of the fit that goes on.
+/// A snapshot's position in the epoch, located in the range of the fit that resumes.
 class StagedFeed {
  public:
-  /// Compares `state`, whose run stands behind `batch` batches of its epoch, with a fit's range and windows
-  /// of this length. Without a range `feed` has an empty identity.
+  /// Compares `state`, whose run has done `batch` batches of its epoch, with a fit's range and windows of
+  /// this length. Without a range `feed` has an empty identity.
   StagedFeed(const StateDict& state, std::int64_t batch, const Feed& feed, std::int64_t window_length)
       : source_(feed.source),
         here_{window_length, source_ ? source_->batch_size() : 0},
@@ -101,7 +101,7 @@ class StagedFeed {
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
-  /// Returns the batches of the epoch here that are done.
+  /// Returns the finished batches of the epoch here.
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
   /// Makes the loader read the windows of the snapshot's run.
@@ -131,8 +131,8 @@ class StagedFeed {
                      source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
   }
 
-  /// Returns the batch size with which the loader here would have the saved identity; empty if it differs in
-  /// more. Snapshots of earlier versions do not name it.
+  /// Returns the batch size that would give the loader here the saved identity; empty if more differs.
+  /// Snapshots of earlier versions do not name it.
   [[nodiscard]] std::optional<std::int64_t> batch_size_of(const StateDict& state,
                                                           const StateDict& saved) const {
     if (!source_ || here_.batch_size < 1) return std::nullopt;
@@ -148,7 +148,7 @@ class StagedFeed {
     return std::nullopt;
   }
 
-  /// Compares windows of loaders that differ in nothing else.
+  /// Compares windows of loaders that are otherwise equal.
   void compare_batches(const WindowShape& planned, std::optional<std::int64_t> planned_size,
                        std::optional<std::int64_t> own_size) {
     const Regrouping how{planned, here_};
@@ -180,7 +180,7 @@ class StagedFeed {
                                                describe(how.read), ", the same samples")));
   }
 
-  /// Returns the first batch here with a sample that was not seen.
+  /// Returns the first batch here with an unseen sample.
   [[nodiscard]] std::int64_t same_place(const WindowShape& planned, std::optional<std::int64_t> planned_size,
                                         std::optional<std::int64_t> own_size) const {
     if (planned_size && own_size && saved_batch_ == *planned_size) return *own_size;
@@ -196,15 +196,15 @@ class StagedFeed {
   std::vector<Difference> differences_;
 };
 
-/// Returns the windows that so many batches make.
+/// Returns the number of windows in so many batches.
 [[nodiscard]] inline std::int64_t windows_of(std::int64_t batches, std::int64_t length) {
   return batches / length + (batches % length != 0);
 }
 
-/// Returns a snapshot's state as `ranks` ranks would have written it, if it is of a reproducible run, and
-/// otherwise as it is. A window keeps its micro-batches. `window` is its length here, and `batches` the
-/// number in an epoch here, or -1: as many windows may be fewer by one on a rank other than the first, which
-/// has none of a short last window.
+/// Returns the state of a reproducible run as `ranks` ranks would have written it; any other state unchanged.
+/// A window keeps its micro-batches. `window` is its length here, `batches` the number in an epoch here, or
+/// -1: as many windows may be fewer by one on a rank other than the first, which has none of a short last
+/// window.
 [[nodiscard]] inline StateDict as_of_ranks(StateDict state, std::int64_t ranks, std::int64_t window,
                                            std::int64_t batches, bool leads) {
   if (!state.contains("ranks")) return state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// All that a run needs to take snapshots and to go on from them. The header of a policy that declares
-// `takes_snapshots` includes it, as that of SnapshotEvery does.
+// All that a run needs to take snapshots and to resume. Headers of policies that declare `takes_snapshots`
+// include it, as SnapshotEvery's does.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>
@@ -35,8 +35,8 @@ class Resumed {
   Resumed(const Resumption<Engine>& taken, ResumeReport report)
       : report_(std::move(report)), random_(taken.random()) {}
 
-  /// Sets the random generators, from which policies may have drawn, and stops a run that had been stopped.
-  /// Call it after policies have begun.
+  /// Restores the random generators, from which policies may have drawn, and stops a run that had been
+  /// stopped. Call it after policies have begun.
   void begin(Run& run) const {
     random_.apply();
     if (report_.stopped) run.stop(*report_.stopped);
@@ -59,7 +59,7 @@ inline void warn_of(const ResumeReport& report) {
                " with other settings: ", joined(report.changed, "; "));
 }
 
-/// Returns the snapshot that was chosen and read already, else reads it.
+/// Returns the snapshot that was already chosen and read, else reads it.
 [[nodiscard]] inline NewestSnapshot snapshot_of(const ResumeFrom& from) {
   const NewestSnapshot* const chosen = from.chosen();
   return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
@@ -74,7 +74,7 @@ struct SnapshotCode {
     return snapshot_contents(engine, feed, folder);
   }
 
-  /// Takes contents over that came from no file.
+  /// Restores contents that came from no file.
   static ResumeReport restore(Engine& engine, const SnapshotContents& contents, bool strict,
                               bool resume_changed) {
     const ResumeMode mode = resume_mode_of(strict, resume_changed);
@@ -86,9 +86,9 @@ struct SnapshotCode {
     return report;
   }
 
-  /// Takes over the snapshot that a fit's options name; returns nothing without one. A loader then reads the
-  /// windows with which the run began, if it has the same data. `last` describes the range of the fit before,
-  /// and then of this one.
+  /// Loads the snapshot that a fit's options name; returns nothing without one. A loader then reads the run's
+  /// original windows, if it has the same data. `last` describes the previous fit's range, and then this
+  /// one's.
   [[nodiscard]] static std::optional<Resumed> resume(Engine& engine, const FitOptions& options,
                                                      const Feed& feed, SavedFeed& last) {
     std::optional<Resumed> resumed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run as SnapshotContents: model, optimizers, averages, and all that the loop and its policies know. The
-// tensors are handles: copy them before the next step to keep them.
+// A run as SnapshotContents: model, optimizers, averages, and the states of the loop and its policies. Its
+// tensors are not copies: copy them before the next step to keep them.
 //
 //   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
 //   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
@@ -50,7 +50,7 @@ template <class Module>
   return averaged;
 }
 
-/// Takes the averages out of the state, so that they are not saved twice, and notes where they were.
+/// Moves the averages out of the state, to save them once, and notes their places.
 inline void move_out(const TensorMap& averages, StateDict& state) {
   std::map<const void*, std::string> names;
   for (const auto& [name, average] : averages) names.emplace(average.unsafeGetTensorImpl(), name);
@@ -80,7 +80,7 @@ inline void move_in(const TensorMap& averaged, StateDict& state) {
       state.set(places.get<std::string>(message(i, ".key")), found->second);
 }
 
-/// Saves the optimizers; without `moments` their groups alone, as before a first step.
+/// Saves the optimizers; without `moments` only their groups, as before a first step.
 template <class Engine>
 [[nodiscard]] StateDict save_optimizers(Engine& engine, bool moments) {
   StateDict out;
@@ -106,8 +106,8 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it stands, also within a window. `feed` describes the range of batches; `parts` are
-/// files into which ranks wrote what they share out. Without `moments` it holds none of the optimizers'.
+/// Returns the run as it is, also within a window. `feed` describes the range of batches; `parts` are files
+/// of the ranks' shards. Without `moments` it holds none of the optimizers'.
 template <class Engine>
 [[nodiscard]] SnapshotContents run_contents(Engine& engine, const SavedFeed& feed,
                                             std::vector<std::filesystem::path> parts = {},
@@ -133,8 +133,7 @@ template <class Engine>
   return contents;
 }
 
-/// Returns the run as it stands between windows. Ranks that share optimizers out write their parts of them
-/// into `folder`.
+/// Returns the run between windows. Ranks with sharded optimizers write their shards into `folder`.
 template <class Engine>
 [[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed,
                                                  [[maybe_unused]] const std::filesystem::path& folder = {}) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A window on disk, to be done again: a snapshot of the run as an update's share of the window began, which
-// holds the share's batches, too. It appears whole or not at all and is verified when it is read, as every
-// snapshot is.
+// A window on disk, for replay: a snapshot of the run as one update's part of the window began, with its
+// batches. It appears whole or not at all and is verified when read, as all snapshots are.
 //
 //   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (its
 //   number and samples), window.epoch, window.total_steps (of the fit, if known), window.found.* (what was
@@ -59,9 +58,9 @@ struct WindowBundle {
   std::size_t update = 0;
   std::int64_t pieces = 1;
   std::int64_t epoch = 0;
-  std::optional<std::int64_t> total_steps = {};  // of the fit, by which schedules end
+  std::optional<std::int64_t> total_steps = {};  // of the fit, for schedules
   FoundThen found = {};
-  std::int64_t ranks = 0;                 // of the run; 0: it had none, and one batch was not weighed
+  std::int64_t ranks = 0;                 // of the run; 0: none, and one batch was not weighed
   std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
   std::vector<WindowPlace> places = {};   // of the batches
   std::vector<StateDict> batches = {};
@@ -71,7 +70,7 @@ struct WindowBundle {
              finding.is_found()};
   }
 
-  /// Writes the bundle; `contents` is the run as the share began.
+  /// Writes the bundle; `contents` is the run as the update's part began.
   std::filesystem::path write(const std::filesystem::path& folder, SnapshotContents contents) const {
     StateDict out;
     out.set("update", update);
@@ -99,7 +98,7 @@ struct WindowBundle {
     return write_snapshot(folder, contents);
   }
 
-  /// Takes the window out of a snapshot's state. Throws UsageError for a snapshot that holds none.
+  /// Extracts the window from a snapshot's state. Throws UsageError if it holds none.
   [[nodiscard]] static WindowBundle take_from(SnapshotContents& contents, const std::string& called) {
     const StateDict in = contents.state.under("window");
     if (in.empty())
@@ -134,8 +133,8 @@ struct WindowBundle {
 
 template <class Engine>
 struct WindowCode {
-  /// Writes the share of update `update` in the window under way, which stands where it began, and returns
-  /// the bundle's path. `random` are its micro-batches' generators, if each is seeded.
+  /// Writes update `update`'s part of the window under way, rewound to its beginning; returns the bundle's
+  /// path. `random` has its micro-batches' generators, if each is seeded.
   template <class Batch>
   static std::filesystem::path keep(Engine& engine, std::size_t update, const Finding& found,
                                     const std::vector<Batch>& kept, std::int64_t ranks,
