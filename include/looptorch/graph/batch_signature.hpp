@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says whether two batches are alike to a graph: tensors of the same shapes and types, and the same values of
-// what the host alone knows, since an objective may have computed with it as the graph was captured.
+// Decides whether one graph serves two batches: tensors of the same shapes and types, and the same host-only
+// values, since the objective may have used them when the graph was captured.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -32,9 +32,9 @@ inline void append_form(std::string& out, const at::Tensor& tensor) {
   for (const std::int64_t stride : tensor.strides()) append_bytes(out, stride);
 }
 
-/// Appends what a batch is beside its tensors, in the order of its fields: which optional fields it has and
-/// how long its lists are, and with `kValues` the values that are no tensors. A type with `each_tensor` shows
-/// its tensors only: `is_complete` becomes false.
+/// Appends what a batch has besides its tensors, in the order of its fields: which optional fields it has,
+/// how long its lists are, and with `kValues` its values that are no tensors. A type with `each_tensor` shows
+/// only tensors: `is_complete` becomes false.
 template <bool kValues, class Batch>
 void append_parts(std::string& out, const Batch& batch, bool& is_complete) {
   const auto append = [&](const auto& field) { append_parts<kValues>(out, field, is_complete); };
@@ -82,7 +82,7 @@ void append_structure(std::string& out, const Batch& batch) {
   append_parts</*kValues=*/false>(out, batch, is_complete);
 }
 
-/// Returns why copies of a batch's tensors cannot stand for them in a graph; null if they can.
+/// Returns why a graph cannot run on copies of a batch's tensors; null if it can.
 template <class Batch>
 [[nodiscard]] const char* reason_against(const Batch& batch) {
   const char* reason = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// CUDA's graphs, by LibTorch's CUDAGraph. Where LibTorch has no CUDA, or the CUDA Toolkit's headers are
-// missing, this header does nothing.
+// CUDA graphs, by LibTorch's CUDAGraph. Without CUDA in LibTorch, or without the CUDA Toolkit's headers, this
+// header does nothing.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The gradients of parameters around a backward: which of them it reaches, and what they were before.
+// Finds which gradients a backward reaches, and restores them after a failed capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace looptorch::detail {
 
-/// The gradients of parameters before a backward, to tell which of them it reaches.
+/// The gradients of parameters before a backward, to find which ones it reaches.
 class GradientVersions {
  public:
   explicit GradientVersions(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
@@ -36,7 +36,7 @@ class GradientVersions {
   std::vector<Version> before_;
 };
 
-/// The gradients that parameters have, as handles, for a capture that may come to nothing.
+/// Handles to the parameters' gradients, for a capture that may fail.
 class GradientHandles {
  public:
   explicit GradientHandles(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {

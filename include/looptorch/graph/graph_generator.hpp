@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The random numbers of a graph. A graph draws from the state that the device's generator had as it was
-// captured, as an object; what puts a generator back, such as a layer that runs again, may have given it
-// another one since.
+// The random numbers of a graph. A graph draws from the generator's state object at its capture. Code that
+// restores a generator, such as a recomputing layer, may have replaced that object since.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -14,13 +13,13 @@
 
 namespace looptorch::detail {
 
-/// A device's generator, and the state that a graph knows, which is one of its own: LibTorch does not let a
-/// state be used again whose capture has failed.
+/// A device's generator, and a separate state for the graph: LibTorch does not reuse a state whose capture
+/// has failed.
 class GraphGenerator {
  public:
   GraphGenerator() = default;
-  /// Gives the generator a state for the capture that begins now. The device's generators must be able to
-  /// exchange theirs.
+  /// Gives the generator a state for the capture that begins now. The device's generators must support
+  /// exchanging states.
   explicit GraphGenerator(c10::Device device)
       : generator_(default_generator(device)), known_(copy_of(generator_)) {
     const std::lock_guard lock(generator_.mutex());
@@ -28,13 +27,13 @@ class GraphGenerator {
     generator_.graphsafe_set_state(known_);
   }
 
-  /// Gives the generator its state back, after a capture that came to nothing.
+  /// Restores the generator's state after a failed capture.
   void give_up() {
     const std::lock_guard lock(generator_.mutex());
     generator_.graphsafe_set_state(before_);
   }
 
-  /// Lets the graph go on from where the generator is.
+  /// Sets the graph's state to the generator's position.
   void before_replay() {
     const std::lock_guard lock(generator_.mutex());
     const std::uint64_t seed = generator_.current_seed(), offset = generator_.get_offset();
@@ -42,7 +41,7 @@ class GraphGenerator {
     known_.set_current_seed(seed);
     known_.set_offset(offset);
   }
-  /// Lets the generator go on from where the graph is.
+  /// Sets the generator to the graph's position.
   void after_replay() {
     const std::lock_guard lock(generator_.mutex());
     if (generator_.get_offset() != known_.get_offset()) generator_.graphsafe_set_state(known_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and from then on each
-// is one launch. A graph holds forward and backward; what the window's end does with gradients stays as it
-// is, and so do schedules, clipping, optimizers and averages. What the host knows as a number, such as a
-// loss's weight, goes into the graph as the gradient of the loss.
+// Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and then each is one
+// launch. A graph holds forward and backward; all work at the window's end stays eager: schedules, clipping,
+// optimizers and averages. Numbers of the host, such as a loss's weight, enter the graph as the gradient of
+// the loss.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -44,8 +44,8 @@
 
 namespace looptorch::detail {
 
-/// An objective that tells the weight of a batch's loss before it is computed, and promises that nothing else
-/// of its arithmetic depends on what only the host knows.
+/// An objective that tells a loss's weight before computing it, and whose arithmetic depends on nothing else
+/// that only the host knows.
 template <class Objective, class Batch>
 concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
   { objective.weight(batch) } -> std::convertible_to<double>;
@@ -66,8 +66,8 @@ struct NotingLoss : MicroBatchObserver {
   void after_backward(const Loss& given) { observer.after_backward(given); }
 };
 
-/// The observer of a capture: the loss is differentiated as it is, and weighed by the gradient given to it.
-/// Hooks get a copy of that, made by the graph: what they write to it is gone by the next replay.
+/// The observer of a capture: differentiates the bare loss, weighed by the gradient given to it. Hooks get a
+/// copy of that, made by the graph: the next replay discards their changes.
 struct Capturing : MicroBatchObserver {
   explicit Capturing(MicroBatchGraph& captured) : entry(captured) {}
   MicroBatchGraph& entry;
@@ -131,7 +131,7 @@ class GraphedMicroBatch {
     run_micro_batch<I>(engine_, batch_, observer_);
   }
 
-  // ---- What a graph is for ----
+  // ---- The form of a graph ----
 
   [[nodiscard]] std::string form() {
     std::string form = form_of(batch_);
@@ -197,7 +197,7 @@ class GraphedMicroBatch {
     }
     if (entry.refused.empty() && !random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refused = "the objective or the model draws random numbers on the host";
-    if (!entry.refused.empty()) {  // what was never run has changed no gradient
+    if (!entry.refused.empty()) {  // a capture never runs, so no gradient has changed
       entry.generator.give_up();
       gradients.put_back();
       entry.loss = {};
@@ -214,7 +214,7 @@ class GraphedMicroBatch {
     for (auto& [parameter, gradient] : entry.targets) gradient = graphs_.gradient_of(parameter);
     MicroBatchGraphs::attach(entry.targets);
     entry.root = at::full_like(entry.loss_like, entry.factor = 1);
-    empty_cache(device());  // the graph's own pool cannot use what the eager micro-batches have left
+    empty_cache(device());  // the graph's own pool cannot use blocks left by eager micro-batches
   }
 
   void record(MicroBatchGraph& entry, DeviceGraph& graph) {
@@ -282,14 +282,13 @@ class GraphedMicroBatch {
     ++graphs_.counts.replayed;
   }
 
-  /// Counts the micro-batch, and returns what its loss is multiplied by; 0 if nothing is to be learnt from
-  /// it.
+  /// Counts the micro-batch, and returns the factor of its loss; 0 if it teaches nothing.
   [[nodiscard]] double slope_of(const Loss& loss) {
     if (!loss.weight.is_known()) return 1;
     return is_alone(engine_, work()) ? work().weight.slope_alone(loss) : work().weight.slope(loss);
   }
 
-  /// The gradient of the loss is the factor of its window, and the loss scale.
+  /// Sets the gradient of the loss: the window's factor times the loss scale.
   void set_root(MicroBatchGraph& entry, double slope) {
     at::NoGradGuard no_gradients;
     if (!engine_.watches_losses()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The graphs of a Trainer: one for each form of micro-batch, with the memory that it reads and writes. Data
-// and its upkeep only; graphed_micro_batch.hpp captures and replays.
+// The graphs of a Trainer: one for each form of micro-batch, with the memory that it reads and writes. Only
+// holds and renews them; graphed_micro_batch.hpp captures and replays.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>
@@ -38,24 +38,24 @@ struct MicroBatchGraph {
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
   bool draws = false;             ///< from the device's generator
-  GraphGenerator generator;       ///< which the graph draws from
+  GraphGenerator generator;       ///< of the graph
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
-  double factor = 0;              ///< what `root` holds where losses are not scaled
-  Loss loss;                      ///< what the graph writes; its weight is that of the captured micro-batch
+  double factor = 0;              ///< the value in `root` if losses are not scaled
+  Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
   Operations operations;  ///< of the graph
 };
 
-/// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules
-/// are in training mode. Modules and tensors are listed anew when an optimizer's parameters are others.
+/// What all graphs rely on: where parameters and buffers lie, which are trained, and which modules are in
+/// training mode. Lists modules and tensors anew when an optimizer's parameters change.
 class GraphedWorld {
  public:
-  /// True if all parameters and buffers lie on this device: a graph would go on with what one on the host was.
+  /// True if all parameters and buffers are on this device: a graph would miss changes on the host.
   [[nodiscard]] bool lies_on(c10::Device device) const {
     return std::ranges::all_of(tensors_, [&](const auto& tensor) { return tensor.device() == device; });
   }
-  /// True if these are the parameters that were trained as modules and tensors were listed.
+  /// True if these were the trained parameters at the last listing.
   [[nodiscard]] bool is_listed_for(const std::vector<at::Tensor>& trained) const {
     return !tensors_.empty() &&
            std::ranges::equal(trained, trained_, [](const auto& a, const auto& b) { return a.is_same(b); });
@@ -70,7 +70,7 @@ class GraphedWorld {
     training_.assign(modules_.size(), 0);
   }
 
-  /// Returns true if anything is not as it was at the last call.
+  /// Returns true if anything has changed since the last call.
   [[nodiscard]] bool changes() {
     bool changed = false;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -93,10 +93,10 @@ class GraphedWorld {
   std::vector<char> training_;
 };
 
-/// How many micro-batches went which way.
+/// How micro-batches ran.
 struct GraphCounts {
   std::int64_t replayed = 0, eager = 0, graphs = 0;
-  std::map<std::string, std::int64_t> reasons;  ///< micro-batches that no graph will serve, by reason
+  std::map<std::string, std::int64_t> reasons;  ///< micro-batches that can have no graph, by reason
 };
 
 class MicroBatchGraphs {
@@ -106,10 +106,10 @@ class MicroBatchGraphs {
   MicroBatchGraphs& operator=(MicroBatchGraphs&&) = default;
   ~MicroBatchGraphs() { drop(); }
 
-  std::int64_t warmup = 0, max_graphs = 0;  ///< as CaptureGraphs has them
+  std::int64_t warmup = 0, max_graphs = 0;  ///< CaptureGraphs's options
   GraphCounts counts;
 
-  /// Returns the entry of a form. All graphs go if the world is no longer theirs.
+  /// Returns the entry of a form. Drops all graphs if what they rely on has changed.
   MicroBatchGraph& entry(const std::string& form, const torch::nn::Module& model,
                          const std::vector<at::Tensor>& trained) {
     if (!world_.is_listed_for(trained)) world_.list(model, trained);
@@ -141,7 +141,7 @@ class MicroBatchGraphs {
     return gradient;
   }
 
-  /// Lets parameters have the gradients that a graph adds to: with what they have so far, or zeros.
+  /// Gives parameters the gradients that a graph adds to, with their current values or zeros.
   static void attach(const std::vector<MicroBatchGraph::Target>& targets) {
     at::NoGradGuard no_gradients;
     std::vector<at::Tensor> fresh;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// torch::nn::Linear as one product with its bias for contiguous inputs: LibTorch's own makes a product and an
-// addition for those of more than two dimensions, and under autocast casts its weight anew at each use, since
-// it passes on a transposed view of it.
+// torch::nn::Linear as one fused product and bias for contiguous inputs. LibTorch's own makes a product and
+// an addition for inputs of more than two dimensions. Under autocast it also casts its weight at each use,
+// since it passes on a transposed view.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -14,8 +14,8 @@
 
 namespace looptorch {
 
-/// A torch::nn::LinearImpl with the same options, initial values and names of parameters, so that weights and
-/// adapters fit both. Outputs differ in their last bits.
+/// A torch::nn::LinearImpl with the same options, initial values and parameter names, so weights and adapters
+/// fit both. Outputs differ in their last bits.
 class LinearImpl : public torch::nn::LinearImpl {
  public:
   using torch::nn::LinearImpl::LinearImpl;

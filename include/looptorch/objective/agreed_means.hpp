@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Weighted means of one rank, made those of all: sums and weights are added over the ranks, so that a mean is
-// that of all samples and not a mean of means. Reads sums that are on a device, which waits for it.
+// Reduces weighted means over ranks: sums and weights are added, so the result is the mean of all samples and
+// not a mean of means. Waits for sums that are on a device.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -13,7 +13,7 @@
 
 namespace looptorch::detail {
 
-/// A loss and its metrics while the ranks agree on them. Lives until `take`.
+/// A loss and its metrics during the reduction. Lives until `take`.
 class AgreedMeans {
  public:
   /// Adds sums and weights to `reduction`, by names that begin with `of`.
@@ -28,14 +28,14 @@ class AgreedMeans {
     }
   }
 
-  /// Sets the means to those of all ranks, which may have metrics that this one has not.
+  /// Sets the means to those of all ranks, metrics that this rank lacks included.
   void take(const RankReduction& reduction, const std::string& of, RunningMean& loss, RunningMeans& metrics) {
     totals_.clear();
     for (const auto& [name, total] : totals_of(reduction, of))
       set(name.empty() ? loss : metrics[name], total);
   }
 
-  /// Returns the sums and weights by name that all ranks together have; the loss has no name.
+  /// Returns the reduced sums and weights by name; the loss has no name.
   [[nodiscard]] static std::map<std::string, WeightedSum> totals_of(const RankReduction& reduction,
                                                                     const std::string& of) {
     std::map<std::string, WeightedSum> totals;
@@ -45,7 +45,7 @@ class AgreedMeans {
     return totals;
   }
 
-  /// Makes `mean` the mean of this sum.
+  /// Sets `mean` to the mean of this sum.
   static void set(RunningMean& mean, const WeightedSum& total) {
     mean.reset();
     mean.add_sum(at::scalar_tensor(total.sum, at::kDouble), total.weight);

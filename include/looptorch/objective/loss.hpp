@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The result of an objective. A loss is a mean over `weight` things (tokens, frames, examples), so that
+// The result of an objective. A loss is a mean over `weight` items (tokens, frames, examples), so
 // micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 
@@ -27,8 +27,7 @@ inline double cpu_number(const at::Tensor& tensor) {
 
 }  // namespace detail
 
-/// A number, or a 0-dim tensor that is left unread on its device. A CPU tensor is read at once: that costs no
-/// wait.
+/// A number, or an unread 0-dim tensor on a device. A CPU tensor is read at once, which costs no wait.
 class Quantity {
  public:
   // clang-format off
@@ -52,9 +51,9 @@ class Quantity {
 
   /// True when the value is known without waiting for a device.
   [[nodiscard]] bool is_known() const { return !tensor_.defined(); }
-  /// Returns the known number; 0 where the value is on a device.
+  /// Returns the known number; 0 if the value is on a device.
   [[nodiscard]] double number() const { return number_; }
-  /// Returns the unread 0-dim tensor, detached; undefined where the value is known.
+  /// Returns the unread 0-dim tensor, detached; undefined if the value is known.
   [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
 
  private:
@@ -69,20 +68,18 @@ class Quantity {
   at::Tensor tensor_;
 };
 
-/// A named value that an objective reports beside its loss: a mean over the loss's weight, averaged as the
-/// loss is.
+/// A named value reported with the loss: a mean over the loss's weight, averaged as the loss is.
 struct Metric {
   std::string name;
   Quantity value;
 };
 using Metrics = std::vector<Metric>;
 
-/// An objective's result. Give `value`, the mean over `weight` things, or `sum` in its place: the sum over
-/// `weight` things, the form for a weight that is on the device and may be zero (a mean over nothing would be
-/// NaN).
+/// An objective's result: `value`, the mean over `weight` items, or `sum`, their sum. Use `sum` for a weight
+/// that is on the device and may be zero (a mean over nothing would be NaN).
 struct Loss {
-  at::Tensor value = {};  ///< 0-dim; the mean over `weight` things.
-  Quantity weight = 1.0;  ///< How many things; 0 means that nothing is learnt from this micro-batch.
+  at::Tensor value = {};  ///< 0-dim; the mean over `weight` items.
+  Quantity weight = 1.0;  ///< Number of items; 0: nothing is learnt from this micro-batch.
   Metrics metrics = {};   ///< Reported, never differentiated.
   at::Tensor sum = {};    ///< 0-dim; `value` times `weight`, given in place of `value`.
 };

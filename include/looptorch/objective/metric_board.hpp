@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Named values that one policy publishes and others consume: `Validate` writes "validation.loss", a plateau
-// schedule, early stopping and best snapshots read it. Names that cannot come are refused as early as the set
-// of names is known, with those that are near.
+// Named values that one policy publishes and others consume: `Validate` writes "validation.loss"; a plateau
+// schedule, early stopping and best snapshots read it. Refuses names that will never be published once the
+// set of names is known, and lists near ones.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +21,7 @@
 
 namespace looptorch {
 
-/// Named values with the number of times that each was published.
+/// Named values, and how often each was published.
 class MetricBoard {
  public:
   void publish(const std::string& name, double value) {
@@ -29,13 +29,13 @@ class MetricBoard {
     ++publications_[name];
   }
 
-  /// Announces that `name` will be published, or names that begin with it if it ends with a dot, so that
-  /// consumers keep waiting for them.
+  /// Announces that `name` will be published, or if it ends with a dot, names that begin with it, so that
+  /// consumers keep waiting.
   void announce(const std::string& name) { announced_.insert(name); }
 
-  /// Notes that the policy `consumer` waits for `name` in the fit that begins. Call it in on_fit_begin.
+  /// Records that the policy `consumer` waits for `name` in this fit. Call it in on_fit_begin.
   void await(const std::string& name, const std::string& consumer) { awaited_.emplace(name, consumer); }
-  /// Forgets who waited in the fit before.
+  /// Forgets who waited in the previous fit.
   void forget_awaited() { awaited_.clear(); }
 
   /// True if a policy waits for a name under the announced `prefix` that was never published, is none of
@@ -43,8 +43,8 @@ class MetricBoard {
   [[nodiscard]] bool awaits_other(const std::string& prefix, const std::vector<std::string>& names) const {
     return find_other(prefix, names) != awaited_.end();
   }
-  /// Says that of the names under an announced `prefix` these alone will be published. Throws UsageError,
-  /// with the nearest of them, if a policy waits for another one.
+  /// Declares these the only names that will be published under an announced `prefix`. Throws UsageError,
+  /// with the nearest of them, if a policy waits for another.
   void require_awaited(const std::string& prefix, const std::vector<std::string>& names) const {
     const auto other = find_other(prefix, names);
     if (other == awaited_.end()) return;
@@ -54,8 +54,7 @@ class MetricBoard {
                              ". A policy that publishes another one announces it in on_fit_begin"));
   }
 
-  /// Returns a sentence about the first name that a policy waits for and that is neither published nor
-  /// announced; empty without one.
+  /// Returns a sentence about the first awaited name that is neither published nor announced; empty if none.
   [[nodiscard]] std::string describe_missing() const {
     for (const auto& [name, consumer] : awaited_)
       if (!values_.count(name) && !is_announced(name))
@@ -75,9 +74,9 @@ class MetricBoard {
     return found == publications_.end() ? 0 : found->second;
   }
 
-  /// Throws UsageError, with a list of the published names, if `name` was never published and is not
-  /// announced either. `consumer` names the policy that waits for it. Call it when a second epoch begins: by
-  /// then every policy has had a chance to publish.
+  /// Throws UsageError, with a list of the published names, if `name` was neither published nor announced.
+  /// `consumer` names the policy that waits for it. Call it when a second epoch begins: by then every policy
+  /// has had a chance to publish.
   void require(const std::string& name, const std::string& consumer) const {
     if (values_.count(name) || is_expected(name)) return;
     throw UsageError(message(consumer, " waits for the metric '", name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A weighted mean that stays on its device until it is read. Adding never waits: it costs one small kernel on
-// a device, two additions on a CPU.
+// A weighted mean that stays on its device until read. Adding never waits: it costs one small kernel on a
+// device, two additions on a CPU.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -29,8 +29,8 @@ struct WeightedSum {
   }
 };
 
-/// A sum and its weight, each a number and a part on a device that is not read. The tensors are never changed
-/// in place, so that copies of them stay valid.
+/// A sum and its weight, each a known number plus an unread tensor. Tensors are never changed in place, so
+/// copies stay valid.
 struct UnreadSum {
   at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
   at::Tensor weight = {};
@@ -75,8 +75,8 @@ class RunningMean {
     if (weight.number() != 0) add_known(value.number() * weight.number(), weight.number());
   }
 
-  /// Adds all that `window` has. The window does not count where `skipped` (0-dim; undefined: no) is not
-  /// zero. That is checked when the mean is read, unless `resolve` decides it before.
+  /// Adds all of `window`. It does not count if `skipped` (0-dim; undefined: no) is not zero, which is
+  /// checked when the mean is read, unless `resolve` decides first.
   void add_window(const RunningMean& window, const at::Tensor& skipped) {
     at::NoGradGuard no_grad;
     if (skipped.defined()) before_ = now_;
@@ -86,7 +86,7 @@ class RunningMean {
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
-  /// Decides whether the window that was added last counts.
+  /// Decides whether the last added window counts.
   void resolve(bool counts) {
     if (!skipped_.defined()) return;
     if (!counts) now_ = before_;
@@ -100,13 +100,12 @@ class RunningMean {
     return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
 
-  /// Returns the part of the sum that lies on a device, 0-dim; undefined while there is none.
+  /// Returns the part of the sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
 
-  /// Returns all that was added, the last window too even if it may not count.
+  /// Returns all that was added, including a last window that may not count.
   [[nodiscard]] const UnreadSum& unread() const { return now_; }
-  /// Returns what was added before the last window if only the device knows whether that counts; null
-  /// otherwise.
+  /// Returns what preceded the last window if only the device knows whether that counts; else null.
   [[nodiscard]] const UnreadSum* unread_before() const { return skipped_.defined() ? &before_ : nullptr; }
 
   /// Returns the mean; waits for the device.
@@ -152,8 +151,7 @@ class RunningMean {
     return zero_;
   }
 
-  /// Returns a 0-dim tensor. Does not make a view of one that is 0-dim already: that would cost more than
-  /// adding.
+  /// Returns a 0-dim tensor. Makes no view of a tensor that is 0-dim: that would cost more than adding.
   static at::Tensor scalar(const at::Tensor& tensor) {
     return tensor.dim() == 0 ? tensor : tensor.reshape({});
   }

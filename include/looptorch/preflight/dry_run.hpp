@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dry steps: windows of a run on given batches, with its policies, whose memory is measured and whose results
-// are thrown away.
+// Dry steps: runs windows of given batches with the run's policies, measures their memory, and discards their
+// results.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -30,7 +30,7 @@ namespace looptorch {
 struct DryMemory {
   MemoryPhases phases;
   HeldMemory held;          ///< After two windows, so that moments are there.
-  std::int64_t needed = 0;  ///< Most at once; on a device with unused blocks of its allocator.
+  std::int64_t needed = 0;  ///< The peak; on a device including its allocator's unused blocks.
   bool out_of_memory = false;
 };
 
@@ -40,10 +40,10 @@ namespace detail {
 template <class Engine, class Batch>
 class DryRun {
  public:
-  /// A change of the run that holds while the object lives; empty for none.
+  /// A change to the run while the object lives; empty for none.
   using Change = std::function<std::shared_ptr<void>()>;
 
-  /// Windows have `length` micro-batches.
+  /// `length`: micro-batches a window.
   DryRun(Engine& engine, MemoryCounter& counter, std::int64_t length, const Change& change)
       : engine_(engine), counter_(counter), change_(change) {
     engine.try_window_length(length);
@@ -52,8 +52,8 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
-  /// Runs all of `batches`, the first one before as well, until moments and averages are there; then
-  /// evaluates them if `evaluates`. Running out of memory is a result.
+  /// Runs all of `batches`, after the first one alone until moments and averages exist; then evaluates them
+  /// if `evaluates`. Running out of memory is a result.
   [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates) {
     empty_cache(counter_.device());
     PhaseProbe probe(counter_);
@@ -76,11 +76,11 @@ class DryRun {
  private:
   using Kept = kept_t<Engine, Batch>;
 
-  /// Lets policies undo what they set, without what they do at the end of a fit that went well.
+  /// Lets policies undo what they set, without their actions at the end of a successful fit.
   void end() {
     engine_.window().may_retry = true;
     ignoring_errors([&] { resolve_updates(engine_); });
-    with_graphs([](auto& graphs) { graphs.counts = {}; });  // of which nothing is reported
+    with_graphs([](auto& graphs) { graphs.counts = {}; });  // which are not reported
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
   }
 
@@ -89,13 +89,13 @@ class DryRun {
     Progress& progress = RunAccess::progress(engine_.run());
     progress.batches_per_epoch = progress.steps_per_epoch = kLong;
     progress.total_steps = progress.step + kLong;
-    progress.epoch = kLong;  // in which all layers are trained that are frozen at first
+    progress.epoch = kLong;  // so late that no layer is frozen any more
     engine_.window().in_epoch = false;
     engine_.window().may_retry = false;  // running out of memory is a result
     engine_.window().pinned = PinnedSource::staged;
-    memory.held = held_memory(engine_);  // in case it is all that there is room for
+    memory.held = held_memory(engine_);  // in case memory suffices for nothing more
     begin_policies(engine_);
-    const auto changed = change_ ? change_() : nullptr;  // after policies have set what they set
+    const auto changed = change_ ? change_() : nullptr;  // after policies have set theirs
     for (std::int64_t i = 0; i <= most_seldom(); ++i) window(batches.front(), probe);  // averages come late
     memory.held = held_memory(engine_);
     std::int64_t times = most_seldom();  // with graphs until there is one, whose pool stays as others run
@@ -115,7 +115,7 @@ class DryRun {
       if (auto* const graphs = engine_.graphs()) use(*graphs);
   }
 
-  /// Returns the number of windows in which every update takes part once.
+  /// Returns the number of windows until every update has taken part.
   [[nodiscard]] std::int64_t most_seldom() {
     std::int64_t most = 1;
     for_each_index<Engine::kUpdates>(
@@ -123,7 +123,7 @@ class DryRun {
     return most;
   }
 
-  /// Returns the micro-batches that a window needs to show its peak: a second adds to gradients of the first.
+  /// Returns the micro-batches that show a window's peak: a second adds to gradients of the first.
   [[nodiscard]] std::int64_t micro_batches() {
     const std::int64_t length = engine_.window_length();
     return Engine::kStreams ? std::min<std::int64_t>(length, 2) : length;

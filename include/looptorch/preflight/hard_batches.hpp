@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches that need the most memory, from the lengths of samples alone: no single one is the
-// greatest for every model.
+// Finds the batches that need the most memory, by the lengths of samples alone: which one is greatest depends
+// on the model.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -43,9 +43,9 @@ struct PaddedSize {
 
 }  // namespace detail
 
-/// Chooses, among batches that a sampler has formed, those with the longest input, the longest target, the
-/// most of both when padded, and the most samples; each once, its longest samples first, so that smaller
-/// micro-batches of it are the hardest, too. Throws UsageError for a sample without lengths.
+/// Chooses, among a sampler's batches, those with the longest input, the longest target, the most of both
+/// when padded, and the most samples. Each comes once, longest samples first, so that its smaller
+/// micro-batches are the hardest too. Throws UsageError for a sample without lengths.
 [[nodiscard]] inline std::vector<std::vector<std::int64_t>> hard_batches(
     std::span<const SampleLengths> lengths, const std::vector<std::vector<std::int64_t>>& batches) {
   std::vector<detail::PaddedSize> sizes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides the memory of dry steps by phases, without a policy: the beginning of backward shows by the first
-// function of it that LibTorch reports.
+// Divides the memory of dry steps by phases, without a policy: the first function of backward that LibTorch
+// reports marks its beginning.
 #pragma once
 
 #include <looptorch/memory/memory_counter.hpp>
@@ -44,7 +44,7 @@ class PhaseProbe {
     static std::atomic<PhaseProbe*> probe = nullptr;
     return probe;
   }
-  /// Runs in the thread that differentiates, while the thread of the step waits.
+  /// Runs in the autograd thread, while the step's thread waits.
   static std::unique_ptr<at::ObserverContext> on_backward(const at::RecordFunction&) {
     PhaseProbe* const probe = active();
     if (probe && probe->in_forward_.exchange(false)) probe->enter(MemoryPhase::backward);

@@ -16,24 +16,24 @@
 
 namespace looptorch {
 
-/// How a preflight measures and judges.
+/// How a preflight measures, and its limits.
 struct PreflightOptions {
-  /// Bytes that the run may take. 0: what the device has free, and what this process holds of it. On a CPU
-  /// the dry steps are held to it (HostMemory).
+  /// Bytes that the run may take. 0: the device's free memory plus what this process holds. On a CPU the dry
+  /// steps are limited to it (HostMemory).
   std::int64_t cap = 0;
-  double margin = 0.1;              ///< The share of the cap that must stay free, from 0 to below 1.
+  double margin = 0.1;              ///< The fraction of the cap that must stay free, from 0 to below 1.
   bool evaluate = true;             ///< Evaluates the batches, too.
   bool try_remedies = true;         ///< Tries what would fit, if the run does not.
-  PreflightRemedies remedies = {};  ///< What is tried, and how the report names it.
+  PreflightRemedies remedies = {};  ///< What is tried, and its names in the report.
 };
 
 /// A change of the run that was tried.
 struct PreflightTrial {
   std::string change;       ///< The policies or flags to use.
-  std::int64_t needed = 0;  ///< Bytes at the peak; where memory ran out, those reached until then.
+  std::int64_t needed = 0;  ///< Bytes at the peak, or until memory ran out.
   bool out_of_memory = false;
   bool fits = false;
-  std::string error = {};  ///< Why it cannot be run at all, as BatchNorm on one sample; empty if it can.
+  std::string error = {};  ///< Why it cannot run at all, as BatchNorm on one sample; empty if it can.
 };
 
 struct PreflightReport {
@@ -45,10 +45,10 @@ struct PreflightReport {
   double margin = 0;
   MemoryPhases phases;        ///< Peaks by phase.
   MemoryBreakdown parts;      ///< What the peak of tensors consists of; adds up to it.
-  std::int64_t snapshot = 0;  ///< Bytes of `needed` beside tensors: on a CPU, a snapshot's copy of the run.
+  std::int64_t snapshot = 0;  ///< Bytes of `needed` besides tensors: on a CPU, a snapshot's copy of the run.
   std::vector<PreflightTrial> tried;
 
-  /// Returns the bytes of a cap that a run may take with the margin kept.
+  /// Returns the bytes of a cap that a run may take, less the margin.
   [[nodiscard]] static std::int64_t allowed(std::int64_t cap, double margin) {
     return std::llround(static_cast<double>(cap) * (1 - margin));
   }

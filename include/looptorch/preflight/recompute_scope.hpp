@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets all layers of a model recompute while dry steps try that. The other changes that they try are scopes
-// of the step itself: AutocastScope and FrozenScope.
+// Makes all layers of a model recompute while dry steps try that. Their other changes are scopes of the step
+// itself: AutocastScope and FrozenScope.
 #pragma once
 
 #include <looptorch/memory/recompute/bypass.hpp>
@@ -19,7 +19,7 @@ void each_that_could_recompute(const Module& model, const Use& use) {
       use(*layer);
 }
 
-/// Returns a type's name as it is written where the type is declared: without an unnamed namespace.
+/// Returns a type's name as in its declaration: without an unnamed namespace.
 [[nodiscard]] inline std::string as_written(std::string type) {
   for (const std::string unnamed : {"(anonymous namespace)::", "{anonymous}::"})
     for (auto at = type.find(unnamed); at != type.npos; at = type.find(unnamed))
@@ -38,7 +38,7 @@ template <class Module>
   return list;
 }
 
-/// Lets all layers of a model that can recompute do so.
+/// Makes all layers of a model recompute that can.
 class RecomputeScope {
  public:
   template <class Module>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps a run as it is while dry steps change it: a copy in host memory, from which all of it is put back,
-// bit for bit. Costs that memory: weights, buffers, moments and averages.
+// Saves a run before dry steps and restores it bit for bit. Costs host memory for weights, buffers, moments
+// and averages.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// Returns a copy in host memory of its own.
+/// Returns a separate copy in host memory.
 [[nodiscard]] inline at::Tensor copied_to_host(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   const at::Tensor plain = tensor.detach();
@@ -34,7 +34,7 @@ namespace looptorch::detail {
   return copied(state, [](const at::Tensor& tensor) { return copied_to_host(tensor); });
 }
 
-/// A run as it was when this was made.
+/// The state of a run when this was made.
 template <class Engine>
 class RunBackup {
  public:
@@ -57,7 +57,7 @@ class RunBackup {
   RunBackup(const RunBackup&) = delete;
   RunBackup& operator=(const RunBackup&) = delete;
 
-  /// Puts everything back.
+  /// Restores everything.
   void put_back() {
     for (const auto& put_back : options_) put_back();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Batches of chosen samples of a dataset, for a preflight: it makes smaller ones of the same samples by
-// collating fewer.
+// Makes batches of chosen samples of a dataset for a preflight, and smaller ones by collating fewer of them.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -16,8 +15,8 @@
 
 namespace looptorch {
 
-/// Batches of the samples with these indices, in this thread, as a loader makes them. Samples that cannot be
-/// read are left out; the last error is thrown if none can. Holds the dataset by reference.
+/// Batches of the samples with these indices, made in this thread as a loader does. Skips unreadable samples;
+/// throws the last error if none can be read. Holds the dataset by reference.
 template <Dataset Set>
 class SampleBatches {
  public:
@@ -47,7 +46,7 @@ class SampleBatches {
     return batches;
   }
 
-  /// Returns the samples of the longest list.
+  /// Returns the number of samples in the longest list.
   [[nodiscard]] std::int64_t size() const {
     std::size_t most = 0;
     for (const auto& list : lists_) most = std::max(most, list.size());
@@ -74,7 +73,7 @@ template <class Batch>
   return some;
 }
 
-/// The same of a range of batches, which is gone through once.
+/// The same for a range of batches, read once.
 template <class Batch>
 class GivenBatches {
  public:
