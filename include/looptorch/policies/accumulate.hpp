@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradient accumulation: one step learns from N micro-batches as if they were one batch N times as large,
-// also where they differ in weight and where the last window of an epoch is shorter. Costs memory for one
-// micro-batch only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
+// Gradient accumulation: one step learns from N micro-batches as from one batch N times as large, even if
+// their weights differ or an epoch's last window is shorter. Costs memory for one micro-batch only. N = 1
+// compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -11,7 +11,7 @@
 
 namespace looptorch::detail {
 
-/// "Known when the program runs": the argument of `Accumulate<>` and of `CacheFlushEvery<>`.
+/// "Set at run time": the argument of `Accumulate<>` and of `CacheFlushEvery<>`.
 inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
 
 }  // namespace looptorch::detail
@@ -21,7 +21,7 @@ namespace looptorch {
 /// The family of `Accumulate<4>` and `Accumulate<>{4}`: only one of them may be listed.
 struct AccumulateFamily {};
 
-/// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
+/// N micro-batches a window, N fixed at compile time: `Accumulate<16>{}`.
 template <std::int64_t N = detail::kAtRunTime>
 struct Accumulate {
   static_assert(N >= 1,
@@ -31,7 +31,7 @@ struct Accumulate {
   constexpr std::int64_t micro_batches() const { return N; }
 };
 
-/// Takes N when the program runs: `Accumulate<>{n}`. Throws UsageError for n below 1.
+/// Takes N at run time: `Accumulate<>{n}`. Throws UsageError for n below 1.
 template <>
 struct Accumulate<detail::kAtRunTime> {
   explicit Accumulate(std::int64_t n) : n_(n) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type.
+// Mixed precision: runs matrix products and convolutions of the forward pass and the loss in a 16-bit type.
 // Operations that need range or precision stay in fp32, and so do parameters and their gradients. Halves
-// activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
-// CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients a
-// step. Use `Autocast<>` in programs that run on both, or that have a flag for the type. Within `fit` weights
-// are cast once a window, unless layers save memory or micro-batches run as graphs.
+// activation memory and is faster on hardware with 16-bit units. Use bf16 on GPUs from Ampere on and on CPUs
+// with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients a step.
+// Use `Autocast<>` in programs that run on both, or have a flag for the type. `fit` casts weights once a
+// window, unless layers save memory or micro-batches run as graphs.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -77,8 +77,8 @@ class AutocastScope {
 
 namespace detail {
 
-/// Keeps the casts of weights that autocast makes while it lives, beyond the scope in which they were made.
-/// LibTorch's own cache has them, which ends with a thread's outermost scope.
+/// Keeps autocast's casts of weights while it lives, beyond the scope that made them. They are in LibTorch's
+/// own cache, which ends with a thread's outermost scope.
 class KeptCasts {
  public:
   KeptCasts() { at::autocast::increment_nesting(); }
@@ -95,7 +95,7 @@ inline void keep_casts(const ForwardContext& context) {
   if (kCastsKnowGradients && context.kept && !*context.kept) *context.kept = std::make_shared<KeptCasts>();
 }
 
-/// "Known when the program runs": the argument of `Autocast<>`.
+/// "Set at run time": the argument of `Autocast<>`.
 struct TypeAtRunTime {};
 
 /// The loss scale of `Autocast<>`, as Autocast<fp16> reports it, and the type that the run has.
@@ -103,8 +103,8 @@ struct TypedLossScale : LossScale {
   std::optional<at::ScalarType> type;  ///< Empty before the first fit.
 };
 
-/// Turns on autocast, to fp16 if no other type is given. On a CPU some kernels lack fp16, and LibTorch's
-/// error then names primitives and descriptors. A warning says once what to do.
+/// Turns on autocast, to fp16 by default. On a CPU some kernels lack fp16, and LibTorch's error then names
+/// primitives and descriptors, so a warning says once what to do.
 class HalfScope {
  public:
   explicit HalfScope(at::DeviceType device, at::ScalarType type = fp16::kType, bool keeps_casts = true)
@@ -122,7 +122,7 @@ class HalfScope {
       TORCH_WARN_ONCE(
           "looptorch: an exception leaves a forward pass under Autocast<fp16> on a CPU. If it speaks of a kernel "
           "or primitive that is missing (LSTM has none in fp16 on most CPUs), use Autocast<bf16>");
-    } catch (...) {  // a user's warning handler may throw; the exception under way matters more
+    } catch (...) {  // a user's warning handler may throw; the current exception matters more
     }
   }
 
@@ -155,16 +155,16 @@ struct Autocast<bf16> {
 
 /// Runs them in IEEE half precision, with dynamic loss scaling as torch.amp.GradScaler does it: the loss is
 /// multiplied by a scale that doubles after `growth_interval` good steps and halves when gradients overflow.
-/// A step that overflowed changes no parameter, moment or count, and is in `FitResult::skipped`. Several
-/// updates share the scale; each is skipped by its own overflow. The scale and the decision stay on the
-/// device.
+/// An overflow skips the step: no parameter, moment or count changes, and `FitResult::skipped` counts it.
+/// Several updates share the scale; each is skipped by its own overflow. The scale and the decision stay on
+/// the device.
 ///
-/// Before an update's first step, an overflow loses no window: it is done again at a lower scale until its
-/// gradients are finite. From there on the scale is GradScaler's. A window that no scale helps, or whose loss
-/// itself is not finite, is skipped as any other.
+/// Before an update's first step, an overflow loses no window: it is retried at a lower scale until its
+/// gradients are finite. After that the scale is GradScaler's. A window that no scale helps, or whose loss
+/// itself is not finite, is skipped as usual.
 template <>
 struct Autocast<fp16> {
-  double initial_scale = 65536.0;       ///< From which the search for a first scale goes downward.
+  double initial_scale = 65536.0;       ///< Where the search for a first scale begins, downwards.
   double growth_factor = 2.0;           ///< Above 1.
   double backoff_factor = 0.5;          ///< Between 0 and 1.
   std::int64_t growth_interval = 2000;  ///< Windows in a row without overflow before the scale grows.
@@ -195,15 +195,15 @@ struct Autocast<fp16> {
   }
 };
 
-/// Takes the type when the program runs, `Autocast<>{.type = at::kHalf}`, as programs with a flag for it do.
-/// Without a type it is fp16 where the run's device is an accelerator, and bf16 where it is the CPU: most
-/// CPUs lack fp16 kernels, and many older GPUs have no bf16 units.
+/// Takes the type at run time, `Autocast<>{.type = at::kHalf}`, for programs with a flag for it. The default
+/// is fp16 if the run's device is an accelerator, and bf16 on the CPU: most CPUs lack fp16 kernels, and many
+/// older GPUs have no bf16 units.
 template <>
 struct Autocast<detail::TypeAtRunTime> {
   Autocast<fp16> on_accelerator = {};       ///< The loss scale of fp16.
   std::optional<at::ScalarType> type = {};  ///< at::kHalf or at::kBFloat16, on every device.
-  /// Keep the 16-bit copy of a weight until forward ends, as autocast does. Where all layers recompute, the
-  /// copies serve no one: false saves 2 bytes a weight in training. The gradients of a weight that forward
+  /// Keep the 16-bit copy of a weight until forward ends, as autocast does. If all layers recompute, the
+  /// copies are useless: false saves 2 bytes a weight in training. The gradients of a weight that forward
   /// uses several times are then added in the weight's type.
   bool keep_casts = true;
 
@@ -235,8 +235,8 @@ struct Autocast<detail::TypeAtRunTime> {
     if (state.type) out.set("type", name(*state.type));
     on_accelerator.state_dict(out, state);
   }
-  /// Throws SettingDiffers if `type` is not that of the state. Without a type, a run that goes on on another
-  /// kind of device takes that device's, and begins with a new scale where the state has none.
+  /// Throws SettingDiffers if `type` is not the state's. Without a type, a run resumed on another kind of
+  /// device takes that device's, and a new scale if the state has none.
   void load_state_dict(const StateDict& in, State& state) const {
     if (type) detail::require_same(in, "type", "the 16-bit type", name(*type));
     on_accelerator.load_state_dict(in.contains("scale") ? in : StateDict(), state);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Looks into a window whose loss or gradients are NaN or infinite: does it again with every operator watched,
-// and says which operator made the first such number, on which parameter and sample. Costs a pass over the
-// gradients and a copy of the model's buffers and of the random generators' states a window, and the window's
-// batches in memory; on a device also a wait for the loss and the gradients.
+// NaN trace: if a window's loss or gradients are NaN or infinite, reruns it with every operator traced, and
+// reports which operator made the first such number, on which parameter and sample. Costs a pass over the
+// gradients, a copy of the model's buffers and random generators' states a window, and the window's batches
+// in memory; on a device also a wait for the loss and the gradients.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -43,15 +43,14 @@ struct WatchedUpdate {
 
 struct AutopsyState {
   std::vector<WatchedUpdate> updates = {};
-  std::int64_t spikes = 0;  ///< That were looked into.
+  std::int64_t spikes = 0;  ///< Examined so far.
 };
 
 }  // namespace detail
 
-/// Ends the fit with NonFiniteLoss or NonFiniteGradient, which hold a `finding` and quote it. Where
-/// SkipBadWindows leaves the window out, it is reported instead and the fit goes on. Gradients of
-/// `Autocast<fp16>` may overflow, since the scale then falls; a loss that is not finite has nothing to do
-/// with the scale, and is looked into.
+/// Ends the fit with NonFiniteLoss or NonFiniteGradient, which hold a `finding` and quote it. If
+/// SkipBadWindows skips the window, reports it and continues. Gradients of `Autocast<fp16>` may overflow,
+/// since the scale then falls. A loss that is not finite does not depend on the scale, and is examined.
 struct Autopsy {
   using State = detail::AutopsyState;
   static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
@@ -60,15 +59,14 @@ struct Autopsy {
   static constexpr bool veto_is_rank_invariant = true;  // it sees the sums of all ranks
   static constexpr bool shard_aware = true;
 
-  std::filesystem::path keep_in =
-      {};             ///< A folder for the window as a bundle, which `replay` does again; empty: none.
-  double spikes = 0;  ///< Standard deviations above the running mean from which the loss or the
-                      ///< norm of the gradients is looked into and reported; 0: never.
+  std::filesystem::path keep_in = {};  ///< A folder for the window as a bundle, for `replay`; empty: none.
+  double spikes = 0;            ///< Standard deviations above the running mean from which the loss or the
+                                ///< norm of the gradients is examined and reported; 0: never.
   std::int64_t warm_up = 20;    ///< Windows of an update before spikes are judged; at least 2.
   std::int64_t memory = 200;    ///< Windows that the running mean and deviation reach back; at least 2.
-  std::int64_t at_most = 10;    ///< Spikes of a run that are looked into.
+  std::int64_t at_most = 10;    ///< Spikes of a run that are examined.
   std::int64_t overflows = 16;  ///< Windows in a row whose fp16 gradients overflow before one of them is
-                                ///< done again with a scale of 1, and looked into if it overflows then, too.
+                                ///< rerun with a scale of 1, and examined if it overflows again.
   std::function<void(const std::string&)> report = {};  ///< Takes what does not end the fit; empty: stderr.
 
   /// Throws UsageError for options out of range.
@@ -134,7 +132,7 @@ struct Autopsy {
   }
 
  private:
-  /// Returns whether gradients are bad, also those of other ranks' parts.
+  /// Returns whether gradients are bad, on any rank if they are sharded.
   static bool is_any(bool bad, const UpdateContext& update) {
     return update.sees_part() ? update.found_by_any(number(bad ? 1.0 : 0.0)).item<double>() != 0 : bad;
   }
@@ -144,7 +142,7 @@ struct Autopsy {
   }
   static at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
 
-  /// Explains an overflow that the loss scale cannot mend.
+  /// Explains an overflow that no loss scale can fix.
   void explain_overflow(ExamineContext& window, detail::WatchedUpdate& update) const {
     update.overflows = 0;
     if (const Finding finding = window.examine_unscaled(); finding.is_found()) explain(window, finding);
@@ -170,7 +168,7 @@ struct Autopsy {
     return loss.empty() ? judge("a norm of the gradients", update.norm, update.norms) : loss;
   }
 
-  /// Keeps the window where that is asked for; returns a sentence, or nothing where another rank keeps it.
+  /// Saves the window if asked to; returns a sentence, or nothing if another rank saves it.
   [[nodiscard]] std::string kept(ExamineContext& window) const {
     if (keep_in.empty()) return {};
     try {

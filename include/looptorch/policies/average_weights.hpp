@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Keeps an average of the weights over the updates, exponential (EMA) or equal (SWA), and evaluates with it.
-// Averages are often better and always steadier than the last weights. Use it for generators of images and
-// speech, for long runs at a high learning rate, and where evaluations should not jump. Costs one pass over
-// the weights for each averaged update and as much memory as they take; evaluation copies nothing.
+// Averages the weights over the updates, exponentially (EMA) or equally (SWA), and evaluates with the
+// averages. They are often better and always steadier than the last weights. Use it for generators of images
+// and speech, for long runs at a high learning rate, and for steady evaluations. Costs one pass over the
+// weights for each averaged update and as much memory as they take; evaluation copies nothing.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,7 +29,7 @@ struct Ema {
   double decay = 0.999;  ///< In [0, 1): about the last 1 / (1 - decay) averaged updates count.
   bool warmup = false;   ///< After n averaged updates the decay is at most (1 + n) / (10 + n).
 
-  /// Returns the share of the newest weights if `count` were averaged before.
+  /// Returns the weight of the newest weights after `count` averaged updates.
   [[nodiscard]] double share(std::int64_t count) const {
     const auto n = static_cast<double>(count);
     return 1 - (warmup ? std::min(decay, (1 + n) / (10 + n)) : decay);
@@ -41,16 +41,16 @@ struct Swa {
   [[nodiscard]] double share(std::int64_t count) const { return 1 / static_cast<double>(count + 1); }
 };
 
-/// Averages the parameters of the model that an update trains, after each update that is made: torch.optim's
+/// Averages the parameters of the model that an update trains, after each applied update, as torch.optim's
 /// AveragedModel. A parameter that several updates train is averaged after the last of them in the Trainer's
-/// list. A parameter that is frozen after its average exists is still averaged. One that is unfrozen or joins
-/// the optimizer later has the average of a parameter that never moved before.
+/// list. A parameter frozen after its average exists is still averaged. One that is unfrozen or joins the
+/// optimizer later has the average of a parameter that never moved before.
 ///
 /// A template so that this header does not include torch/nn; write `AverageWeights`.
 template <class Module>
 struct BasicAverageWeights {
   std::variant<Ema, Swa> rule = Ema{};
-  std::int64_t begin_after = 0;  ///< Updates that are made before averaging begins.
+  std::int64_t begin_after = 0;  ///< Updates before averaging begins.
   std::int64_t every = 1;        ///< Averages after every so many updates from then on.
   bool average_buffers = false;  ///< Floating-point buffers too, BatchNorm's statistics among them.
   std::string update = {};       ///< The one update whose parameters are averaged, by name; empty: all.
@@ -62,8 +62,8 @@ struct BasicAverageWeights {
       true;  // the next update moves the weights, unless something else writes to them
   using State = detail::WeightAverages;
 
-  /// Throws UsageError for options out of range and a name that no update has; StateError for loaded averages
-  /// that are not this model's.
+  /// Throws UsageError for options out of range and an unknown update; StateError for loaded averages that do
+  /// not fit this model.
   void on_fit_begin(FitContext& fit, State& state) const {
     check_options();
     check_update(fit.run);

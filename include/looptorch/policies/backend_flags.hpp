@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// LibTorch's process-wide switches for speed and reproducibility in one place: TF32, cuDNN's search for the
-// fastest algorithm, deterministic algorithms, the kernels of attention. They are set for the run and
-// restored after it. Costs nothing a step by itself; docs/policies says what the switches cost or save.
+// LibTorch's process-wide switches for speed and reproducibility: TF32, cuDNN's search for the fastest
+// algorithm, deterministic algorithms, the kernels of attention. Sets them for the run and restores them
+// after it. Costs nothing a step by itself; docs/policies says what the switches cost or save.
 #pragma once
 
 #include <looptorch/base/device/tf32_settings.hpp>
@@ -17,7 +17,7 @@
 
 namespace looptorch {
 
-/// The kernels among which `scaled_dot_product_attention` chooses. A CPU has `flash` and `plain`.
+/// The kernels that `scaled_dot_product_attention` may choose. A CPU has `flash` and `plain`.
 struct AttentionKernels {
   bool flash = true;      ///< FlashAttention: fp16 and bf16 on CUDA.
   bool efficient = true;  ///< xFormers' memory-efficient attention: fp32, too.
@@ -70,27 +70,27 @@ class BackendScope {
   BackendScope& operator=(BackendScope&&) = delete;
 
  private:
-  // The former settings; empty where a switch is left alone.
+  // The former settings; empty for a switch left alone.
   std::optional<detail::Tf32Settings> tf32_;
   std::optional<bool> benchmark_;
   std::optional<detail::DeterministicSetting> deterministic_;
   std::optional<AttentionKernels> attention_;
 };
 
-/// The switches from the beginning of fit to its end (with `step`, until `finish`, or else until the Trainer
-/// is destroyed) and in `evaluate`. An empty one is left alone.
+/// Sets the switches from the beginning of fit to its end (with `step`, until `finish` or the Trainer's
+/// destruction) and in `evaluate`. An empty one is left alone.
 struct BackendFlags {
   std::optional<bool> tf32 = {};  ///< fp32 matrix products, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
   std::optional<bool> deterministic =
       {};  ///< Deterministic algorithms only; an operation without one throws.
-  std::optional<AttentionKernels> attention = {};  ///< Which kernels attention may take; at least one.
+  std::optional<AttentionKernels> attention = {};  ///< The kernels that attention may use; at least one.
 
   struct State {
     std::optional<BackendScope> scope;  ///< While the switches are set.
   };
 
-  /// Throws UsageError for flags that contradict each other, and where deterministic matrix products on CUDA
+  /// Throws UsageError for flags that contradict each other, and if deterministic matrix products on CUDA
   /// need an environment variable that is not set.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (deterministic == true && fit.run.device().is_cuda()) check_workspace();

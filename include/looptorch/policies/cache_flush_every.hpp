@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Empties the caching allocator every K steps or micro-batches, between windows only. Use it when inputs of
-// ever new sizes fragment the cache, or when another process needs the memory. Costs a wait for the device
-// and fresh allocations after it. Against fragmentation alone,
-// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy.
+// Empties the caching allocator every K steps or micro-batches, between windows. Use it when inputs of ever
+// new sizes fragment the cache, or when another process needs the memory. Costs a wait for the device and
+// fresh allocations after it. Against fragmentation alone, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+// is better.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,7 +22,7 @@ struct CacheFlushFamily {};
 
 namespace detail {
 
-/// Bytes that the run's device returned to the driver; 0 on a CPU. They count in this process and are not
+/// Bytes that the run's device returned to the driver; 0 on a CPU. They are counted per process and not
 /// saved.
 struct CacheFlushState {
   std::int64_t flushes = 0;
@@ -58,7 +58,7 @@ struct CacheFlushEvery {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
-  using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
+  using runs_before = Before<LogMetrics>;  // whose row includes the time of a flush
 
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
 
@@ -68,13 +68,13 @@ struct CacheFlushEvery {
   }
 };
 
-/// Takes K when the program runs: `CacheFlushEvery<>{k}`, or `CacheFlushEvery<>{.batches = k}`.
+/// Takes K at run time: `CacheFlushEvery<>{k}`, or `CacheFlushEvery<>{.batches = k}`.
 template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
-  using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
+  using runs_before = Before<LogMetrics>;  // whose row includes the time of a flush
 
   std::int64_t steps = 0;     ///< Between flushes; at least 1, or 0 where `batches` is given.
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs forward and backward of micro-batches as CUDA graphs: one launch in place of thousands, which the host
-// issues more slowly than a GPU computes them. The gradients, and so the weights, have the bits of the eager
-// run.
+// Runs forward and backward of micro-batches as CUDA graphs: one launch instead of thousands, which the host
+// issues more slowly than a GPU computes them. Gradients and weights have the bits of the eager run.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,18 +18,16 @@
 
 namespace looptorch {
 
-/// Captures a graph for each form of micro-batch: shapes, types, and values that only the host knows, such as
-/// numbers and strings in the batch. An objective with `double weight(const Batch&) const` promises that its
-/// arithmetic depends on tensors alone, but for the weight of its loss, which that tells; then shapes count
-/// alone.
+/// Captures a graph for each form of micro-batch: shapes, types, and host-only values, such as numbers and
+/// strings in the batch. An objective with `double weight(const Batch&) const` promises that only its loss's
+/// weight, which that returns, depends on anything but tensors; then only shapes count.
 ///
-/// The objective runs on the host only until its graph is there. It must not depend on anything on the host
-/// that changes: a counter, a random number, a rate. One that draws from the CPU's generator, waits for the
-/// device, or asks for the value of a tensor goes on eagerly, as does what a graph cannot hold, on a CPU, and
-/// on several ranks; `report` then gets the reasons as the fit ends.
+/// Once its graph exists, the objective no longer runs on the host. It must not depend on anything on the
+/// host that changes: a counter, a random number, a rate. It stays eager if it draws from the CPU's
+/// generator, waits for the device, reads a tensor's value or does what a graph cannot hold, on a CPU, and on
+/// several ranks; `report` then gets the reasons as the fit ends.
 ///
-/// Gradients stay allocated between windows, and a graph keeps the memory of its activations. The memory is
-/// given back as the fit ends.
+/// Gradients stay allocated between windows, and a graph keeps its activations' memory until the fit ends.
 struct CaptureGraphs {
   using State = detail::MicroBatchGraphs;
   static constexpr ResumeRule resume_rule = ResumeRule::always;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layers that keep nothing for backward but their inputs, and run a second time when backward needs the rest.
-// Saves most of a deep model's activation memory for about a third more time. Write `Checkpointed<Layer>` for
-// `Layer` in the model. Parameter names stay, so weights move between both. List `Checkpointed<Layer>{}` in
-// the Trainer to set options, or within When to switch it off.
+// Activation checkpointing: layers save only their inputs for backward, which runs them a second time. Saves
+// most of a deep model's activation memory for about a third more time. Write `Checkpointed<Layer>` for
+// `Layer` in the model. Parameter names stay, so weights fit both. List `Checkpointed<Layer>{}` in the
+// Trainer to set options, or within When to switch it off.
 //
 //   struct EncoderImpl : torch::nn::Module {
 //     std::vector<lt::Checkpointed<EncoderLayer>> layers;
@@ -28,13 +28,12 @@
 
 namespace looptorch {
 
-/// A module holder with `Layer`'s constructors, whose forward is recomputed in backward as `checkpoint` does
-/// it. `Layer` is a module holder too, as TORCH_MODULE makes them. Without arguments, or with options alone,
-/// it is empty: that is the policy. Works in Sequential where `Layer` does.
+/// A module holder with `Layer`'s constructors, whose forward is recomputed in backward by `checkpoint`.
+/// `Layer` is a module holder too, as TORCH_MODULE makes them. Without arguments, or with options alone, it
+/// is empty: that is the policy. Works in Sequential where `Layer` does.
 ///
-/// The policy applies its options to all such layers of the model, where they stay after the fit. Layers that
-/// no policy names recompute. Throws UsageError if the model has none, or if none was entered in the first
-/// window.
+/// The policy sets its options on all such layers of the model, also after the fit. Layers that no policy
+/// names recompute. Throws UsageError if the model has none, or if none was called in the first window.
 template <class Layer>
 class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
   using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;

@@ -2,8 +2,7 @@
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
 // nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients and, on a
 // device, eight kernels of one number. Use it when single batches throw training off, as with recurrent and
-// attention models. A norm that is NaN or infinite would destroy all parameters, so such an update is not
-// made.
+// attention models. Skips an update whose norm is NaN or infinite, which would destroy all parameters.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,11 +23,11 @@
 
 namespace looptorch {
 
-/// The treatment of a window whose gradients are NaN or infinite although its losses are finite.
+/// What to do with gradients that are NaN or infinite although their losses are finite.
 enum class OnNonFinite {
   stop,    ///< The update is not made and the fit ends with NonFiniteGradient.
   skip,    ///< The update is not made and is counted as skipped.
-  ignore,  ///< The optimizer takes them in.
+  ignore,  ///< The optimizer uses them.
 };
 
 /// Scales gradients so that the norm of all of them together is at most `max_norm`. Each update is clipped by
@@ -47,8 +46,7 @@ struct ClipGradNorm {
   static constexpr bool shard_aware = true;
 
   struct State {
-    /// The norm before clipping of the update that ran last, 0-dim, on the device; undefined before the
-    /// first.
+    /// The last update's norm before clipping, 0-dim, on the device; undefined before the first.
     at::Tensor norm;
   };
 
@@ -73,8 +71,7 @@ struct ClipGradNorm {
   }
 
  private:
-  /// Adds the norm without a wait for the device. Leaves out a norm that is not finite, as when fp16
-  /// overflows.
+  /// Adds the norm without waiting for the device. Omits a norm that is not finite, as in an fp16 overflow.
   static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
     RunningMean& mean = metrics["gradient_norm"];
     if (norm.is_cpu()) {
@@ -89,7 +86,7 @@ struct ClipGradNorm {
   /// Returns NaN for a norm that is NaN or infinite.
   static at::Tensor zero_if_finite(const at::Tensor& norm) { return at::sub(norm, norm); }
 
-  /// Returns what brings gradients of this norm to `max_norm`, at most 1.
+  /// Returns the factor that clips this norm to `max_norm`, at most 1.
   [[nodiscard]] at::Tensor factor(const at::Tensor& norm) const {
     return at::div(at::native::wrapped_scalar_tensor(max_norm), norm + kEpsilon).clamp_max_(1.0);
   }

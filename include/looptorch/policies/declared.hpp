@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Policies that <looptorch/trainer.hpp> declares only, since their headers bring code that other programs
-// would compile in vain. Included before anything else declares them: a compiler that meets one without its
-// header shows its line here.
+// Policies that <looptorch/trainer.hpp> only declares, since their headers would cost other programs compile
+// time. Included before anything else declares them: for a policy without its header, a compiler shows its
+// line here.
 #pragma once
 
 namespace looptorch {

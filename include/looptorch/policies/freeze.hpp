@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps parameters as they are for a run, by their names. Frozen ones get no gradient, so backward is
-// shorter, optimizers skip them and keep no moments for them. Costs nothing a step. Use it to fine-tune a
-// part of a pretrained model.
+// Freezes parameters for a run, by their names. Frozen ones get no gradient, so backward is shorter, and
+// optimizers skip them and keep no moments for them. Costs nothing a step. Use it to fine-tune a part of a
+// pretrained model.
 //
 //   Freeze{"encoder.*", "embedding.weight"}
 #pragma once
@@ -25,9 +25,9 @@
 namespace looptorch {
 
 /// Freezes the parameters whose full names match one of the patterns, and restores their flags as the fit
-/// ends, after an exception too; in a loop of `step` in `finish`, or else as the Trainer is destroyed or
-/// fits. Modules keep their mode: a frozen BatchNorm or dropout in training mode still updates its statistics
-/// and draws numbers.
+/// ends, even after an exception; in a loop of `step` in `finish`, or when the Trainer is destroyed or fits.
+/// Modules keep their mode: a frozen BatchNorm or dropout in training mode still updates its statistics and
+/// draws numbers.
 class Freeze {
  public:
   /// Patterns of full names, as in `parameter_groups`.
@@ -41,7 +41,7 @@ class Freeze {
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   struct State {
-    std::int64_t parameters = 0;  ///< That match, of this fit.
+    std::int64_t parameters = 0;  ///< Matching, in this fit.
     std::int64_t elements = 0;    ///< Of those parameters.
     std::shared_ptr<detail::FrozenScope> frozen;
   };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes the metrics of each step to a folder: metrics.jsonl, metrics.csv, TensorBoard's event files and
-// report.html. A thread writes them; the thread that trains never waits for a file or a device, and spends
-// less than a microsecond a metric. Not part of policies.hpp, since its files take a compiler's time: include
-// it by name.
+// Logs the metrics of each step to a folder: metrics.jsonl, metrics.csv, TensorBoard's event files and
+// report.html. A separate thread writes; training never waits for a file or a device, and spends less than a
+// microsecond a metric. Not part of policies.hpp, since its files take compile time: include it by name.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>
@@ -32,14 +31,14 @@
 namespace looptorch {
 
 /// Each row has a window's loss and metrics, rates, gradient norm (with ClipGradNorm), loss scale (with
-/// Autocast<fp16>), skipped steps, samples a second, waiting for data, what other policies published, and
-/// what was offered by `Run::offer`. A run that is resumed goes on in the same files.
+/// Autocast<fp16>), skipped steps, samples a second, waiting for data, metrics that policies published, and
+/// numbers offered by `Run::offer`. A resumed run continues in the same files.
 struct LogMetrics {
   std::filesystem::path folder;  ///< Created if it is missing.
   std::int64_t every = 1;        ///< Steps from one row to the next, at least 1.
   bool csv = true;
   bool tensorboard = true;
-  double flush_seconds = 1.0;  ///< What a process that is killed loses at most.
+  double flush_seconds = 1.0;  ///< The most that a killed process loses.
   bool page = true;            ///< Write report.html.
   std::string title = {};      ///< Of the page.
   bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.
@@ -59,8 +58,8 @@ struct LogMetrics {
     state.prepare(fit.run);
   }
 
-  /// Opens the files, when no policy can refuse the fit any more: one that was begun by mistake in the folder
-  /// of a finished run leaves its files alone. Throws FileError for a folder that cannot be written.
+  /// Opens the files once no policy can refuse the fit any more: a fit begun by mistake in the folder of a
+  /// finished run leaves its files alone. Throws FileError for a folder that cannot be written.
   void on_fit_ready(FitContext& fit, State& state) const {
     const std::int64_t step = fit.run.progress().step;
     auto of_run = all_facts(fit.run);
@@ -80,7 +79,7 @@ struct LogMetrics {
                 {operations, peak ? peak : peak_of(fit.run.device())});
   }
 
-  /// Returns to the phase before when it goes.
+  /// Restores the previous phase when destroyed.
   class PhaseScope {
    public:
     PhaseScope(State& state, RunPhase next) : state_(state), next_(next) {}
@@ -101,7 +100,7 @@ struct LogMetrics {
     state.end_window(window.run.progress().step % every == 0);
   }
   void on_epoch_begin(EpochContext&, State& state) const {
-    state.add_published();  // by policies that are listed behind this one, at the last epoch's end
+    state.add_published();  // by policies listed after this one, at the last epoch's end
     state.restart_means();
   }
   void on_epoch_end(EpochContext& epoch, State& state) const {
@@ -111,8 +110,7 @@ struct LogMetrics {
   }
   void on_fit_end(FitContext& fit, State& state) const { state.end(fit.status); }
 
-  /// Writes the rows up to a snapshot before it is complete, so that a run that is resumed from it lacks
-  /// none.
+  /// Writes the rows up to a snapshot before it is complete, so that a resumed run lacks none.
   void state_dict(StateDict&, State& state) const {
     state.hand_over_all();
     if (state.is_open()) state.log()->flush();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Puts a hook in place, for work too small for a policy of its own. The callable's parameter selects the
-// hook:
+// Calls a callable as a hook, for work too small for a policy of its own. The callable's parameter selects
+// the hook:
 //   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kUnscale, kClip, kUpdate
 //   On{kObserve, [](UpdateContext& update) {...}}   after it: kEvaluate, kSchedule, kAverage, kObserve
 //   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
@@ -31,7 +31,7 @@ struct BasicAverageWeights;
 template <class Batches, class Measure>
 class Validate;
 
-/// The family of all `On`. They run in the order in which they are listed.
+/// The family of all `On`. They run as listed.
 struct OnFamily {};
 
 namespace detail {
@@ -119,8 +119,8 @@ struct OnBase<OnHook::epoch_end, F> {
 
 }  // namespace detail
 
-/// Calls `callable` in phase `At`, in `clip` after the library's own clipping. Any number may be listed;
-/// those of one phase run in the order in which they are listed.
+/// Calls `callable` in phase `At`; in `clip`, after the library's own clipping. Any number may be listed;
+/// those of one phase run as listed.
 template <Phase At, class F>
 struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static_assert(detail::on_hook<At, F>() != detail::OnHook::none,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Writes a trace of some steps, for chrome://tracing and Perfetto: LibTorch's operators under ranges of the
-// loop's phases and of each policy's hooks. Use it to see what a slow step waits for. Costs nothing outside
-// of those steps but a comparison a phase and hook. Not part of policies.hpp, since the profiler's header
-// takes a compiler's time: include it by name.
+// loop's phases and of each policy's hooks. Use it to see what a slow step waits for. Costs a comparison a
+// phase and hook outside of those steps. Not part of policies.hpp, since the profiler's header takes compile
+// time: include it by name.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -27,18 +27,18 @@
 
 namespace looptorch {
 
-/// Writes `folder`/trace.json, of several ranks trace-rank0.json, trace-rank1.json, ... A step is traced from
-/// its first forward pass to that of the next step, as the rows of LogMetrics are: data wait, forward,
-/// backward, update, window end, evaluation, snapshot, within a range `ProfilerStep#N`. A fit that ends or
-/// throws among these steps writes those that it has. On a device the host waits for it as the first step
-/// begins and as the last one ends.
+/// Writes `folder`/trace.json, on several ranks trace-rank0.json, trace-rank1.json, ... A step is traced from
+/// its first forward pass to the next step's, as the rows of LogMetrics are: data wait, forward, backward,
+/// update, window end, evaluation, snapshot, within a range `ProfilerStep#N`. A fit that ends or throws among
+/// these steps writes those it has. The host waits for the device as the first step begins and as the last
+/// one ends.
 struct Profile {
   std::filesystem::path folder;  ///< Created if it is missing.
   std::int64_t first = 10;       ///< Steps count from 1, earlier fits and processes of the run included.
   std::int64_t last = 15;        ///< At least `first`.
   bool shapes = false;           ///< Record the shapes of operators' inputs.
   bool memory = false;           ///< Record allocations.
-  std::function<void(const std::string&)> report = {};  ///< Takes where the trace is; empty: stderr.
+  std::function<void(const std::string&)> report = {};  ///< Gets the trace's path; empty: stderr.
 
   static constexpr Phase phase = Phase::prepare;  // its scopes are the outermost
   static constexpr bool veto_is_rank_invariant = true;
@@ -87,7 +87,7 @@ struct Profile {
                    " and ended behind step ", fit.run.progress().step));
   }
 
-  /// A range of the trace. Closes those that it holds when it goes.
+  /// A range of the trace. Closes the ranges within it when destroyed.
   class Range {
    public:
     Range() = default;

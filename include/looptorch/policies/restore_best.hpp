@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leaves the model with the weights that had the best value of a metric, in place of the last ones. Costs a
-// copy of the weights to the host whenever the metric improves, as much host memory as they take, and none of
-// the device. Use it where the program continues with the best model; SnapshotEvery keeps best models on
-// disk.
+// Ends the fit with the weights of the best value of a metric instead of the last ones. Costs a copy of the
+// weights to the host whenever the metric improves, as much host memory as they take, and no device memory.
+// Use it if the program continues with the best model; SnapshotEvery keeps best models on disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,17 +23,17 @@
 
 namespace looptorch {
 
-/// Keeps a copy of the model's parameters and buffers, as they were evaluated, whenever `metric` is published
-/// with a better value than before. Copies the best into the model as a fit ends, also if StopEarly ended it.
-/// Does not do so after an exception or an interruption, since a resumed fit continues from the last weights.
-/// The averages of AverageWeights become the best too. Optimizers and snapshots keep the last.
+/// Copies the model's parameters and buffers, as evaluated, whenever `metric` is published with a new best
+/// value. Copies the best into the model as a fit ends, even if StopEarly ended it, but not after an
+/// exception or an interruption, since a resumed fit continues from the last weights. The averages of
+/// AverageWeights become the best too. Optimizers and snapshots keep the last.
 ///
 /// A template so that this header does not include torch/nn; write `RestoreBest`.
 template <class Module>
 struct BasicRestoreBest {
   std::string metric = "validation.loss";
   Better better = Better::lower;
-  std::FILE* out = stderr;  ///< Gets a line that names the step as the best weights are put back; null: none.
+  std::FILE* out = stderr;  ///< Gets a line that names the step whose weights are restored; null: none.
 
   static constexpr bool only_reports = true;
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Does a window again when memory runs out in it, with each micro-batch split in two, and again down to
-// single samples: a night's training survives the one long batch. Equal to the run with enough memory up to
-// the order of summation, and bit-identical where nothing ran out. Costs the window's batches in host memory,
-// and a copy of the model's buffers and of the random generators' states a window.
+// On out-of-memory, retries the window with each micro-batch split in half, repeatedly, down to single
+// samples. Equals a run with enough memory up to the order of summation, bit for bit if memory never ran out.
+// Costs the window's batches in host memory, and a copy of the model's buffers and of the random generators'
+// states a window.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,11 +25,11 @@ namespace looptorch {
 
 namespace detail {
 
-/// What RetryOnOom counted, and the pieces that it keeps for a while.
+/// RetryOnOom's counters, and the pieces that it keeps for a while.
 struct RetryOnOomState {
-  std::int64_t pieces = 1;               ///< Into which each micro-batch is split now.
+  std::int64_t pieces = 1;               ///< Current pieces of each micro-batch.
   std::int64_t calm = 0;                 ///< Windows since memory last ran out, or the pieces last grew.
-  std::int64_t retries = 0;              ///< Attempts that were made again.
+  std::int64_t retries = 0;              ///< Attempts after the first.
   std::int64_t windows = 0;              ///< Windows in which memory ran out.
   std::int64_t most_pieces = 1;          ///< The most that a micro-batch was split into.
   std::int64_t last_step = -1;           ///< Step of the last such window; not saved.
@@ -50,20 +50,18 @@ struct RetryOnOomState {
 }  // namespace detail
 
 /// Retries windows that run out of memory. Batches must be a `SliceableBatch`, and the objective must return
-/// a Loss, whose weights make the pieces add up to the micro-batch; under When others are done again as they
-/// are, with an empty cache. Graphs of CaptureGraphs are dropped first, since they hold memory. Within a
-/// piece, layers that mix samples, such as BatchNorm, see that piece alone, and random numbers are drawn anew
-/// from the window's beginning.
+/// a Loss, whose weights make the pieces add up to the micro-batch; under When others are retried whole, with
+/// an empty cache. Drops graphs of CaptureGraphs first, since they hold memory. Layers that mix samples, such
+/// as BatchNorm, see one piece at a time, and random numbers are drawn anew from the window's beginning.
 ///
-/// Memory that runs out in the forward pass, in backward, and in the update before a parameter has changed,
-/// is survived; of LibTorch's own optimizers, which change parameters one by one as they allocate, only what
-/// fails before their step. Evaluations of the objective are split in the same way.
+/// Recovers if memory runs out in forward, in backward, or in the update before a parameter has changed.
+/// With LibTorch's own optimizers, which change parameters as they allocate, recovers only before their step.
+/// Evaluations of the objective are split in the same way.
 struct RetryOnOom {
   using State = detail::RetryOnOomState;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
 
-  std::int64_t relax_after =
-      16;  ///< Windows without a retry after which pieces are doubled in size; 0: never.
+  std::int64_t relax_after = 16;  ///< Windows without a retry until the size of pieces doubles; 0: never.
   std::function<void(const std::string&)> report =
       {};  ///< Takes one sentence a retried window; empty: stderr.
 
@@ -99,7 +97,7 @@ struct RetryOnOom {
     context.retry(pieces);
   }
 
-  /// Lets all ranks know which of them did its part of a window again. The others had only to wait.
+  /// Tells all ranks which of them retried its part of a window, while the others waited.
   void all_reduce(RankReduction& reduction, State& state) const {
     reduction.first_text("RetryOnOom", state.said);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the model's weights to a safetensors file at each epoch's end and as the fit ends, and says where
-// they are. For a program that needs the model and no snapshots; SnapshotEvery keeps what a run goes on with.
+// Writes the model's weights to a safetensors file at each epoch's end and as the fit ends, and prints the
+// path. For programs that need the model and no snapshots; SnapshotEvery saves what a run resumes from.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,18 +18,18 @@ namespace looptorch {
 template <class Module>
 struct BasicRestoreBest;
 
-/// Writes `file` whole or not at all, on the rank that leads. Its folder is made. At the fit's end these are
-/// the weights that RestoreBest put back, if it is listed; a fit that failed leaves those of the last epoch.
+/// Writes `file` whole or not at all, on the leading rank. Creates its folder. At the fit's end writes the
+/// weights that RestoreBest restored, if listed; a failed fit leaves those of the last epoch.
 struct SaveWeights {
   std::filesystem::path file = "model.safetensors";
-  std::FILE* out = stderr;  ///< Gets the line that says where they are; null: none.
+  std::FILE* out = stderr;  ///< Gets the line with the path; null: none.
 
   static constexpr bool only_reports = true;
   static constexpr Phase phase = Phase::finish;
   using runs_after = After<Every<BasicRestoreBest>>;
 
-  /// Throws UsageError for an empty name, and std::filesystem::filesystem_error for a folder that cannot be
-  /// made.
+  /// Throws UsageError for an empty name, and std::filesystem::filesystem_error if the folder cannot be
+  /// created.
   void on_fit_begin(FitContext&) const {
     if (file.empty()) throw UsageError("SaveWeights needs the name of a file");
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());

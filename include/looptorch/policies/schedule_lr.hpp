@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sets learning rates by step or by metric: a linear warm-up, then one of several decays. The numbers are
-// those of transformers' schedules and of PyTorch's StepLR, OneCycleLR and others; with a warm-up, the first
-// step has rate 0. Costs a few host operations a step.
+// Sets learning rates by step or by metric: a linear warm-up, then one of several decays. The rates are those
+// of transformers' schedules and of PyTorch's StepLR, OneCycleLR and others; with a warm-up, the first step
+// has rate 0. Costs a few host operations a step.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -36,18 +36,18 @@
 
 namespace looptorch {
 
-/// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that
-/// later phases see the rate in force. An update that was skipped does not count: the next repeats its rate.
-/// Several may be listed, each for its own updates or groups. A group that joins the optimizer within a fit
-/// is scheduled from its first update on, if it matches.
+/// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so later
+/// phases see the current rate. A skipped update does not count: the next repeats its rate. Several may be
+/// listed, each for its own updates or groups. A group that joins the optimizer within a fit is scheduled
+/// from its first update on, if it matches.
 ///
 /// A decay that ends with the fit follows `Progress::total_steps` when an epoch of fewer steps than planned
 /// corrects it. If it is corrected back to more steps, the rate does not rise: it stays until the longer
-/// decay has fallen to it, unless it is less than half of what the longer decay has. Within an epoch of more
-/// steps than planned the end stays one step ahead.
+/// decay has fallen to it, unless it is less than half of the longer decay's. Within an epoch of more steps
+/// than planned the end stays one step ahead.
 ///
-/// Restores the full rates when the fit ends, for whatever trains with the optimizer next; with `step`, in
-/// `finish` or when the Trainer is destroyed. A rate that something else has set by then stays.
+/// Restores the full rates when the fit ends, for the optimizer's next user; with `step`, in `finish` or when
+/// the Trainer is destroyed. Leaves a rate that something else has set by then.
 struct ScheduleLr {
   using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay,
                              InverseSqrtDecay, CosineRestarts, OneCycle, FunctionDecay>;
@@ -55,8 +55,8 @@ struct ScheduleLr {
   Decay decay = LinearDecay{};
   std::int64_t warmup_steps = 0;  ///< Steps over which the rate rises from 0 to its full value.
   std::string update = {};        ///< The name of the update whose rate is set; empty: all updates.
-  /// Patterns of full names, as in `parameter_groups`: the parameter groups all of whose parameters match
-  /// one. Empty: all groups.
+  /// Patterns of full names, as in `parameter_groups`: the groups whose parameters all match one. Empty: all
+  /// groups.
   std::vector<std::string> groups = {};
 
   static constexpr Phase phase = Phase::prepare;
@@ -68,18 +68,18 @@ struct ScheduleLr {
   struct State {
     std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
     std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
-    double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
+    double ratio = 1.0;            ///< Current share of the full rate, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
-    double at_most = kNoLimit;     ///< The ratio before the end was moved back again.
+    double at_most = kNoLimit;     ///< The ratio before the end moved back out.
     bool told_of_jump = false;     ///< A fit of another length was warned that the rate jumps.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups
-    std::set<std::string> claimed;   // the rates that this sets, as claimed
+    std::set<std::string> claimed;   // the claimed rates
   };
 
-  /// Returns the share of the full rate in the step with index `step`, from 0, of `total`. Does not include
-  /// what a PlateauDecay has taken off.
+  /// Returns the share of the full rate in the step with index `step`, from 0, of `total`, without a
+  /// PlateauDecay's drops.
   [[nodiscard]] double ratio_at(std::int64_t step, std::int64_t total) const {
     if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
     const detail::DecayPlace place{step - warmup_steps, total - warmup_steps, warmup_steps};
@@ -87,7 +87,7 @@ struct ScheduleLr {
   }
 
   /// Throws UsageError for impossible options, a rate that cannot be set or that another ScheduleLr sets, a
-  /// decay whose end is not known, a pattern that matches nothing, and a group of which only a part matches.
+  /// decay with an unknown end, a pattern that matches nothing, and a group that matches in part.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t end = end_of_decay(fit.run.progress());
@@ -183,7 +183,7 @@ struct ScheduleLr {
         decay);
   }
 
-  /// Moves the end of the decay to where the run's length is now.
+  /// Moves the end of the decay to the run's current length.
   void follow_end(const Run& run, State& state) const {
     const std::int64_t end = end_of_decay(run.progress());
     if (end == state.total_steps) return;
@@ -194,7 +194,7 @@ struct ScheduleLr {
     if (is_later && now > before) state.at_most = before < now / 2 ? kNoLimit : before;
   }
 
-  /// Says once that a fit of another length, resumed or not, does not go on with the rate of the one before.
+  /// Warns once if a fit of another length, resumed or not, changes the rate abruptly.
   void warn_of_jump(const Run& run, std::int64_t end_before, State& state) const {
     const std::size_t index = first_update(state);
     const UpdateView& view = run.updates()[index];
@@ -253,7 +253,7 @@ struct ScheduleLr {
     throw UsageError(message("ScheduleLr is for update '", update, "'; there is ", names));
   }
 
-  /// Takes over the rates in a snapshot, which this schedule set in another process.
+  /// Adopts the rates in a snapshot that this schedule set in another process.
   static void take_over(const Run& run, State& state) {
     for (std::size_t index = 0; index < state.groups.size(); ++index) {
       const UpdateView& view = run.updates()[index];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Shows epoch, step, loss, learning rates, samples per second, the time left and, where a loader feeds fit,
-// the share of the time spent waiting for data. Writes one live line on a terminal, as wide as that is, plain
-// lines in a pipe, a file, the background of a shell and where TERM is "dumb", and a line for each epoch with
-// the metrics that were published. Reads the loss, and so waits for the device, only when it writes.
+// Shows epoch, step, loss, learning rates, samples per second, the time left and, with a loader, the share of
+// the time spent waiting for data. Writes one live line, as wide as the terminal, and plain lines to a pipe,
+// a file, a shell's background or TERM "dumb"; for each epoch a line with the published metrics. Reads the
+// loss, and so waits for the device, only when it writes.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
@@ -28,8 +28,8 @@ namespace looptorch {
 struct RetryOnOom;
 
 /// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Warns once a
-/// fit, with the remedies, when waiting for data has taken more than the share `starving` of the time; in
-/// yellow on a terminal, unless NO_COLOR is set.
+/// fit, with remedies, when waiting for data has taken more than the share `starving` of the time; in yellow
+/// on a terminal, unless NO_COLOR is set.
 struct ShowProgress {
   std::FILE* out = stderr;
   double live_seconds = 0.2;
@@ -43,7 +43,7 @@ struct ShowProgress {
     using Clock = std::chrono::steady_clock;
     bool terminal = false;
     bool live_line_open = false;
-    std::string live_line;  ///< What was written last: another policy's line may have taken its place.
+    std::string live_line;  ///< The last line written: another policy's line may have replaced it.
     Clock::time_point begin;
     Clock::time_point shown;
     std::int64_t begin_step = 0;
@@ -123,7 +123,7 @@ struct ShowProgress {
     }
   }
 
-  /// Ends the live line, which stays.
+  /// Ends the live line, which stays visible.
   void leave_live_line(State& state) const {
     if (!std::exchange(state.live_line_open, false)) return;
     if (detail::can_rewrite_line(out)) detail::write_live_line(out, state.live_line);
@@ -145,7 +145,7 @@ struct ShowProgress {
     std::fflush(out);
   }
 
-  /// Returns the line's parts. What says least of a run is left out first where there is no room.
+  /// Returns the line's parts. The least important are dropped first if there is no room.
   static detail::ProgressLine line(const Run& run, State& state) {
     enum Rank { always, loss, time_left, throughput, wait, rates, others };
     static_assert(always == detail::LinePart::kAlways && loss == detail::LinePart::kLoss);
@@ -184,7 +184,7 @@ struct ShowProgress {
     return run.updates().size() == 1 ? "loss" : run.updates()[i].name;
   }
 
-  /// Returns the rates of each update whose optimizer has any: "0.001", or "1e-05/0.001" for two groups.
+  /// Returns the rates of each update that has any: "0.001", or "1e-05/0.001" for two groups.
   static std::string learning_rates(const Run& run) {
     std::string text;
     for (const UpdateView& view : run.updates()) {
@@ -218,8 +218,8 @@ struct ShowProgress {
     return detail::number_text(rate, 3) + " samples/s";
   }
 
-  /// Returns the share of the time since `before`, which becomes now, in which the loader was waited for. By
-  /// the clock: LoaderStats counts the use of the batch in hand when the next one is asked for.
+  /// Returns the share of the time since `before`, which becomes now, spent waiting for the loader. By the
+  /// clock: LoaderStats counts the use of a batch only when the next one is requested.
   static std::string waiting(const Run& run, State::Loading& before) {
     if (!run.feed().stats) return {};
     const State::Loading now{*run.feed().stats, State::Clock::now()};

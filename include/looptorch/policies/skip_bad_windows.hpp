@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leaves out windows whose loss is NaN, infinite or far above the others, and says which samples were in
-// them: a night's training survives a damaged sample. Costs a copy of the model's buffers a window, and on a
-// device a wait for each update's loss.
+// Skips windows whose loss is NaN, infinite or far above the others, and reports their samples, so one
+// damaged sample does not end a long run. Costs a copy of the model's buffers a window, and on a device a
+// wait for each update's loss.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -35,39 +35,39 @@ namespace looptorch {
 struct RetryOnOom;
 struct ShowProgress;
 
-/// More windows were bad than `SkipBadWindows::at_most`. The last one is left out and counted too.
+/// More windows were bad than `SkipBadWindows::at_most`. The last one is skipped and counted too.
 struct TooManyBadWindows : Error {
   TooManyBadWindows(const std::string& what, std::vector<WindowPlace> skipped)
       : Error(what), windows(std::move(skipped)) {}
-  std::vector<WindowPlace> windows;  ///< All that the run left out, in order.
+  std::vector<WindowPlace> windows;  ///< All that the run skipped, in order.
 };
 
 namespace detail {
 
-/// What SkipBadWindows has seen of one update's window, until the window ends.
+/// SkipBadWindows' judgement of one update's window, until the window ends.
 struct JudgedLoss {
   std::int64_t step = 0;
   double loss = 0;
   std::optional<WindowPlace> skipped = {};
 };
 
-/// What SkipBadWindows knows of the run.
+/// SkipBadWindows' record of the run.
 struct BadWindows {
-  std::vector<WindowPlace> windows = {};               ///< Those that were left out, in order, each once.
+  std::vector<WindowPlace> windows = {};               ///< The skipped ones, in order, each once.
   std::vector<LossStatistics> losses;                  ///< By update: of the windows that were kept.
   std::vector<std::optional<JudgedLoss>> judged = {};  ///< By update: the window under way; not saved.
 };
 
 }  // namespace detail
 
-/// Leaves windows out by their losses. Under `Autocast<fp16>` a loss that is NaN or infinite is an overflow,
-/// which the loss scale skips: only spikes are bad then.
+/// Skips windows by their losses. Under `Autocast<fp16>` a loss that is NaN or infinite is an overflow, which
+/// the loss scale skips: only spikes are bad then.
 struct SkipBadWindows {
   using State = detail::BadWindows;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
   using runs_after = After<LogMetrics, ShowProgress, RetryOnOom>;  // on_window_end may end the fit
 
-  std::int64_t at_most = 10;  ///< Windows of a run that may be left out; one more ends it.
+  std::int64_t at_most = 10;  ///< Windows of a run that may be skipped; one more ends it.
   double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.
   std::int64_t warm_up = 20;  ///< Windows of an update before spikes are judged; at least 2.
   std::int64_t memory = 200;  ///< Windows that the running mean and deviation reach back; at least 2.
@@ -75,7 +75,7 @@ struct SkipBadWindows {
       {};  ///< A file to which the samples are added, for ExcludeSamples; empty: none.
   std::function<void(const std::string&)> report =
       {};                              ///< Takes one sentence a window and update; empty: stderr.
-  std::filesystem::path keep_in = {};  ///< A folder for windows left out, as bundles for replay; empty: none.
+  std::filesystem::path keep_in = {};  ///< A folder for skipped windows, as bundles for replay; empty: none.
 
   /// Throws UsageError for options out of range, FileError for a list that cannot be read or written.
   void on_fit_begin(FitContext& fit, State& state) const {
@@ -126,7 +126,7 @@ struct SkipBadWindows {
       out.set(message("losses.", i), losses);
     }
   }
-  /// Throws SettingDiffers for statistics that were taken by other rules.
+  /// Throws SettingDiffers for statistics with other rules.
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_same(in, "of", "the judgement of spikes", describe());
     state.windows.clear();
@@ -138,7 +138,7 @@ struct SkipBadWindows {
   }
 
  private:
-  /// Returns what is bad about a loss, to be read behind "its loss"; empty if it is good.
+  /// Returns what is bad about a loss, to follow "its loss"; empty if it is good.
   [[nodiscard]] std::string trouble_of(const WindowLossContext& window, const State& state) const {
     if (window.non_finite) return "is NaN or infinite";
     const detail::LossStatistics& usual = state.losses[window.index];
@@ -153,7 +153,7 @@ struct SkipBadWindows {
     if (std::isfinite(loss)) losses.add(loss, memory);
   }
 
-  /// Writes a window as a bundle; a failure is told, and the run goes on.
+  /// Writes a window as a bundle; reports a failure, and continues.
   void keep(WindowRerun& rerun) const {
     try {
       if (const auto bundle = rerun.keep_in(keep_in); !bundle.empty())
@@ -163,7 +163,7 @@ struct SkipBadWindows {
     }
   }
 
-  /// Notes a window, once for all of its updates.
+  /// Records a window, once for all of its updates.
   void note(const WindowPlace& place, State& state) const {
     if (state.windows.empty() || state.windows.back().step != place.step)
       state.windows.push_back(place);
@@ -173,7 +173,7 @@ struct SkipBadWindows {
     if (!list.empty()) add_to_sample_list(list, place.samples);
   }
 
-  /// Returns the place that holds both of one window.
+  /// Returns the place that covers both parts of one window.
   static WindowPlace joined(WindowPlace one, const WindowPlace& other) {
     one.first_batch = std::min(one.first_batch, other.first_batch);
     one.last_batch = std::max(one.last_batch, other.last_batch);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes the whole run to disk at intervals, so that a fit can continue from there bit for bit, even if the
+// Writes the whole run to disk at intervals, so that a fit can resume from there bit for bit, even if the
 // process is killed. Training waits for a copy of the state in host memory; a separate thread writes it. Use
-// it in every run that you would not like to start again.
+// it in every run that you would not like to restart.
 //
 //   Trainer trainer(net, optimizer, objective, SnapshotEvery{.folder = "runs/a", .steps = 500});
 //   trainer.fit(loader, {.epochs = 3, .resume = folder_or_snapshot});
@@ -33,17 +33,15 @@
 
 namespace looptorch {
 
-/// Decides how a fit goes on when a snapshot cannot be written. Earlier snapshots stay as they are either
-/// way.
+/// What a fit does when a snapshot cannot be written. Earlier snapshots stay either way.
 enum class OnSnapshotError {
   stop,  ///< throws the error at the next step
-  warn,  ///< warns, goes on, and tries again when the next one is due
+  warn,  ///< warns, continues, and tries again when the next one is due
 };
 
 /// Writes a snapshot, `folder/step-NNNNNNNN`, whenever one of the conditions holds, at the end of a window or
-/// an epoch. Writes one at the fit's end, unless the fit fails. A snapshot that is due as an epoch's last
-/// window ends waits for the epoch's end, evaluation included. Training waits for a snapshot that is still
-/// being written.
+/// an epoch, and at the fit's end unless the fit fails. A snapshot due at an epoch's last window waits for
+/// the epoch's end, evaluation included. Training waits for a snapshot that is still being written.
 ///
 /// SIGTERM and SIGINT end the fit after the window under way, with a snapshot and FitStatus::interrupted. A
 /// second signal acts at once. The former handlers are restored after the fit.
@@ -52,14 +50,14 @@ struct SnapshotEvery {
   std::int64_t steps = 0;   ///< 0: not by steps.
   double minutes = 0;       ///< 0: not by time.
   std::int64_t epochs = 0;  ///< 0: not by epochs.
-  std::int64_t keep = 3;    ///< Newest snapshots that stay; 0: all.
+  std::int64_t keep = 3;    ///< Newest snapshots to keep; 0: all.
   std::string best = {};    ///< A metric. A snapshot whose value is among the `keep_best` best is
                             ///< written, and stays while that is so. Empty: none.
   Better better = Better::lower;
   OnSnapshotError on_error = OnSnapshotError::stop;
   bool on_signals = true;       ///< false: signals are left alone.
-  std::int64_t keep_best = 1;   ///< How many of the best snapshots stay.
-  std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none by this rule.
+  std::int64_t keep_best = 1;   ///< How many of the best snapshots to keep.
+  std::int64_t keep_every = 0;  ///< Keep snapshots whose step is a multiple of it; 0: none.
 
   static constexpr Phase phase = Phase::snapshot;
   static constexpr bool only_reports = true;
@@ -78,8 +76,8 @@ struct SnapshotEvery {
     std::unique_ptr<detail::SnapshotWork> work;
   };
 
-  /// Throws UsageError for options out of range, a folder that another run is writing into, and one with
-  /// later snapshots of another run; SnapshotError for a folder that cannot be used.
+  /// Throws UsageError for options out of range, a folder that another run is writing to, and one with later
+  /// snapshots of another run; SnapshotError for an unusable folder.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t step = fit.run.progress().step;
@@ -93,8 +91,7 @@ struct SnapshotEvery {
     state.work = std::make_unique<detail::SnapshotWork>(folder, std::move(lock), kept, on_signals);
   }
 
-  /// Throws UsageError for a folder with later snapshots. Called before a fit takes over anything of a
-  /// snapshot of this step.
+  /// Throws UsageError for a folder with later snapshots. Called before a fit loads a snapshot of this step.
   void before_resume(const ResumeContext& resume, State&) const {
     detail::require_no_later_snapshots(folder, resume.step);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ends the fit when a metric no longer improves. Costs a comparison of counters a step. Use it where more
-// training would only overfit; list a `Validate` that publishes the metric.
+// Early stopping: ends the fit when a metric no longer improves. Costs a comparison of counters a step. Use
+// it against overfitting; list a `Validate` that publishes the metric.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -46,8 +46,7 @@ struct StopEarly {
     state.reader.begin_epoch(epoch.run, metric, "StopEarly");
   }
 
-  /// Counts a value from before the first step. A run that is resumed from where it had stopped ends as it
-  /// was.
+  /// Counts a value from before the first step. A run resumed where it had stopped ends again.
   void on_fit_ready(FitContext& fit, State& state) const {
     if (state.waited >= patience && !fit.run.stop_reason()) state.waited = 0;
     judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradual unfreezing: parameters stay as they are until the epoch that their rule names. Frozen ones get no
-// gradient, so backward is shorter and optimizers skip them; moments are kept. Costs nothing a step. Use it
-// to fine-tune a pretrained model from its head down.
+// Gradual unfreezing: freezes parameters until the epoch that their rule names. Frozen ones get no gradient,
+// so backward is shorter and optimizers skip them; moments are kept. Costs nothing a step. Use it to
+// fine-tune a pretrained model from its head down.
 //
 //   UnfreezeAt{{.epoch = 1, .patterns = {"encoder.blocks.3.*"}, .lr = 1e-5},
 //              {.epoch = 2, .patterns = {"encoder.*"}}}
@@ -28,7 +28,7 @@ namespace looptorch {
 class Freeze;
 struct ScheduleLr;
 
-/// Names parameters, and the epoch from which on they are trained.
+/// Names parameters, and the first epoch that trains them.
 struct UnfreezeRule {
   std::int64_t epoch = 0;  ///< The index, from 0, of the first epoch in which they are trained.
   std::vector<std::string> patterns = {};  ///< Patterns of full names, as in `parameter_groups`.
@@ -36,9 +36,9 @@ struct UnfreezeRule {
   std::optional<double> lr = {};
 };
 
-/// Freezes the parameters that match a rule until the rule's epoch. If several rules match, the earliest
-/// epoch counts. Parameters that match none are left as the user has them. Flags change as a fit or an epoch
-/// begins, and stay after the fit. A run that is resumed in a later epoch unfreezes the right ones at once.
+/// Freezes the parameters that match a rule until the rule's epoch; of several rules, the earliest epoch
+/// counts. Leaves all other parameters alone. Flags change as a fit or an epoch begins, and stay after the
+/// fit. A run resumed in a later epoch unfreezes the right ones at once.
 class UnfreezeAt {
  public:
   UnfreezeAt(std::initializer_list<UnfreezeRule> rules) : UnfreezeAt(std::vector<UnfreezeRule>(rules)) {}
@@ -57,8 +57,8 @@ class UnfreezeAt {
     std::vector<bool> unfrozen;                  ///< By rule: true once its epoch has come.
   };
 
-  /// Throws UsageError for a pattern that matches nothing, a rule to which earlier ones leave nothing, and a
-  /// rate for parameters that are not whole groups.
+  /// Throws UsageError for a pattern that matches nothing, a rule left empty by earlier ones, and a rate for
+  /// parameters that are not whole groups.
   void on_fit_begin(FitContext& fit, State& state) const {
     state.rules = share_out(fit.run);
     for (const NamedParameter& parameter : fit.run.named_parameters())
@@ -74,8 +74,7 @@ class UnfreezeAt {
       if (rule_of(parameter)) forecast.trained_later.insert(parameter.tensor.unsafeGetTensorImpl());
   }
 
-  /// Saves which rules are unfrozen, so that a resumed run does not raise rates again that were lowered
-  /// since.
+  /// Saves which rules are unfrozen, so that a resumed run does not raise rates lowered since.
   void state_dict(StateDict& out, State& state) const {
     out.set("rules", state.unfrozen.size());
     for (std::size_t i = 0; i < state.unfrozen.size(); ++i)

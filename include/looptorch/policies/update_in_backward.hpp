@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Updates each parameter during backward, as soon as its gradient exists, and frees the gradient: no full set
-// of gradients is ever held, which saves 4 bytes a parameter in fp32. Use it when gradients are what does not
-// fit. With Accumulate, sums over the window take their place: 2 bytes a parameter in bf16, or none in the
-// optimizer's moments.
+// Updates each parameter during backward, as soon as its gradient exists, and frees the gradient: a full set
+// of gradients never exists, which saves 4 bytes a parameter in fp32. Use it when gradients do not fit. With
+// Accumulate, sums over the window replace them: 2 bytes a parameter in bf16, or none in the optimizer's
+// moments.
 //
 //   Trainer(net, optimizer, objective, UpdateInBackward<>{.max_norm = 1.0})
 //   Trainer(net, optimizer, objective, Accumulate<16>{}, UpdateInBackward<SumsInBf16>{})
@@ -43,24 +43,23 @@ struct UpdateInBackwardFamily {};
 struct NoSums {};
 
 /// Sums of a window's gradients in bf16, rounded stochastically: 2 bytes a parameter, freed one by one in the
-/// window's last micro-batch. The rounding's bits follow from `seed`, which snapshots hold, and from the
-/// step.
+/// window's last micro-batch. The rounding depends on `seed`, which snapshots hold, and on the step.
 struct SumsInBf16 {
   std::uint64_t seed = 0;
   std::int64_t min_size = 4096;  ///< Smaller parameters have sums in their gradients' dtype; at least 1.
 };
 
-/// Gradients that are added to the optimizer's moments as they come: no further memory. Needs FusedAdam,
-/// FusedAdamW, AdamWBf16 or another MomentAccumulator, with betas above 0. The second moment takes the sum of
-/// the micro-batches' squares in place of the square of their sum, and a window counts in both moments by its
-/// weight. `seed` is for moments in bf16.
+/// Adds gradients to the optimizer's moments as they arrive: no further memory. Needs FusedAdam, FusedAdamW,
+/// AdamWBf16 or another MomentAccumulator, with betas above 0. The second moment sums the micro-batches'
+/// squares instead of squaring their sum, and a window counts in both moments by its weight. `seed` is for
+/// moments in bf16.
 struct SumsInMoments {
   std::uint64_t seed = 0;
 };
 
 namespace detail {
 
-/// Policies that no form of UpdateInBackward can stand beside, and `More`.
+/// Policies that every form of UpdateInBackward excludes, and `More`.
 template <class... More>
 using InBackwardExclusions = ExclusionList<
     More...,
@@ -83,7 +82,7 @@ using InBackwardExclusions = ExclusionList<
              "it may scale losses for fp16, whose overflow is known only when all gradients exist",
              "Use Autocast<bf16>">>;
 
-/// Updates each parameter with the gradient that one micro-batch makes.
+/// Updates each parameter with its gradient from one micro-batch.
 class ImmediateUpdates : public GradientSink {
  public:
   explicit ImmediateUpdates(ParameterUpdate update) : update_(std::move(update)) {}
@@ -102,7 +101,7 @@ class ImmediateUpdates : public GradientSink {
   ParameterUpdate update_;
 };
 
-/// Returns the optimizer by its other interface. Throws UsageError unless it has it.
+/// Returns the optimizer as `Interface`. Throws UsageError unless it has it.
 template <class Interface>
 Interface& optimizer_as(const UpdateView& view, const char* error) {
   auto* optimizer = dynamic_cast<Interface*>(view.optimizer);
@@ -119,10 +118,10 @@ inline ParameterUpdate parameter_update(const UpdateView& view, double max_norm)
 
 }  // namespace detail
 
-/// Updates each parameter during backward, for windows of several micro-batches, whose gradients are summed
-/// as `Sums` says. The parameters are updated in the window's last backward, or at its end where that was not
-/// known to be the last. Needs one update, by an optimizer that is a PerParameterOptimizer. Policies see no
-/// gradients before an update. A backward that throws in the last micro-batch leaves some parameters updated.
+/// Updates each parameter during backward, for windows of several micro-batches, whose gradients `Sums` adds
+/// up. Updates in the window's last backward, or at its end if that was not known to be the last. Needs one
+/// update, by an optimizer that is a PerParameterOptimizer. Policies see no gradients before an update. A
+/// backward that throws in the last micro-batch leaves some parameters updated.
 template <class Sums = NoSums>
 struct UpdateInBackward {
   static_assert(std::same_as<Sums, SumsInBf16> || std::same_as<Sums, SumsInMoments>,
@@ -143,12 +142,12 @@ struct UpdateInBackward {
   struct State {
     std::shared_ptr<std::conditional_t<kInMoments, detail::MomentSums, detail::NarrowSums>> held;
     std::shared_ptr<detail::BackwardHooks> hooks;
-    std::optional<std::uint64_t> seed;  ///< In force: the first fit's, or the snapshot's.
+    std::optional<std::uint64_t> seed;  ///< Current: the first fit's, or the snapshot's.
     detail::WindowMean mean;            ///< Of the windows' weights, for SumsInMoments.
   };
 
-  /// Throws UsageError for options out of range, for an optimizer that cannot do it, and for parameters that
-  /// have such hooks already.
+  /// Throws UsageError for options out of range, an optimizer that cannot do it, and parameters that already
+  /// have such hooks.
   void on_fit_begin(FitContext& fit, State& state) const {
     const UpdateView& view = fit.run.updates()[0];
     if (!state.seed) state.seed = sums.seed;
@@ -218,7 +217,7 @@ struct UpdateInBackward<NoSums> {
     std::shared_ptr<detail::BackwardHooks> hooks;
   };
 
-  /// Throws UsageError for a max_norm that is not above 0, and for parameters that have such hooks already.
+  /// Throws UsageError for a max_norm not above 0, and for parameters that already have such hooks.
   void on_fit_begin(FitContext& fit, State& state) const {
     const UpdateView& view = fit.run.updates()[0];
     state.hooks = nullptr;

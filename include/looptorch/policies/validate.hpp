@@ -36,14 +36,14 @@ struct ValidateOptions {
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
   std::int64_t per_epoch = 0;  ///< In place of `every`: how often an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
-  /// Batches, on each rank, that are evaluated before the first step without a result, so that a wrong shape
-  /// or name is found then. The run has the same bits with and without.
+  /// Batches evaluated on each rank before the first step, without a result, to find a wrong shape or name
+  /// early. The run has the same bits with and without.
   std::int64_t sanity = 0;
 };
 
 namespace detail {
 
-/// A measure that declares which names its results have, for some batches at least.
+/// A measure that declares its results' names, for some batches at least.
 template <class Measure>
 concept DeclaresMetrics = requires(const Measure& measure) {
   { measure.metric_names() } -> std::ranges::input_range;
@@ -51,11 +51,10 @@ concept DeclaresMetrics = requires(const Measure& measure) {
 
 }  // namespace detail
 
-/// Evaluates `measure` on `batches`, a range that can be gone through again. An lvalue is held by reference
-/// and must outlive the Trainer; other ranges are moved in. Without a measure, evaluates the Trainer's
-/// objective. A measure with `add` and `result`, as `Trainer::evaluate` takes it, is copied for each
-/// evaluation. It publishes its results as `<name>.<key>`, or a single number as `<name>.loss`. Several may
-/// be listed; give them different names.
+/// Evaluates `measure` on `batches`, a multi-pass range. Holds an lvalue by reference, which must outlive the
+/// Trainer; moves other ranges in. Without a measure, evaluates the Trainer's objective. Copies a measure
+/// with `add` and `result`, as `Trainer::evaluate` takes it, for each evaluation. Publishes its results as
+/// `<name>.<key>`, or a single number as `<name>.loss`. Several may be listed; give them different names.
 ///
 /// Throws UsageError if a policy waits for a metric of `<name>` that is not published, as soon as the names
 /// are known: before the first step from a measure's `metric_names()`, from a single number, or from the
@@ -94,12 +93,12 @@ class Validate {
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count at that evaluation.
-    std::int64_t parts = 0;          ///< With `per_epoch`: how many parts of the epoch under way are over.
+    std::int64_t parts = 0;          ///< With `per_epoch`: finished parts of the current epoch.
     bool told_of_epochs = false;     ///< A loop of `step` was warned that it has none.
     bool told_of_metrics = false;    ///< It was warned of a metric that is not published.
   };
 
-  /// Throws UsageError for `per_epoch` with batches whose number is not known.
+  /// Throws UsageError for `per_epoch` with an unknown number of batches.
   void on_fit_begin(FitContext& fit, State&) const {
     announce(fit.run.metrics());
     if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
@@ -116,7 +115,7 @@ class Validate {
     else if (const std::int64_t batches = batches_to_try(fit.run.metrics(), is_first); batches > 0)
       try_out(fit.run, batches);
   }
-  /// Says once that a loop of `step` has no epochs, at whose end it would evaluate.
+  /// Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
     if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.told_of_epochs, true))
@@ -202,8 +201,7 @@ class Validate {
       return run.evaluate(*batches_, measure_);
   }
 
-  /// Evaluates a few batches to see that it can be done, and to know the names of the results. Leaves random
-  /// numbers as they were.
+  /// Evaluates a few batches as a check, and to learn the results' names. Restores the random numbers.
   void try_out(Run& run, std::int64_t batches) const {
     const auto random = detail::RandomStates::now();
     Evaluation result;
@@ -240,7 +238,7 @@ class Validate {
     for (const std::string& name : declared_names()) board.announce(name);
   }
 
-  /// Refuses names that policies wait for, if it is known without an evaluation that they will not come.
+  /// Refuses awaited names that are known, without an evaluation, never to come.
   void check_awaited(Run& run) const {
     const MetricBoard& board = run.metrics();
     if constexpr (detail::DeclaresMetrics<Measure>)
@@ -254,7 +252,7 @@ class Validate {
     if constexpr (!detail::DeclaresMetrics<Measure>) board.require_awaited(prefix(), names_of(evaluation));
   }
 
-  /// Returns how many batches are tried out: one where only the objective can name a metric that is awaited.
+  /// Returns how many batches to try: one if only the objective can name an awaited metric.
   [[nodiscard]] std::int64_t batches_to_try(const MetricBoard& board, bool is_first) const {
     const bool asks =
         std::is_same_v<Measure, OwnObjective> && board.awaits_other(prefix(), {prefix() + "loss"});

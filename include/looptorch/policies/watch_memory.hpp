@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Watches the memory of a run: its peak by phase, what the peak consists of, and what is wrong: a leak with
-// the phase that makes it, a spike, a fragmented cache. Never waits for the device. A step costs two readings
-// of the allocator's counters a micro-batch and two more, which on a CPU are counted from the first fit on
-// (HostMemory).
+// Watches a run's memory: its peak by phase, the parts of the peak, and faults: a leak with its phase, a
+// spike, allocator fragmentation. Never waits for the device. A step costs two readings of the allocator's
+// counters a micro-batch and two more; on a CPU HostMemory counts them from the first fit on.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
@@ -22,12 +21,12 @@ namespace looptorch {
 struct CacheFlushFamily;
 struct ShowProgress;
 
-/// Writes what it finds to `out`, each kind once, and the peak as a fit ends, with advice if little was left.
-/// `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. It lets the
-/// device's peak statistics begin anew several times a step, so that a program cannot use them beside it.
+/// Writes its findings to `out`, each kind once, and the peak as a fit ends, with advice if little memory was
+/// left. `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. Resets
+/// the device's peak statistics several times a step, so a program cannot use them itself.
 struct WatchMemory {
   std::FILE* out = stderr;     ///< Null: nothing is written.
-  PartRemedies remedies = {};  ///< What advice and findings name; a program names its flags.
+  PartRemedies remedies = {};  ///< The names in advice and findings; a program gives its flags.
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
@@ -42,7 +41,7 @@ struct WatchMemory {
     fit.run.show("memory", [&state] { return state.short_text(); });
   }
 
-  /// Ends the phase when it goes.
+  /// Ends the phase when destroyed.
   class Phase {
    public:
     Phase(State& state, MemoryPhase phase, MemoryPhase next, const Run& run)

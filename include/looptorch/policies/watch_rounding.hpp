@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures which share of the updates of 16-bit weights rounding swallows: weights that an update leaves as
-// they were although they have a gradient. Use it to see whether a run in bf16 learns. Costs a copy of some
+// Measures the share of updates of 16-bit weights that rounding swallows: weights that an update leaves
+// unchanged although they have a gradient. Use it to see whether a run in bf16 learns. Costs a copy of some
 // thousand elements a parameter every K steps, and nothing in between.
 #pragma once
 
@@ -22,9 +22,9 @@ namespace looptorch {
 
 struct WatchMemory;
 
-/// Offers `swallowed_updates`, a share from 0 to 1, every `every` steps, to LogMetrics, and keeps the last:
-/// `trainer.policy<WatchRounding>().share`. For an optimizer that rounds stochastically, or keeps the lost
-/// bits, the share is as high, and nothing is lost on average.
+/// Offers `swallowed_updates`, a share from 0 to 1, to LogMetrics every `every` steps, and keeps the last:
+/// `trainer.policy<WatchRounding>().share`. An optimizer that rounds stochastically, or keeps the lost bits,
+/// has as high a share, but loses nothing on average.
 struct WatchRounding {
   std::int64_t every = 100;    ///< Steps from one measurement to the next, at least 1.
   std::int64_t sample = 4096;  ///< Elements of each parameter that are compared, spread over it; at least 1.
@@ -60,7 +60,7 @@ struct WatchRounding {
     for (const at::Tensor& parameter : update.view().parameters) {
       const bool narrow = parameter.scalar_type() == at::kBFloat16 || parameter.scalar_type() == at::kHalf;
       if (!narrow || !parameter.requires_grad() || parameter.numel() == 0) continue;
-      const at::Tensor& gradient = parameter.grad();  // none is left of one that is applied in backward
+      const at::Tensor& gradient = parameter.grad();  // none if it was applied in backward
       state.samples.push_back(
           {parameter, spread(parameter).clone(), gradient.defined() ? spread(gradient).ne(0) : at::Tensor()});
     }

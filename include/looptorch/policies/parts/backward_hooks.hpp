@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The hooks by which UpdateInBackward gets each gradient as soon as it exists, and what it does with one that
-// is complete.
+// The hooks that give UpdateInBackward each gradient as soon as it exists, and the update of one parameter.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +20,7 @@
 
 namespace looptorch::detail {
 
-/// Takes gradients. A model on several devices is differentiated by a thread for each, so that it locks.
+/// Takes gradients. Locks, since a model on several devices runs backward in a thread for each.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -80,13 +79,13 @@ class BackwardHooks {
   std::vector<at::Tensor> hooked_;
 };
 
-/// Makes the update of one parameter, whose gradient is the window's but for a factor.
+/// Updates one parameter, whose gradient is the window's except for a factor.
 class ParameterUpdate {
  public:
   ParameterUpdate(PerParameterOptimizer& optimizer, double max_norm)
       : optimizer_(&optimizer), max_norm_(max_norm) {}
 
-  /// Sets the factor and the flag of the updates that follow.
+  /// Sets the factor and the flag of the following updates.
   void begin(const BackwardContext& backward) {
     scale_ = backward.scale;
     scale_.multiply(backward.factor);

@@ -14,7 +14,7 @@
 
 namespace looptorch::detail {
 
-// The numbers of options, which the compiler would count by trial. with_fields accepts no wrong one.
+// The numbers of options, which a compiler would find by trial. with_fields accepts no wrong one.
 template <>
 inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
 template <>

@@ -11,16 +11,15 @@
 
 namespace looptorch::detail {
 
-/// True if the tensor is all that its storage holds.
+/// True if the tensor covers its whole storage.
 inline bool fills_storage(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.storage().nbytes() == tensor.nbytes();
 }
 
 /// Exchanges the memory of `weight` and `other`, which have one shape, type and device. If each fills its
-/// storage, the storages exchange memory, so that every view and alias of `weight` follows. Otherwise, as for
-/// weights that lie side by side in one buffer, only the tensor does. Version counters, gradients and
-/// `requires_grad` stay.
+/// storage, the storages exchange memory, so every view and alias of `weight` follows. Otherwise, as for
+/// weights that share one buffer, only the tensor does. Version counters, gradients and `requires_grad` stay.
 inline void exchange_memory(const at::Tensor& weight, at::Tensor& other) {
   if (fills_storage(weight) && fills_storage(other) && weight.strides() == other.strides()) {
     c10::StorageImpl& a = *weight.storage().unsafeGetStorageImpl();

@@ -17,8 +17,8 @@
 
 namespace looptorch::detail {
 
-/// The parameter groups all of whose parameters match one of the patterns: of a tied weight, one of its
-/// names. Without patterns, all groups.
+/// The parameter groups whose parameters all match one of the patterns; a tied weight needs one name to
+/// match. Without patterns, all groups.
 class GroupsByPattern {
  public:
   GroupsByPattern(const Run& run, std::vector<std::string> patterns) : patterns_(std::move(patterns)) {
@@ -26,7 +26,7 @@ class GroupsByPattern {
       names_.emplace(parameter.tensor.unsafeGetTensorImpl(), std::move(parameter));
   }
 
-  /// Returns this update's groups. Throws UsageError for a group of which only a part matches.
+  /// Returns this update's groups. Throws UsageError for a group that matches in part.
   [[nodiscard]] std::vector<std::size_t> of(const UpdateView& view) const {
     std::vector<std::size_t> result;
     for (std::size_t group = 0; group < view.optimizer->param_groups().size(); ++group)
@@ -34,8 +34,8 @@ class GroupsByPattern {
     return result;
   }
 
-  /// Returns the name of a group's first parameter, which tells it from other groups wherever it stands;
-  /// empty for a group without parameters.
+  /// Returns the name of a group's first parameter, which identifies the group at any index; empty for a
+  /// group without parameters.
   [[nodiscard]] std::string leader(const UpdateView& view, std::size_t group) const {
     const auto& parameters = view.optimizer->param_groups()[group].params();
     return parameters.empty() ? "" : name_of(view, parameters.front());
@@ -75,7 +75,7 @@ class GroupsByPattern {
                              "looptorch/optim/parameter_groups.hpp, or give patterns of whole groups"));
   }
 
-  /// Returns a parameter with its names; without names, if it is not the model's.
+  /// Returns a parameter with its names; without names if it is outside the model.
   [[nodiscard]] NamedParameter named(const at::Tensor& parameter) const {
     const auto known = names_.find(parameter.unsafeGetTensorImpl());
     return known == names_.end() ? NamedParameter{parameter, {}} : known->second;

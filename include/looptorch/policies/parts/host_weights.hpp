@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Copies of a model's weights in host memory, since what does not train need not lie on the device.
+// Copies of a model's weights in host memory, to save the device's.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -20,8 +20,8 @@
 
 namespace looptorch::detail {
 
-/// Memory of the host for copies of a device's tensors, in one block, since the allocator of pinned memory
-/// rounds each to a power of two. Pageable where the system allows no more of it.
+/// Host memory for copies of a device's tensors, in one block, since the allocator of pinned memory rounds
+/// each to a power of two. Pageable if the system allows no more pinned memory.
 class HostBlock {
  public:
   explicit HostBlock(std::int64_t bytes) {
@@ -33,11 +33,11 @@ class HostBlock {
     }
   }
 
-  /// Returns how much of a block a tensor takes.
+  /// Returns the bytes that a tensor takes in a block.
   [[nodiscard]] static std::int64_t size_of(const at::Tensor& tensor) {
     return (static_cast<std::int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  /// Returns an unset tensor of the same shape, dtype and memory format in what follows in the block.
+  /// Returns an uninitialised tensor of the same shape, dtype and memory format, next in the block.
   [[nodiscard]] at::Tensor take_like(const at::Tensor& tensor) {
     const at::Tensor strides = at::empty_like(tensor, tensor.options().device(at::kMeta));
     const auto offset = used_ / static_cast<std::int64_t>(tensor.element_size());
@@ -59,8 +59,8 @@ class HostWeights {
 
   [[nodiscard]] bool empty() const { return copies_.empty(); }
 
-  /// Copies weights as they are now, in the order of each device's current stream, without a wait. Uses the
-  /// memory of earlier copies again.
+  /// Copies weights as they are now, in the order of each device's current stream, without a wait. Reuses the
+  /// memory of earlier copies.
   void keep(const ByName& weights) {
     at::NoGradGuard no_gradients;
     if (!fits(weights)) allocate(weights);
@@ -109,7 +109,7 @@ class HostWeights {
   }
 
   ByName copies_;
-  mutable std::vector<std::pair<c10::Device, c10::Event>> arrivals_;  // of copies that are under way
+  mutable std::vector<std::pair<c10::Device, c10::Event>> arrivals_;  // of unfinished copies
 };
 
 }  // namespace looptorch::detail

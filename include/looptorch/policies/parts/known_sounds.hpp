@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sound that a run's event files have already: an example that is offered again after each validation is
-// written once.
+// The sounds already in a run's event files, so that an example offered after each validation is written
+// once.
 #pragma once
 
 #include <looptorch/base/example.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The running mean and deviation of losses, and the list of windows that a policy left out, in a form that
-// snapshots hold.
+// The running mean and deviation of losses, and the list of skipped windows, in a form for snapshots.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -17,7 +16,7 @@
 
 namespace looptorch::detail {
 
-/// Mean and variance of a sequence: of all numbers while there are few (Welford's recurrence), then with
+/// Mean and variance of a sequence: exact while there are few numbers (Welford's recurrence), then with
 /// exponentially falling weights.
 struct LossStatistics {
   std::int64_t count = 0;
@@ -60,7 +59,7 @@ inline at::Tensor packed(const std::vector<WindowPlace>& places) {
   return tensor;
 }
 
-/// Returns what `packed` was given. Throws StateError for a tensor of another form.
+/// Returns the list that `packed` was given. Throws StateError for a tensor of another form.
 inline std::vector<WindowPlace> unpacked(const at::Tensor& tensor) {
   constexpr std::int64_t kHead = 5;
   const auto refuse = [] { throw StateError("the list of windows that were left out is damaged"); };

@@ -21,16 +21,15 @@ struct OneCycle {
   double initial_ratio = 0.04;   ///< Share of the full rate in the first step, 1 / div_factor.
   double final_ratio = 4e-6;     ///< Share in the last step, 1 / (div_factor * final_div_factor).
   bool linear = false;           ///< Along straight lines in place of half cosines.
-  bool three_phases = false;     ///< Falls as it rose, and only then to the end; `rising` is below 0.5.
+  bool three_phases = false;     ///< Falls as it rose, then to the final ratio; `rising` is below 0.5.
   std::int64_t total_steps = 0;  ///< The end; 0: the fit's `max_steps`, or its epochs of a sized range.
 };
 
-/// Falls along half a cosine again and again, without end:
-/// torch.optim.lr_scheduler.CosineAnnealingWarmRestarts. With `growth` 1, it equals transformers'
-/// get_cosine_with_hard_restarts_schedule_with_warmup up to the end.
+/// Falls along half a cosine, repeatedly, without end: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts.
+/// With `growth` 1, it equals transformers' get_cosine_with_hard_restarts_schedule_with_warmup up to the end.
 struct CosineRestarts {
   std::int64_t first = 0;    ///< Steps of the first cycle, at least 1.
-  std::int64_t growth = 1;   ///< How many times as long as the one before each cycle is, at least 1.
+  std::int64_t growth = 1;   ///< Length of each cycle relative to the one before, at least 1.
   double final_ratio = 0.0;  ///< Share of the full rate that a cycle falls towards.
 };
 

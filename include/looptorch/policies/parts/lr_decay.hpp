@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The options of `ScheduleLr::decay`: how a learning rate falls with the steps after its warm-up. Each shape
-// has a type, so that it lists only the options that it uses.
+// The options of `ScheduleLr::decay`: how a learning rate falls after its warm-up. Each shape is a type that
+// lists only its own options.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -35,7 +35,7 @@ struct PolynomialDecay {
   std::int64_t total_steps = 0;
 };
 
-/// Drops by a factor again and again: torch.optim.lr_scheduler.StepLR.
+/// Drops by a factor at intervals: torch.optim.lr_scheduler.StepLR.
 struct StepDecay {
   std::int64_t every = 0;  ///< Steps between two drops, at least 1.
   double factor = 0.1;     ///< Above 0, below 1.
@@ -50,9 +50,9 @@ struct InverseSqrtDecay {
 
 /// Follows a function: torch.optim.lr_scheduler.LambdaLR.
 struct FunctionDecay {
-  /// Called with the steps since the warm-up and with those from there to the fit's end, 0 where that is not
-  /// known. Returns the share of the full rate, at least 0. Depends on its arguments alone, so that a resumed
-  /// run has the same rates.
+  /// Called with the steps since the warm-up, and those from there to the fit's end, 0 if unknown. Returns
+  /// the share of the full rate, at least 0. Must depend only on its arguments, so that a resumed run has the
+  /// same rates.
   std::function<double(std::int64_t step, std::int64_t total)> share = {};
 };
 
@@ -107,8 +107,8 @@ inline void check(const FunctionDecay& decay) {
   if (!decay.share) throw UsageError("FunctionDecay needs a function of the step and of the steps in all");
 }
 
-/// Returns the share left of the way from the full rate to the end; `done`, from 0 to 1, is the share of the
-/// decay's steps that are over.
+/// Returns the share left of the way from the full rate to the end; `done`, from 0 to 1, is the finished
+/// share of the decay's steps.
 inline double left(const LinearDecay&, double done) { return 1.0 - done; }
 inline double left(const CosineDecay&, double done) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * done));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The state of WatchMemory: readings by phase, and the sentences that they lead to.
+// The state of WatchMemory: readings by phase, and the sentences about them.
 #pragma once
 
 #include <looptorch/loop/run.hpp>
@@ -25,30 +25,30 @@ namespace looptorch {
 /// A fault in the memory of a run.
 struct MemoryFinding {
   enum class Kind {
-    growth,         ///< Each window leaves more behind than the one before: a leak.
-    spike,          ///< One window needed far more than all others.
+    growth,         ///< Each window leaves more allocated than the last: a leak.
+    spike,          ///< One window needed far more than others.
     fragmentation,  ///< The allocator holds much that fits no tensor.
   };
   Kind kind;
   std::int64_t step = 0;                  ///< Windows finished when it was found.
-  std::optional<MemoryPhase> phase = {};  ///< Where the memory is allocated, if that was found out.
-  std::int64_t bytes = 0;                 ///< By window; beyond the usual; unused.
+  std::optional<MemoryPhase> phase = {};  ///< Where the memory is allocated, if found.
+  std::int64_t bytes = 0;                 ///< Per window; beyond the usual; unused.
   std::string text = {};                  ///< One sentence with its remedy.
 };
 
 namespace detail {
 
-/// The memory of one run. Its numbers count in this process and are not saved.
+/// The memory of one run, counted per process and not saved.
 class MemoryWatch {
  public:
-  /// Returns the most bytes of tensors at once, when and where they were.
+  /// Returns the peak of tensors: its bytes, time and place.
   [[nodiscard]] const MemoryPeak& peak() const { return phases_.peak(); }
-  /// Returns the most bytes of tensors at once in a phase; 0 if it never came.
+  /// Returns the peak of tensors in a phase; 0 if it never came.
   [[nodiscard]] std::int64_t peak_in(MemoryPhase phase) const { return phases_.peak_in(phase); }
-  /// Returns the most bytes that the allocator held at once.
+  /// Returns the peak of the allocator.
   [[nodiscard]] std::int64_t peak_reserved() const { return phases_.peak_reserved(); }
-  /// Returns what the peak consists of, as far as it is known: the tensors of the run are added up as its
-  /// second window ends, as epochs end and as the fit ends.
+  /// Returns the known parts of the peak: the run's tensors are added up at the end of its second window, of
+  /// epochs and of the fit.
   [[nodiscard]] MemoryBreakdown breakdown() const { return divide(peak(), held_); }
   [[nodiscard]] const std::vector<MemoryFinding>& findings() const { return findings_; }
   /// Returns what the device has; empty where that is unknown, and before the first fit.
@@ -57,17 +57,17 @@ class MemoryWatch {
   [[nodiscard]] std::string short_text() const {
     return bytes_text(peak().bytes) + (capacity_ ? " of " + bytes_text(capacity_->total) : "");
   }
-  /// Returns the bytes of the device that neither were free as the fit began nor belong to this process's
-  /// tensors: those of other programs, and of contexts. 0 on a CPU and where that is unknown.
+  /// Returns the device's bytes that were not free as the fit began and are none of this process's tensors:
+  /// those of other programs, and of contexts. 0 on a CPU and if unknown.
   [[nodiscard]] std::int64_t taken_by_others() const { return taken_by_others_; }
   /// Returns a sentence with the peak, its phase, step and parts; for a device also what others take of it,
-  /// and what the process takes of the host.
+  /// and the process's host memory.
   [[nodiscard]] std::string text() const {
     return short_text() + " at the peak, in " + std::string(to_string(peak().phase)) + " of step " +
            std::to_string(peak().step + 1) + ": " + describe(breakdown()) + beside_tensors();
   }
   /// Returns what would lower the peak, the greatest part first, if it leaves less than a tenth of the device
-  /// free; empty if there is room, and where the device's size is unknown.
+  /// free; empty if there is room, or the device's size is unknown.
   [[nodiscard]] std::vector<std::string> advice(const PartRemedies& words = {}) const {
     if (!capacity_ ||
         std::max(peak().bytes, peak_reserved()) * 10 < (capacity_->total - taken_by_others_) * 9)
@@ -95,7 +95,7 @@ class MemoryWatch {
     if (watch_ && watch_->blocks()) watch_->blocks()->enter(next);
   }
 
-  /// Ends a window; returns what was found in it, with remedies in these words.
+  /// Ends a window; returns a finding, with remedies in these words.
   std::optional<MemoryFinding> end_window(const Run& run, const PartRemedies& words) {
     const std::int64_t step = run.progress().step;
     const MemoryReading now = counter_->take();
@@ -113,7 +113,7 @@ class MemoryWatch {
     return found;
   }
 
-  /// Ends a fit; returns what was found and not looked into yet.
+  /// Ends a fit; returns a pending finding.
   std::optional<MemoryFinding> end(const Run& run, bool failed) {
     if (!failed) add_up(run);
     if (!std::exchange(watch_, nullptr)) return std::nullopt;
@@ -141,7 +141,7 @@ class MemoryWatch {
     return text;
   }
 
-  /// Returns the bytes that the run is known to hold between windows.
+  /// Returns the known bytes that the run holds between windows.
   std::int64_t known(const Run& run) {
     add_up(run);
     return held_.weights + held_.optimizer + held_.averages;
@@ -152,7 +152,7 @@ class MemoryWatch {
     watch_ = std::make_unique<BlockWatch>(run.device());
   }
 
-  /// Follows the blocks of a few more windows, until some of them stay.
+  /// Follows the blocks of more windows, until some of them stay.
   std::optional<MemoryFinding> look_closer(std::int64_t step) {
     KeptBlocks* const blocks = watch_->blocks();
     const std::int64_t windows = blocks ? blocks->end_window() : kMostLook;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What LogMetrics knows of a run while it trains: gathers each step's numbers, and hands them over to the
-// thread that writes at most once a second.
+// LogMetrics' side of the training thread: collects each step's numbers, and hands them to the writing thread
+// at most once a second.
 #pragma once
 
 #include <looptorch/base/device/device_use.hpp>
@@ -38,13 +38,13 @@ namespace looptorch::detail {
 
 class MetricFeed final : public MetricSink {
  public:
-  /// Notes what was published before the fit, which is none of its metrics.
+  /// Notes earlier publications, which are not this fit's metrics.
   void prepare(Run& run) {
     published_.clear();
     for (const auto& [name, value] : run.metrics().values())
       published_[name] = run.metrics().publications(name);
   }
-  /// Begins behind the run's step. `time` is the run's time in training so far.
+  /// Begins after the run's step. `time` is the run's training time so far.
   void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
              double time, double flush_seconds, OperationMeter meter) {
     run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
@@ -64,8 +64,8 @@ class MetricFeed final : public MetricSink {
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return log_ != nullptr; }
   [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
-  /// Returns the operations a second of the last fit, as far as rows were written; nothing before its second
-  /// window was counted.
+  /// Returns the last fit's operations a second, over its written rows; nothing before its second window was
+  /// counted.
   [[nodiscard]] std::optional<OperationMeter::Rates> operations() const { return meter_.of_run(); }
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {
@@ -86,8 +86,8 @@ class MetricFeed final : public MetricSink {
     });
   }
 
-  /// Ends the phase under way, begins `phase`, and returns the former. A forward pass begins a window, if the
-  /// last one has ended.
+  /// Ends the phase under way, begins `phase`, and returns the former. A forward pass begins a window if none
+  /// is open.
   RunPhase enter(RunPhase phase) {
     const RunPhase before = clock_.enter(phase);
     if (phase == RunPhase::forward && is_open() && !in_window_) begin_window();
@@ -95,7 +95,7 @@ class MetricFeed final : public MetricSink {
     return before;
   }
 
-  /// Notes the rates with which an update is about to be made.
+  /// Notes the rates of an update that is about to be made.
   void add_rates(const UpdateContext& update) {
     const auto& groups = update.optimizer().param_groups();
     const double first = rate_of(groups.front());
@@ -124,7 +124,7 @@ class MetricFeed final : public MetricSink {
     add_published();
   }
 
-  /// Losses of the epoch to come add up from nothing.
+  /// Restarts the sums of losses for the next epoch.
   void restart_means() {
     for (auto& mean : means_) mean.before = UnreadSum{};
     for (std::size_t i = 0; run_ && i < run_->updates().size(); ++i) {
@@ -143,7 +143,7 @@ class MetricFeed final : public MetricSink {
     }
   }
 
-  /// Hands over all rows, and the one that grows.
+  /// Hands over all rows, the growing one too.
   void hand_over_all() {
     if (!is_open()) return;
     add_published();
@@ -155,7 +155,7 @@ class MetricFeed final : public MetricSink {
     meter_.drop_window();
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
-    if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
+    if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that threw
     row_is_due_ = true;
     hand_over_all();
     const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
@@ -187,7 +187,7 @@ class MetricFeed final : public MetricSink {
     double wait = 0;
   };
 
-  /// Returns how the tag of the i-th example of several ends.
+  /// Returns the tag's ending for the i-th of several examples.
   static std::string tag_end(const Example& example, std::size_t i) {
     const auto* numbers = std::get_if<DistributionExample>(&example);
     return numbers && !numbers->title.empty() ? numbers->title : std::to_string(i);
@@ -248,7 +248,7 @@ class MetricFeed final : public MetricSink {
     meter_.begin_window(clock_.now(), run_->progress().samples);
   }
 
-  /// The row that grows is of the step `ahead` of the windows that have ended.
+  /// Sets the growing row's step to `ahead` after the finished windows.
   void place_row(std::int64_t ahead) {
     row_step_ = run_->progress().step + ahead, row_epoch_ = run_->progress().epoch;
     row_time_ = StepClock::Clock::now();
@@ -276,7 +276,7 @@ class MetricFeed final : public MetricSink {
     take(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
     take(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
   }
-  /// Adds which share of the time the device had work, and lets the thread that writes ask anew.
+  /// Adds the share of the time that the device was busy, and lets the writing thread ask anew.
   void add_use() {
     if (!use_->may_tell()) return;
     if (const auto share = use_->take()) take(kWholeRun, "device_busy", *share);
@@ -304,10 +304,10 @@ class MetricFeed final : public MetricSink {
   std::deque<std::string> names_;  // that Tracked::name views
   std::map<std::string, std::int64_t> published_;
   Seen seen_;
-  std::int64_t row_step_ = 0, row_epoch_ = 0;  // of the row that grows
+  std::int64_t row_step_ = 0, row_epoch_ = 0;  // of the growing row
   StepClock::Clock::time_point row_time_;
   bool in_window_ = false;   // between a window's first forward pass and its end
-  bool row_is_due_ = false;  // the row that grows has a window that is to be written
+  bool row_is_due_ = false;  // the growing row has a window to be written
 };
 
 }  // namespace looptorch::detail

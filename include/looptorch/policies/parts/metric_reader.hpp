@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Shared by policies that consume metrics. Hands out each publication once, and keeps the saved states of
-// several policies of one type apart.
+// Shared by policies that consume metrics: hands out each publication once, and tells apart the saved states
+// of several policies of one type.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,7 +22,7 @@ class MetricReader {
     run.metrics().await(metric, consumer);
     if (!first_epoch_) first_epoch_ = run.progress().epoch;
     const std::int64_t now = run.metrics().publications(metric);
-    seen_ = std::min(seen_, now);  // a board that has begun anew
+    seen_ = std::min(seen_, now);  // a board that was reset
     within_ = std::min(within_, now);
   }
   void end_fit(const Run& run, const std::string& metric) { within_ = run.metrics().publications(metric); }
@@ -40,9 +40,9 @@ class MetricReader {
     return run.metrics().find(metric);
   }
 
-  /// Returns the value, as a fit begins, if it was published since the last call and since the fit before
-  /// ended. One that was published within that fit, or before the snapshot that the fit goes on from, waits
-  /// for `next`: a run that goes through reads it then.
+  /// Returns the value, as a fit begins, if it was published since the last call and after the last fit. A
+  /// value published within that fit, or before the snapshot being resumed, waits for `next`, where an
+  /// uninterrupted run reads it.
   std::optional<double> next_at_begin(const Run& run, const std::string& metric) {
     return run.metrics().publications(metric) > within_ ? next(run, metric) : std::nullopt;
   }
@@ -59,8 +59,8 @@ class MetricReader {
   std::optional<std::int64_t> first_epoch_;
 };
 
-/// Throws StateError unless `in` was saved by `mine`. Several policies of one type each have a state of their
-/// own, and only the order in which they are listed distinguishes them.
+/// Throws StateError unless `in` was saved by `mine`. Several policies of one type each have a state, told
+/// apart only by the order in which they are listed.
 inline void require_state_of(const std::string& mine, const StateDict& in) {
   if (const auto& of = in.get<std::string>("of"); of != mine)
     throw StateError(message("this is the state of ", of, ", not of ", mine,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Builds the rows of a run's metrics on the thread that trains: known numbers as they are, numbers on a
-// device as handles that a later copy reads all at once. No lock, no text and no wait; some 20 ns a number.
+// Builds the rows of a run's metrics on the training thread: known numbers as values, numbers on a device as
+// handles, read later in one copy. No lock, no text and no wait; some 20 ns a number.
 #pragma once
 
 #include <looptorch/objective/loss.hpp>
@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// Rows that are not handed over yet. The last one grows until `end_row`.
+/// Rows not yet handed over. The last one grows until `end_row`.
 class MetricRows {
  public:
   /// Returns the id of a metric of an update, or of the run with an `update` of -1; `written` returns the
@@ -35,7 +35,7 @@ class MetricRows {
     return known_.back().id;
   }
 
-  /// Adds a number to the row that grows.
+  /// Adds a number to the growing row.
   void add(report::MetricId id, const Quantity& value) {
     report::UnreadValue entry{.id = id};
     if (value.is_known())
@@ -47,7 +47,7 @@ class MetricRows {
     row_.values.push_back(entry);
   }
 
-  /// Adds the mean of what `now` has more than `before`; nothing where that is nothing.
+  /// Adds the mean of what `now` has beyond `before`, if anything.
   void add_difference(report::MetricId id, const UnreadSum& now, const UnreadSum& before) {
     if (now.known_weight == before.known_weight && now.sum.is_same(before.sum) &&
         now.weight.is_same(before.weight))
@@ -61,7 +61,7 @@ class MetricRows {
   }
 
   [[nodiscard]] bool row_is_empty() const { return row_.values.empty(); }
-  /// Ends the row that grows, and begins another.
+  /// Ends the growing row, and begins another.
   void end_row(std::int64_t step, std::int64_t epoch, double seconds) {
     row_.step = step, row_.epoch = epoch, row_.seconds = seconds;
     batch_.rows.push_back(std::exchange(row_, {}));
@@ -72,8 +72,7 @@ class MetricRows {
   /// Returns how many numbers wait on a device.
   [[nodiscard]] std::size_t unread() const { return slots_.size(); }
 
-  /// Returns all rows that have ended, and starts the copy of their numbers. The row that grows must be
-  /// empty.
+  /// Returns all ended rows, and starts the copy of their numbers. The growing row must be empty.
   [[nodiscard]] report::RowBatch take() {
     if (!slots_.empty()) batch_.slots = std::make_shared<report::ArrivingNumbers>(slots_);
     slots_.clear();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The gradients of a window, added to the optimizer's moments as they come (AdamA, Zhang et al. 2023,
-// arXiv:2305.19982). The first moment is Adam's. The second takes the sum of the micro-batches' squares in
-// place of the square of their sum. What a micro-batch counts for follows from the window's weight, which is
-// known at its end: until then the mean of earlier windows stands in for it, and the end corrects it.
+// Adds a window's gradients to the optimizer's moments as they arrive (AdamA, Zhang et al. 2023,
+// arXiv:2305.19982). The first moment is Adam's. The second sums the micro-batches' squares instead of
+// squaring their sum. A micro-batch counts by its share of the window's weight, which is known only at the
+// end: until then the mean of earlier windows replaces it, and the end corrects it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -72,9 +72,9 @@ inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const a
     moment.mul_(factor);
 }
 
-/// Returns by what a moment is multiplied as its window ends: what was added for an expected weight then
-/// counts as the window does, and the moment's coefficients add up to 1 - beta^steps, as Adam's do. The
-/// update that follows multiplies by beta.
+/// Returns the factor of a moment as its window ends: gradients added for an expected weight then count by
+/// the window's, and the moment's coefficients add up to 1 - beta^steps, as Adam's do. The following update
+/// multiplies by beta.
 [[nodiscard]] inline at::Tensor moment_correction(double beta, const at::Tensor& steps_before,
                                                   const at::Tensor& ratio) {
   const at::Tensor before = at::pow(beta, steps_before.to(at::kDouble));
@@ -82,7 +82,7 @@ inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const a
 }
 
 /// Adds the parameter's gradient, already times its share of the window's expected weight, to its moments.
-/// Does nothing for a parameter that has none, or is not the optimizer's. Throws UsageError if a beta is 0,
+/// Does nothing without a gradient, or for another optimizer's parameter. Throws UsageError if a beta is 0,
 /// which keeps nothing of a moment.
 inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& parameter,
                                 std::uint64_t seed) {
@@ -101,8 +101,8 @@ inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& 
 }
 
 /// Updates the parameter by its moments, to which shares of the weight `ratio` x the window's own were added
-/// (0-dim fp64). The window then counts in the running means by its weight. The update sees a gradient of
-/// zeros: what is left of Adam's rule then is the decay of its moments, the step, and the weight's decay.
+/// (0-dim fp64). The window then counts in the running means by its weight. The update sees zero gradients,
+/// which leaves of Adam's rule the decay of moments, the step and the weight decay.
 inline void finish_moments(MomentAccumulator& optimizer, const at::Tensor& parameter, const at::Tensor& ratio,
                            const at::Tensor& found_inf, std::uint64_t seed) {
   at::NoGradGuard no_gradients;
@@ -147,7 +147,7 @@ class MomentSums : public GradientSink {
     if (last_) begin_updates(backward);
   }
 
-  /// Updates the parameters that the last backward has not reached, or whose window turned out to be short.
+  /// Updates parameters that the last backward did not reach, or whose window was short.
   void finish(const BackwardContext& backward) {
     at::NoGradGuard no_gradients;
     if (!backward.vetoed) {

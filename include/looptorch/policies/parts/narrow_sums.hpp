@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sums of a window's gradients in bf16, 2 bytes a parameter, rounded stochastically. In the window's last
-// backward each gradient takes its sum, which is freed as the parameter is updated.
+// Sums of a window's gradients in bf16, 2 bytes a parameter, rounded stochastically. The window's last
+// backward adds each sum to its gradient, and frees it as the parameter is updated.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -47,7 +47,7 @@ class NarrowSums : public GradientSink {
         if (sum.defined()) sum.mul_(backward.correction);
   }
 
-  /// Updates the parameters whose sums are left, as those of a window that turned out to be short.
+  /// Updates parameters with sums left over, as those of a window that turned out short.
   void finish(const BackwardContext& backward) {
     at::NoGradGuard no_gradients;
     if (backward.vetoed) return drop();

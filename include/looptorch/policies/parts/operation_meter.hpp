@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How many operations a second a run does, and which share that is of its device's peak. Counts one window
-// every few seconds, and knows the others by their samples; costs nothing in those.
+// Measures a run's operations a second, and their share of its device's peak. Counts one window every few
+// seconds and estimates the others by their samples, at no cost for those.
 #pragma once
 
 #include <looptorch/loop/run_phase.hpp>
@@ -23,15 +23,15 @@ class OperationMeter {
 
   struct Rates {
     double operations_per_second;
-    std::optional<double> utilization;  ///< of the device's peak, from 0 to 1; nothing if that is unknown
+    std::optional<double> utilization;  ///< share of the device's peak, from 0 to 1; nothing if unknown
   };
 
   OperationMeter() = default;
   /// Counts nothing if it is not `on`.
   OperationMeter(bool on, std::optional<DevicePeak> peak) : on_(on), peak_(peak) {}
 
-  /// Begins a window, which is counted if it is time to. The first one is not: a loss scale may be sought in
-  /// it, by doing it again.
+  /// Begins a window, and counts it if one is due; never the first, which may be retried to find a loss
+  /// scale.
   void begin_window(Clock::time_point now, std::int64_t samples_so_far) {
     const bool is_first = !counted_at_;
     if (!on_ || (!is_first && now < *counted_at_)) return;
@@ -58,11 +58,11 @@ class OperationMeter {
     if (counted_.size() > kWindows) counted_.pop_front();
   }
 
-  /// Forgets the window under way, which an exception has ended.
+  /// Forgets a window that threw.
   void drop_window() { counter_.reset(), counts_window_ = false; }
 
-  /// Returns the rates of a stretch of the run, by the mean of the last windows that were counted; nothing
-  /// before the first one. Adds the stretch to those of the whole run.
+  /// Returns the rates of a stretch of the run, by the mean of the last counted windows; nothing before the
+  /// first one. Adds the stretch to the whole run's.
   [[nodiscard]] std::optional<Rates> rates(std::int64_t samples, double seconds) {
     if (counted_.empty() || seconds <= 0) return std::nullopt;
     Operations sum;

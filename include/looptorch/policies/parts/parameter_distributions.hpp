@@ -17,11 +17,10 @@
 
 namespace looptorch::detail {
 
-/// The values of a parameter that count at most, evenly spaced in it.
+/// The most values of a parameter that count, evenly spaced.
 inline constexpr std::int64_t kDistributionValues = 4096;
 
-/// Returns the values of each floating-point parameter, by its name. They are copied from a device at once,
-/// for which this thread waits.
+/// Returns the values of each floating-point parameter, by name. Waits for one copy of all from the device.
 [[nodiscard]] inline std::vector<Example> parameter_distributions(const torch::nn::Module& model) {
   const c10::NoGradGuard no_grad;
   std::vector<std::pair<std::string, std::int64_t>> counts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Some of a model's parameters, and the optimizers' parameter groups that they make up.
+// Some of a model's parameters, and the parameter groups that consist of them.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,7 +17,7 @@
 
 namespace looptorch::detail {
 
-/// Claims the right to say whether a parameter is trained. Throws UsageError if another policy has.
+/// Claims the right to freeze or train a parameter. Throws UsageError if another policy has.
 inline void claim_flag(Run& run, const NamedParameter& parameter, const char* owner) {
   run.claim(message("whether '", parameter.names.front(), "' is trained"), owner);
 }
@@ -48,8 +48,7 @@ struct OwnedParameters {
                                untrained.size(), " of those parameters"));
   }
 
-  /// Sets the rate of the groups that consist of these parameters now; groups may leave or change places
-  /// within a fit.
+  /// Sets the rate of the groups that consist of these parameters now; groups may leave or move within a fit.
   void set_full_rate(Run& run, double rate) const {
     const Ids all = ids(tensors);
     for (UpdateView& view : run.updates()) {

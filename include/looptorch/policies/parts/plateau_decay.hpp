@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A learning rate that falls when a metric stops improving: torch.optim.lr_scheduler.ReduceLROnPlateau, as an
-// option of `ScheduleLr::decay`.
+// A learning rate that falls when a metric stops improving: torch.optim.lr_scheduler.ReduceLROnPlateau, as a
+// `ScheduleLr::decay`.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,8 +31,8 @@ struct PlateauDecay {
   std::int64_t patience = 10;
   double threshold = 1e-4;  ///< A value is better if it passes the best by more than this.
   ThresholdMode threshold_mode = ThresholdMode::relative;
-  std::int64_t cooldown = 0;  ///< Publications after a drop in which nothing counts against the rate.
-  double min_ratio = 0.0;     ///< Share of the full rate below which it does not fall.
+  std::int64_t cooldown = 0;  ///< Publications ignored after a drop.
+  double min_ratio = 0.0;     ///< Lowest share of the full rate.
 };
 
 namespace detail {
@@ -51,13 +51,13 @@ inline double share_at(const PlateauDecay&, const DecayPlace&) { return 1.0; }
 
 /// The state of a plateau schedule.
 struct PlateauState {
-  double ratio = 1.0;  ///< The share of the full rate that is left.
+  double ratio = 1.0;  ///< The current share of the full rate.
   BestSoFar best;
   std::int64_t waited = 0;         ///< Publications that counted against the rate.
-  std::int64_t cooldown_left = 0;  ///< Publications that will not.
+  std::int64_t cooldown_left = 0;  ///< Publications still ignored.
   MetricReader reader;
 
-  /// Counts one publication, and lowers the rate if it was one too many.
+  /// Counts one publication, and lowers the rate after too many.
   void judge(const PlateauDecay& decay, double value, std::int64_t step) {
     waited = best.offer(value, step, decay.better, margin(decay)) ? 0 : waited + 1;
     if (cooldown_left > 0) --cooldown_left, waited = 0;

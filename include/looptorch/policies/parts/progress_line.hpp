@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A line about a run that is made to fit a terminal: long names are shortened, and what matters least is left
-// out. Numbers are never cut.
+// A progress line that fits the terminal: abbreviates long names, then drops the least important parts. Never
+// cuts numbers.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
@@ -19,7 +19,7 @@ struct LinePart {
 
   std::string label;
   std::string value;
-  int rank = kAlways;  ///< The part with the highest rank is left out first; of equal ranks the last.
+  int rank = kAlways;  ///< The part with the highest rank is dropped first; of equal ranks the last.
 };
 
 /// Returns `text` in at most `columns`, at least 3: the middle of a longer one becomes "…".
@@ -33,7 +33,7 @@ inline std::string shortened(std::string_view text, std::size_t columns) {
 
 class ProgressLine {
  public:
-  /// Adds a part; an empty value adds none.
+  /// Adds a part, unless its value is empty.
   void add(std::string label, std::string value, int rank) {
     if (!value.empty()) parts_.push_back({std::move(label), std::move(value), rank});
   }
@@ -48,9 +48,9 @@ class ProgressLine {
     return text;
   }
 
-  /// Returns a text of at most `columns`: shortens labels a little, leaves out what is no loss, shortens
-  /// labels as far as they can still be told apart by a reader, leaves out losses. Cuts only a first part
-  /// that is too long by itself.
+  /// Returns a text of at most `columns`: shortens labels a little, drops parts that are no loss, shortens
+  /// labels as far as a reader can tell them apart, drops losses. Cuts only a first part that is too long by
+  /// itself.
   [[nodiscard]] std::string text(std::size_t columns) const {
     constexpr std::size_t kReadable = 16, kRecognisable = 7;
     ProgressLine line = *this;
@@ -69,7 +69,7 @@ class ProgressLine {
     for (LinePart& part : parts_) part.label = shortened(part.label, columns);
   }
 
-  /// Leaves out a part whose rank is at least `lowest`; false if there is none.
+  /// Drops a part whose rank is at least `lowest`; false if there is none.
   bool leave_out(int lowest) {
     std::size_t last = parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i)

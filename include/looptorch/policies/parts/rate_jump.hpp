@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a learning rate that jumps because a fit is longer or shorter than the one that it continues, whose
-// length the schedule was made for.
+// Finds a learning rate that jumps because a resumed or later fit has another length than the one that its
+// schedule was made for.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,7 +16,7 @@ struct RateJump {
   static constexpr double kTolerated = 1.5;  // a decay's own steps are mostly smaller
 
   double last;     ///< in the last update
-  double planned;  ///< in the next update, had the end stayed
+  double planned;  ///< in the next update, with the old end
   double now;      ///< in the next update
 
   [[nodiscard]] bool rises() const { return now > kTolerated * std::max(last, planned); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Remembers the learning rates that a schedule has set, so that the full ones can be restored. An optimizer's
-// options have no place for a second rate, such as PyTorch's `initial_lr`.
+// Remembers the rates that a schedule has set, to restore the full ones. An optimizer's options have no place
+// for a second rate, such as PyTorch's `initial_lr`.
 #pragma once
 
 #include <looptorch/loop/update.hpp>
@@ -13,8 +13,8 @@
 
 namespace looptorch::detail {
 
-/// Sets rates, and restores the full ones, at the latest when it is destroyed; the optimizers must live until
-/// then. A rate that something else has set meanwhile stays.
+/// Sets rates, and restores the full ones on destruction at the latest; the optimizers must live until then.
+/// Leaves a rate that something else has set meanwhile.
 class RatesInForce {
  public:
   RatesInForce() = default;
@@ -54,7 +54,7 @@ class RatesInForce {
   struct Rate {
     double full = std::numeric_limits<double>::quiet_NaN();
     double in_force = std::numeric_limits<double>::quiet_NaN();  // NaN for a group that was never set
-    at::Tensor parameter = {};  // finds the group again, since its index may change
+    at::Tensor parameter = {};  // identifies the group, since its index may change
   };
   static bool is_of(const Rate& rate, const torch::optim::OptimizerParamGroup& group) {
     const auto& parameters = group.params();

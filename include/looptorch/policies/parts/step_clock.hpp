@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides a run's time by what the thread that trains does. Two readings of a clock a phase, some 50 ns. On a
-// device, which works behind the host, time counts where the host waits for it.
+// Divides a run's time by the phases of the training thread. Costs two readings of a clock a phase, some 50
+// ns. A device works asynchronously: its time counts where the host waits for it.
 #pragma once
 
 #include <looptorch/loop/run_phase.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Estimates how long a run will still take, from the pace of the later half of the time so far: a slow first
-// step, which allocates and tunes, is soon forgotten, and so is a change of pace. Costs a comparison a step.
+// Estimates a run's remaining time from the pace of its later half so far, so a slow first step, which
+// allocates and tunes, or a change of pace is soon forgotten. Costs a comparison a step.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace looptorch::detail {
 
 class TimeLeft {
  public:
-  /// Notes that step `step` has ended at `seconds`, on a clock that does not go back.
+  /// Notes that step `step` ended at `seconds`, on a monotonic clock.
   void note(double seconds, std::int64_t step) {
     now_ = {seconds, step};
     if (marks_.empty()) marks_.reserve(kMostMarks);  // so that later steps allocate nothing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records a trace by LibTorch's profiler: every operator of this thread and of what it starts, kernels on
-// CUDA and XPU, and named ranges around them. Costs some microseconds an operator while it records.
+// Records a trace by LibTorch's profiler: every operator of this thread and those it starts, kernels on CUDA
+// and XPU, and named ranges around them. Costs some microseconds an operator while it records.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// Throws UsageError if LibTorch's profiler is on: there is one a thread.
+/// Throws UsageError if LibTorch's profiler is on: a thread has only one.
 inline void require_no_profiler() {
   if (torch::profiler::impl::profilerEnabled())
     throw UsageError(
@@ -36,8 +36,8 @@ class TraceRecorder : public TraceRanges {
     bool memory = false;  ///< Each allocation.
   };
 
-  /// Waits for the device, so that nothing begins in the trace that was asked for before it. Throws
-  /// UsageError if LibTorch's profiler is on.
+  /// Waits for the device, so that the trace shows no earlier work. Throws UsageError if LibTorch's profiler
+  /// is on.
   explicit TraceRecorder(const Options& options) : device_(options.device) {
     require_no_profiler();
     wait();
@@ -54,7 +54,7 @@ class TraceRecorder : public TraceRanges {
   ~TraceRecorder() {
     try {
       if (records_) end();
-    } catch (...) {  // nothing is lost that was asked for
+    } catch (...) {  // nothing requested is lost
     }
   }
   TraceRecorder(const TraceRecorder&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The averages that AverageWeights keeps, one for each weight of the model that is trained: how they grow,
-// replace the weights during evaluation, and are saved. They take as much memory as the weights that they
-// average. Functions that read the model are templates, so that this header does not include torch/nn.
+// The averages of AverageWeights, one for each trained weight of the model: how they grow, replace the
+// weights during evaluation, and are saved. They take as much memory as their weights. Functions that read
+// the model are templates, so that this header does not include torch/nn.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -55,8 +55,7 @@ class WeightAverages {
     return update < updates_.size() ? updates_[update].count : 0;
   }
 
-  /// Returns the averages by the names that their weights have in the model. They are handles and go on
-  /// changing.
+  /// Returns the averages by their weights' names in the model. They are not copies and keep changing.
   [[nodiscard]] std::map<std::string, at::Tensor> named() const {
     std::map<std::string, at::Tensor> averages;
     for (const Group& group : updates_)
@@ -65,9 +64,8 @@ class WeightAverages {
     return averages;
   }
 
-  /// Copies the averages into `model`, into its weights of the same names: for good into the one that was
-  /// trained, or into another of its kind. Throws StateError, before it copies, unless all are there in these
-  /// shapes.
+  /// Copies the averages into `model`, into its weights of the same names: the trained model itself, for
+  /// good, or another of its kind. Throws StateError, before it copies, unless all names and shapes fit.
   template <class Module>
   void copy_to(const Module& model) const {
     at::NoGradGuard no_gradients;
@@ -96,8 +94,8 @@ class WeightAverages {
     }
   }
 
-  /// Begins averages for those candidates that need a gradient, belong to the model and have no average yet.
-  /// An average begins as its weight is now. Cheap if there are none.
+  /// Begins averages for candidates that need a gradient, belong to the model and have no average yet. An
+  /// average begins as its weight's value. Cheap if there are none.
   template <class Module>
   void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const Module& model) {
     Group& group = grown(update);
@@ -157,7 +155,7 @@ class WeightAverages {
       for (std::size_t i = 0; i < group.weights.size(); ++i)
         exchange_memory(group.weights[i], group.averages[i]);
   }
-  /// Exchanges them back in the reverse order, which weights that share memory need.
+  /// Exchanges them back in reverse order, as weights that share memory need.
   void take_out() {
     for (std::size_t g = updates_.size(); g-- > 0;)
       for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
@@ -206,8 +204,8 @@ class WeightAverages {
 
   static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
 
-  /// Gives the average the weight's device, type and layout. Kernels round differently for another layout,
-  /// and views of the weight would not follow when the two exchange memory.
+  /// Converts the average to the weight's device, type and layout. Kernels round differently for another
+  /// layout, and views of the weight would not follow when the two exchange memory.
   static void follow(const at::Tensor& weight, at::Tensor& average) {
     average = average.to(weight.device(), weight.scalar_type());
     if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
