@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the words of a command line are taken apart into flags, their values, and the rest. Private to
-// command_line.hpp.
+// Splits a command line into flags, their values and the rest. Private to command_line.hpp.
 #pragma once
 
 #include <looptorch/app/familiar_flags.hpp>
@@ -35,8 +34,8 @@ struct FlagForm {
   }
 };
 
-/// A flag that was given, by its number, and its value; empty where it has none. `place` is where it stands
-/// in a file; empty: on the command line, where it was written as `word`.
+/// A flag that was given, by its number, and its value; empty where it has none. `place` is its position in a
+/// file; empty: on the command line, where it was written as `word`.
 struct GivenFlag {
   std::size_t number;
   std::string value;

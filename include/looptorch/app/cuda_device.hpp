@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Decides whether LibTorch can compute on a CUDA device: it needs kernels for the card and a driver that is
-// no older than its CUDA. Pure functions of what cuda_query.hpp finds out. Unchecked, a program would end at
-// its first kernel with "no kernel image is available", or compute on the CPU because the driver is too old.
+// Decides whether LibTorch can compute on a CUDA device: it needs kernels for the card and a driver no older
+// than its CUDA. Pure functions of the results of cuda_query.hpp. Without this check a program fails at its
+// first kernel with "no kernel image is available", or silently computes on the CPU.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Asks LibTorch which CUDA it was built with, and NVIDIA's driver which cards there are. Needs nothing of
-// CUDA to compile or to link, and makes no context on a card.
+// Asks LibTorch which CUDA it was built with, and NVIDIA's driver which cards there are. Compiles and links
+// without CUDA, and creates no context on a card.
 #pragma once
 
 #include <looptorch/app/cuda_device.hpp>

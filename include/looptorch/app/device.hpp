@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where a program computes, and how much memory that took.
+// Chooses a program's device, and measures its peak of memory.
 #pragma once
 
 #include <looptorch/app/cuda_query.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Which flags of a training program are on by default on a CUDA card, because every guide turns them on
+// The flags of a training program that are on by default on a CUDA card, because every guide turns them on
 // there: mixed precision in the type that the card computes fast, TF32, cuDNN's choice of algorithms, workers
-// by the number of cores, and a step that is done again when memory runs out. A CPU keeps fp32, and
-// accelerators of other kinds keep what LibTorch does. Pure functions of what is known about the card.
+// by the number of cores, and retries when memory runs out. A CPU keeps fp32; other accelerators keep
+// LibTorch's defaults. Pure functions of the card's properties.
 #pragma once
 
 #include <looptorch/app/cuda_device.hpp>
@@ -50,9 +50,9 @@ struct DeviceDefault {
 };
 
 /// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 comes with bf16
-/// alone, since a precision that was given is meant as it stands. Workers are one less than the cores, at
-/// most 6 and never fewer than usual. Steps are done again on one process: several would sum their gradients
-/// after backward instead of beside it.
+/// alone, since a precision that was given is kept. Workers are one less than the cores, at most 6 and never
+/// fewer than usual. Steps are done again on one process: several would sum their gradients after backward
+/// instead of beside it.
 [[nodiscard]] inline std::vector<DeviceDefault> device_defaults(const DeviceFacts& device,
                                                                 const OpenSettings& open) {
   constexpr std::int64_t kMostWorkers = 6;

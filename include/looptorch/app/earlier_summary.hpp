@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The summary that an earlier call of a training program left. A call that resumes a run which had ended
-// trains nothing: what the run took stands in the earlier summary alone.
+// The summary that an earlier call of a training program wrote. A call that resumes a finished run trains
+// nothing, so only that summary has the run's costs.
 //
 //   const app::EarlierSummary earlier(options.output / "summary.json");
 //   save(model);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Flags of transformers' TrainingArguments, Accelerate, Lightning, and training scripts, by their equal here.
-// Private to command_words.hpp. docs/from_python.md has both tables; tests/docs/familiar_flags.sh writes
-// them.
+// Maps flags of transformers' TrainingArguments, Accelerate, Lightning and training scripts to ours. Private
+// to command_words.hpp. tests/docs/familiar_flags.sh writes both tables of docs/from_python.md from it.
 #pragma once
 
 #include <array>

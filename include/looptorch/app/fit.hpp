@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A program's fit: trains by the standard settings, or with `--replay` does a window again that a run kept.
+// Runs a program's fit with the standard settings or, with `--replay`, runs a saved window again.
 #pragma once
 
 #include <looptorch/app/run_main.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The words of a command line as values: types, ranges, and how --help shows flags and defaults.
+// Converts words of a command line to typed values in ranges, and formats flags and defaults for --help.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Models by the names that they have on the Hugging Face Hub, where they were downloaded before:
+// Finds models by their names on the Hugging Face Hub, if they were downloaded before:
 //
 //   line.required("model", "DIR", options.model, "folder of the model, or its name on the Hub");
 //   app::accept_hub_name(line, options.model);
 //
-// Nothing is downloaded. The layout of the cache is that of huggingface_hub, by its documentation:
-// models--ORG--NAME/refs/main names the folder of models--ORG--NAME/snapshots that has the files, as links.
+// Nothing is downloaded. The cache's layout is documented by huggingface_hub: models--ORG--NAME/refs/main
+// names the folder of models--ORG--NAME/snapshots that has the files, as links.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds a program to a part of a device's memory: whatever would pass it throws c10::OutOfMemoryError. On a
-// CPU HostMemory counts tensors; on CUDA the caching allocator refuses to hold more of the card.
+// Limits a program to a part of a device's memory: an allocation beyond it throws c10::OutOfMemoryError. On a
+// CPU HostMemory counts tensors; on CUDA the caching allocator enforces the limit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

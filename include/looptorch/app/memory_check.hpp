@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The memory messages of a training program: the line before the run, with what the device has and the run
-// will hold; --preflight, whose dry steps end a run that would not fit and try the program's flags; the parts
-// of the peak in the summary.
+// Memory messages of a training program: the line before the run, with the device's memory and what the run
+// will hold; --preflight, which tries the program's flags and ends a run that would not fit; the parts of the
+// peak in the summary.
 //
 //   app::check_memory(training, trainer, [&] { return lt::SampleBatches(data, hardest); });
 //   trainer.fit(...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags of a program by which a run takes less memory, as words for a preflight and for WatchMemory. A
-// program says which it has; what it lacks is neither tried nor named.
+// The flags by which a program saves memory, as words for a preflight and for WatchMemory. Flags that the
+// program lacks are neither tried nor named.
 //
 //   const app::MemoryFlags flags{.least_batch = 2, .recomputation = ""};
 //   lt::Trainer trainer(net, optimizer, objective, lt::WatchMemory{.remedies = flags.of_parts()});

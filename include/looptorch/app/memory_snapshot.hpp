@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// --memory-snapshot FILE: LibTorch's record of what its CUDA allocator did, for
-// https://pytorch.org/memory_viz: what lies where, and which call stacks allocated it. A record costs a stack
-// for each allocation, some microseconds, so that it is for runs that look for memory.
+// --memory-snapshot FILE: a record of LibTorch's CUDA allocator for https://pytorch.org/memory_viz, with each
+// block and the call stack that allocated it. Recording costs some microseconds an allocation, so use it only
+// to look for memory.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a program's user can do when memory runs out, by the flags that the program has and by what LibTorch
-// says of the card.
+// Advice for the user when memory runs out, from the program's flags and from LibTorch's figures of the card.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

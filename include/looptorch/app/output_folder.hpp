@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The folder into which a training program writes, for as long as it runs:
+// Locks the output folder of a training program for the duration of the run:
 //
 //   const app::OutputFolder folder(options.output, {options.data});
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace looptorch::app {
 
-/// Makes a run's output folder, and keeps a second run out of it until it is destroyed. Then a folder that it
-/// made and that is empty, as of a run that was refused, goes again. On several ranks rank 0 does it for all.
+/// Creates and locks a run's output folder. On destruction it removes the folder if it created it and it is
+/// still empty, as after a refused run. On several ranks rank 0 does this for all.
 class OutputFolder {
  public:
   /// `read` are folders of which the run reads every table or clip, and into which it must not write. Throws

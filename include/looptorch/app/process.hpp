@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs another program without a shell and turns its failure into an exception that quotes what it said.
+// Runs another program without a shell. A failure is an exception that quotes the program's stderr.
 #pragma once
 
 #include <looptorch/base/error.hpp>

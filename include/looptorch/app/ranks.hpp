@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A training program on several processes: which share of the data is this one's, the policy that joins them,
-// and who writes. `run_main` connects the processes that torchrun or Slurm started, and rank 0 alone prints.
-// Costs nothing where there is one. Compiled with more than one in mind if the program is linked with
+// Runs a training program on several processes: this rank's shard of the data, the policy that connects the
+// ranks, and which rank writes. `run_main` connects the processes that torchrun or Slurm started; only rank 0
+// prints. Free for single-process runs. Multi-process support is compiled in if the program is linked to
 // looptorch::distributed.
 //
 //   lt::PinnedPrefetchLoader batches(data, loading, app::share_of_rank(lt::RandomSampler{.seed = 1}));

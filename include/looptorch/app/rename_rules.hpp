@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // `--rename OLD=NEW`: translates the names of tensors in a file to a model's by patterns.
 //
-//   encoder.layers.=encoder.blocks.            names that begin so
-//   layers.*.fc1.*=blocks.*.up.*               each `*` is what it stood for on the left
+//   encoder.layers.=encoder.blocks.            names with this prefix
+//   layers.*.fc1.*=blocks.*.up.*               each `*` keeps what it matched on the left
 //   fc.weight=head.weight                      one name
-//   head.*=                                    leaves tensors out
-//   module.=                                   takes a beginning away, and `=module.` puts it in front
+//   head.*=                                    skips tensors
+//   module.=                                   removes a prefix; `=module.` adds it
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>

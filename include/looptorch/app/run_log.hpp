@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The report of a training program's run: a LogMetrics that writes to the output folder and knows the flags
-// and the model's size.
+// The report of a training program's run: a LogMetrics that writes to the output folder, with the flags and
+// the model's size.
 //
 //   lt::Trainer trainer(model, optimizer, objective, app::run_log(training, options.output, *model));
 #pragma once

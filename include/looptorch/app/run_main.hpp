@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A program's main: it parses the command line, runs the body, and turns every error into one line on stderr
-// and an exit code. Of a program on several ranks, rank 0 alone prints, and errors name their rank.
+// A program's main: parses the command line, runs the body, and turns every error into one line on stderr and
+// an exit code. On several ranks only rank 0 prints, and errors name their rank.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -51,7 +51,7 @@ struct Interrupted : Error {
   ExitCode exit_code;
 };
 
-/// A window that was done again instead of a run (`--replay`).
+/// A window that was replayed instead of a run (`--replay`).
 struct ReplayEnded : Error {
   /// `text` says what came of it; `clean` that all was finite.
   ReplayEnded(const std::string& text, bool clean) : Error(text), exit_code(clean ? kDone : kError) {}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The policies that the standard flags are made for, as one bundle: what every training program lists, beside
-// what is special about it.
+// The policies behind the standard flags, as one bundle. A training program lists it with its own policies:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::run_policies(training, options.output, *model).without<lt::SnapshotEvery>(),
@@ -43,7 +42,7 @@ namespace looptorch::app {
 /// What the standard policies of a program take that is no standard flag.
 struct RunDetails {
   /// For RunSettings: the program's own flags that decide what is learnt, and the samples_of what it
-  /// validates by. A run goes on with the same ones only.
+  /// validates by. A run resumes with the same ones only.
   std::map<std::string, std::string> settings = {}, data = {};
   report::Facts facts = {};         ///< Further lines of the report.
   MemoryFlags memory_flags = {};    ///< The program's flags that save memory, for WatchMemory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of a program that decide what is learnt and are in no policy's state. They go into snapshots,
-// so that a run cannot go on with others unnoticed:
+// The settings of a program that affect what is learnt and are in no policy's state. They are saved in
+// snapshots, so that a run cannot resume with other settings unnoticed:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::RunSettings({{"--mixup", app::setting(options.mixup)}}), ...);
@@ -46,7 +46,7 @@ template <FingerprintedDataset Data>
 class RunSettings {
  public:
   /// Takes the samples_of data, too, by the names of what they come from. A snapshot without those, of an
-  /// earlier version, goes on.
+  /// earlier version, resumes.
   explicit RunSettings(std::map<std::string, std::string> settings,
                        std::map<std::string, std::string> data = {})
       : settings_(std::move(settings)), data_(std::move(data)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The frame of a training run: its device, its seed, its output folder and the snapshot that it goes on from,
-// then loaders, the standard policies, the fit and the summary. What is learnt and how stays in the program:
+// The frame of a training run: device, seed, output folder and the snapshot to resume from, then loaders, the
+// standard policies, the fit and the summary. The program adds model, loss and data:
 //
 //   app::Session session(options, output);
 //   Net net;
@@ -10,7 +10,7 @@
 //   session.fit(trainer, session.shuffled(clips));
 //   session.finish(*net, {{"accuracy", trainer.evaluate(held_out).metrics.at("accuracy")}});
 //
-// Each part is a function of its own header, named in its comment, so that a program can take some of them.
+// Each part is a function of its own header, named in its comment, so a program can use some of them alone.
 #pragma once
 
 #include <looptorch/app/device.hpp>
@@ -82,7 +82,7 @@ class Session {
   [[nodiscard]] const std::filesystem::path& output() const { return output_; }
   [[nodiscard]] std::filesystem::path snapshots() const { return snapshots_in(output_); }
   [[nodiscard]] at::Device device() const { return device_; }
-  /// Returns the snapshot that the run goes on from; one without a path if it begins anew.
+  /// Returns the snapshot that the run resumes from; one without a path for a new run.
   [[nodiscard]] const NewestSnapshot& snapshot() const { return snapshot_; }
   [[nodiscard]] bool resumes() const { return !snapshot_.path.empty(); }
   /// Returns the seconds since the session was made.

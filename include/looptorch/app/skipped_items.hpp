@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a run leaves out because it cannot be used (lines of manifests, texts, clips), each with the reason. A
-// few damaged files among thousands should not end a night's run, and should not go unnoticed either.
+// Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. A few damaged
+// files among thousands should not end a night's run, and should not go unnoticed.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a program of ten lines lists to be told how its training goes and where the weights are:
+// Progress, report and weights for a program of ten lines, in one policy:
 //
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run"));
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run", held_out));
@@ -23,9 +23,8 @@ namespace looptorch::app {
                   SaveWeights{.file = folder / "model.safetensors"}};
 }
 
-/// The same with a Validate of `held_out`, batches that can be gone through again, held as Validate holds
-/// them: the objective's mean after each epoch, and two batches of it before the first step, to see that it
-/// works.
+/// The same with a Validate of `held_out`, batches in a range that can restart, held as Validate holds them:
+/// the objective's mean after each epoch, and two batches of it before the first step, to see that it works.
 template <class Batches>
 [[nodiscard]] auto standard(const std::filesystem::path& folder, Batches&& held_out) {
   return Policies{standard(folder), Validate(std::forward<Batches>(held_out), {.sanity = 2})};

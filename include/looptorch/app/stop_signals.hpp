@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a program finish what it has begun when SIGTERM or Ctrl-C asks it to stop. Programs that train need
-// none of it: SnapshotEvery watches signals itself.
+// Lets a program finish its current work when SIGTERM or Ctrl-C asks it to stop. Training programs do not
+// need it: SnapshotEvery handles signals itself.
 #pragma once
 
 #include <looptorch/app/run_main.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags of TrainingOptions: one call adds those that a program has to its command line. They are spelled
-// alike in all programs, and the spellings of PyTorch's and Hugging Face's scripts are accepted too.
+// Adds the flags of TrainingOptions to a program's command line. All programs spell them alike; the spellings
+// of PyTorch's and Hugging Face's scripts are accepted too.
 //
 //   app::TrainingOptions training{.epochs = 5, .learning_rate = 2e-3};
 //   app::add_training_flags(line, training, {.without = {app::TrainingFlag::cache}});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings that every training program has, and what the library takes instead of them: a device,
-// FitOptions, LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command
-// line.
+// The settings that every training program has, and their translation to the library's: a device, FitOptions,
+// LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command line.
 #pragma once
 
 #include <looptorch/app/device.hpp>
@@ -142,7 +141,7 @@ struct TrainingOptions {
   }
 
   /// Returns epochs, max_steps, the snapshot to begin with, whether its settings may be others, and the
-  /// length of a rehearsal. An empty one begins anew. A run that goes on says so on stderr.
+  /// length of a rehearsal. An empty snapshot starts a new run. A resumed run says so on stderr.
   [[nodiscard]] FitOptions fit_options(ResumeFrom snapshot = {}) const {
     return {.epochs = quick ? 1 : epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
@@ -187,10 +186,10 @@ struct TrainingOptions {
     }
   }
 
-  /// True if snapshots are asked for, or were taken by the run that goes on.
+  /// True if snapshots are asked for, or the run is resumed from one.
   [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 
-  /// Reads the snapshot that `resume` names, for a run whose snapshots lie in `folder`, and holds it for the
+  /// Reads the snapshot that `resume` names, for a run with its snapshots in `folder`, and holds it for the
   /// fit unless `preflight` comes first; see looptorch::choose_snapshot, whose errors it throws. With
   /// `replay` none. Throws CommandLineError for `resume_changed` alone, and for `quick`.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
@@ -211,7 +210,7 @@ struct TrainingOptions {
 
   [[nodiscard]] std::uint64_t unsigned_seed() const { return static_cast<std::uint64_t>(seed); }
 
-  /// Returns a seed beside the run's, for something that must not draw what the run draws.
+  /// Returns a seed derived from the run's, for draws that must differ from the run's.
   [[nodiscard]] std::uint64_t derived_seed(std::uint64_t number) const {
     return looptorch::derive_seed(unsigned_seed(), number);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole training program: a command line with --output and the standard flags, and a Session of what was
-// parsed. A program with another command line makes both itself (training_flags.hpp, session.hpp).
+// A whole training program: a command line with --output and the standard flags, and a Session made from
+// them. A program with another command line makes both itself (training_flags.hpp, session.hpp).
 //
 //   int main(int argc, char** argv) {
 //     app::TrainingProgram program("digits", "Learns to read digits.", {.epochs = 20, .batch_size = 32});

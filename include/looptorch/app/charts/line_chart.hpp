@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws curves over a common axis as pixels, with ticks and a legend, so that a run's course can be looked at
-// without another tool.
+// Draws curves over a common axis as pixels, with ticks and a legend. Needs no other tool.
 #pragma once
 
 #include <looptorch/app/charts/font.hpp>
