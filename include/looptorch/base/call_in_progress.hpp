@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records which call of a Trainer is under way. A hook or an objective that calls its own Trainer gets a
-// UsageError where the inner call would overwrite the outer one's plan, window or counters.
+// Records which call of a Trainer is in progress. A hook or objective that calls its own Trainer gets a
+// UsageError if the inner call would overwrite the outer one's plan, window or counters.
 #pragma once
 
 #include <looptorch/base/error.hpp>

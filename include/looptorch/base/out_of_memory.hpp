@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tells errors that say that memory ran out from others, whichever allocator throws them.
+// Recognises out-of-memory errors, whichever allocator throws them.
 #pragma once
 
 #include <looptorch/base/what_of.hpp>

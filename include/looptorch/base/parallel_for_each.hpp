@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Works on many items by several threads, without torch: making a corpus, checking its files. Training data
-// go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
+// Processes many items with several threads, without torch: making a corpus, checking its files. Training
+// data go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
 #pragma once
 
 #include <looptorch/base/error.hpp>

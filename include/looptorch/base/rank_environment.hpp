@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which of a run's processes this is, as its launcher says: torchrun's environment or Slurm's. Opens no
-// connection. Use it to give each rank its share of the data.
+// Reads this process's rank and the world size from its launcher: torchrun's environment or Slurm's. Opens no
+// connection. Use it to give each rank its shard of the data.
 #pragma once
 
 #include <looptorch/base/error.hpp>

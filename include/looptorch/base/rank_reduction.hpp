@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the ranks of a run decide together at one moment: sums, maxima, flags, texts by name. The loop fills
-// one a window, policies add to it by their hook `all_reduce`, and it travels beside the gradients. A run of
-// one process makes none.
+// Values that all ranks reduce at one moment: sums, maxima, flags, texts by name. The loop makes one a
+// window, policies add to it in their hook `all_reduce`, and it is sent with the gradients. A run of one
+// process makes none.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The module that a program under way comes from, for what watches its operators. Code in C++ needs none: its
-// functions are on the stack.
+// The Python module that an exported program is running, for code that traces operators. C++ modules need
+// none: their functions are on the stack.
 #pragma once
 
 #include <string>

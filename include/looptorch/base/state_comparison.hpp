@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares two states value by value and words each difference the same way everywhere. Tensors are compared
-// bit for bit on the host.
+// Compares two states value by value, and words differences the same way everywhere. Tensors are compared bit
+// for bit on the host.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells UTF-16 and UTF-32, which spreadsheets and shells of Windows write, from UTF-8, so that an error can
-// name them. Looks at the first four bytes.
+// Recognises UTF-16 and UTF-32, which spreadsheets and shells of Windows write, so that an error can name
+// them. Looks at the first four bytes.
 #pragma once
 
 #include <looptorch/base/error.hpp>

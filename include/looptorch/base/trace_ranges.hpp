@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Named ranges of LibTorch's traces that lie in one another. Without a profiler none is recorded.
+// Nested named ranges in LibTorch's traces. Without a profiler none is recorded.
 #pragma once
 
 #include <ATen/record_function.h>

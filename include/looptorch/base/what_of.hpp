@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One line about an exception of any type.
+// Describes an exception of any type in one line.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the accelerator of this process, whatever its type, and its streams, contexts and allocator. Uses
-// LibTorch's device-generic interface, so that the headers are the same with and without CUDA. What is CUDA's
-// own stays with it: TF32 and cuBLAS (BackendFlags), and the dropout of cuDNN's recurrent layers.
+// Finds the accelerator of this process, of any type, and its streams, contexts and allocator. Uses
+// LibTorch's device-generic interface, so the headers are the same with and without CUDA. Only TF32 and
+// cuBLAS (BackendFlags) and the dropout of cuDNN's recurrent layers are specific to CUDA.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Says that a graph is being captured, to code that does what a graph cannot hold: reading a generator,
-// copying to the host.
+// Tells code that a graph is being captured, during which it must not read a generator or copy to the host.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures a random generator's state and restores it. Where generators can exchange states, as CUDA's do for
-// graphs, they do: `set_state` would make cuDNN seed the dropout of recurrent layers anew, with a wait.
+// Captures and restores a random generator's state. Generators that can exchange states, as CUDA's do for
+// graphs, do so: `set_state` would make cuDNN seed the dropout of recurrent layers again, and wait.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -51,8 +51,8 @@ class CapturedGenerator {
   class Scope;
 
  private:
-  /// True for LibTorch's own generator of the CPU, whose parts can be copied: a tenth of the time that the tensor
-  /// takes which it gives as its state.
+  /// True for LibTorch's own generator of the CPU, whose parts can be copied: a tenth of the time that the
+  /// tensor takes which it gives as its state.
   static bool is_cpu(const at::Generator& generator) { return generator.device().is_cpu(); }
 
   /// Copies the state of one CPU's generator to another.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states of the process's default random generators, the CPU's and those of accelerators in use, captured
-// in place from window to window. `RandomStates` has them as tensors, for snapshots.
+// The states of the process's default random generators, of the CPU and of accelerators in use, captured in
+// place in each window. `RandomStates` holds them as tensors, for snapshots.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

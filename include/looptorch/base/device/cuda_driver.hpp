@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NVIDIA's driver, opened as the program runs: what it says of cards, and machine code that it loads and
-// launches beside LibTorch's own. Needs nothing of CUDA to compile or to link.
+// NVIDIA's driver, opened at run time: queries cards, and loads and launches machine code. Compiles and links
+// without CUDA.
 #pragma once
 
 #include <looptorch/base/device/opened_library.hpp>

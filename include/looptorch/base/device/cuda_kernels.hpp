@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels on NVIDIA's GPUs: compiled by NVRTC once a process and architecture, or found in a cache, loaded
-// once a device, and launched on LibTorch's current stream. Where that fails the reason is said once, and
-// tensor operations stay.
+// Kernels on NVIDIA's GPUs: compiled by NVRTC once a process and architecture, or read from a cache, loaded
+// once a device, and launched on LibTorch's current stream. If that fails, the reason is printed once and
+// tensor operations are used.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A graph of device work: what is issued to a stream between `begin` and `end` is recorded and not run, and a
-// replay then issues all of it by one launch, on the same addresses. Each type of device has its maker, which
-// graph/cuda_graph.hpp sets for CUDA, and tests for theirs.
+// A graph of device work: work issued to a stream between `begin` and `end` is recorded, not run. A replay
+// issues all of it by one launch, on the same addresses. Each device type has its maker: graph/cuda_graph.hpp
+// sets CUDA's, tests set theirs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -26,7 +26,7 @@ class DeviceGraph {
   virtual void begin() = 0;
   /// Ends the recording. Throws the device's error if something was issued that cannot be recorded.
   virtual void end() = 0;
-  /// Issues what was recorded to the current stream. Random numbers go on from the generator's state.
+  /// Issues what was recorded to the current stream. Random numbers continue from the generator's state.
   virtual void replay() = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which share of the time a device had work, by what its driver has sampled: no kernel, no event and no wait
-// is added to a step. NVIDIA's management library tells it of CUDA devices, as nvidia-smi shows it.
+// Returns the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
+// wait to a step. For CUDA devices NVIDIA's management library provides it, as for nvidia-smi.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiled kernels in a folder, so that the next process need not compile them: a second becomes
-// milliseconds. Several processes may share the folder. A file appears whole or not at all, and one that is
-// damaged, or of another source, compiler or device, counts as absent.
+// Compiled kernels in a folder, which the next process loads in milliseconds instead of compiling for a
+// second. Several processes may share the folder. A file appears whole or not at all; a damaged one, or one
+// of another source, compiler or device, counts as absent.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -76,7 +76,7 @@ class KernelCache {
     return hex_of(sum.value());
   }
 
-  /// The key itself stands in the file, since two keys may share a name.
+  /// The file holds the key itself, since two keys may share a name.
   [[nodiscard]] static std::string head_of(const std::string& key) {
     return message("looptorch kernels 1\n", key.size(), "\n", key, "\n");
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds what runs kernels on a device: NVIDIA's GPUs have CudaKernels, and another type may be given a runner
-// of its own, as tests give the CPU one.
+// Finds what runs kernels on a device: CudaKernels on NVIDIA's GPUs. Another type of device may be given a
+// runner, as tests do for the CPU.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>

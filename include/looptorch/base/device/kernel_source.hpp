@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels in CUDA C++ as text, compiled as the program runs, and what runs them. A kernel has one argument, a
-// table of tensors, so that a list of them is one launch without a copy to the device, and a captured graph
-// keeps a table of its own.
+// Kernels as CUDA C++ text, compiled at run time, and their runner. A kernel has one argument, a table of
+// tensors: so a list of them is one launch without a copy to the device, and a captured graph keeps its own
+// table.
 #pragma once
 
 #include <c10/core/Device.h>

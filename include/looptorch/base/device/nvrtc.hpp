@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// NVRTC, which compiles CUDA C++ as the program runs. It is opened by name: first LibTorch's own, then beside
-// the CUDA runtime that LibTorch has loaded, where wheels have it, then as the system finds it. It needs no
-// GPU and no driver.
+// NVRTC, which compiles CUDA C++ at run time. It is opened by name: first LibTorch's own, then the one next
+// to the CUDA runtime that LibTorch has loaded, as in wheels, then as the system finds it. Needs no GPU and
+// no driver.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives one name to what LibTorch has for devices since 2.9, and what stands in for it before: the common
-// interface of device allocators, the type of a failed device's errors, and the newer switches for TF32.
+// One name for what LibTorch has since 2.9 and for its substitute in older versions: the common interface of
+// device allocators, the error type of a failed device, and the newer switches for TF32.
 #pragma once
 
 #include <looptorch/base/libtorch_version.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A shared library that is opened as the program runs, such as NVIDIA's driver, and its functions by name. So
-// nothing of it is needed to compile or to link.
+// A shared library opened at run time, such as NVIDIA's driver, and its functions by name. Nothing of it is
+// needed to compile or to link.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A number on its way from a device to the host. Starting the copy costs nothing. Only `take` waits, and by
+// A number being copied from a device to the host. Starting the copy costs nothing. Only `take` waits, and by
 // then the number has usually arrived.
 #pragma once
 

@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: MIT
-// Files that are either complete or absent: written beside the target under another name, synced, then
-// renamed. Use it for everything that a later run reads back. Costs one fsync of the file and one of its
-// folder.
+// SPDX-License-Identifier: MIT Files that are either complete or absent: written next to the target under
+// another name, synced, then renamed. Use it for everything that a later run reads back. Costs one fsync of
+// the file and one of its folder.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds files whose names a list spells in another normal form than the disk does: macOS and some archives
-// decompose "é", Linux and Windows keep it whole, and file systems of Linux take the two for different names.
-// Lists each folder whose files are looked up once.
+// Finds a file that the disk spells in another normal form than a list does: macOS and some archives
+// decompose "é", Linux and Windows do not, and file systems of Linux take the two for different names. Lists
+// each folder once.
 #pragma once
 
 #include <looptorch/base/unicode/canonical_form.hpp>

@@ -12,7 +12,7 @@
 
 namespace looptorch::detail {
 
-/// The longest wait for a lock before a process goes on without it.
+/// The longest wait for a lock before a process continues without it.
 constexpr std::chrono::milliseconds kLockPatience{2000};
 
 /// Takes the lock LOCK_SH or LOCK_EX on an open file and waits for it at most `patience`. Returns 0 or the

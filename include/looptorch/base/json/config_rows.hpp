@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The rows of a table of config_fields.hpp: members with limits by type, and keys that have one value. Below
-// them, how a value is read, shown and found wrong.
+// them, how a value is read, formatted and checked.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -63,7 +63,7 @@ struct ConfigField {
                         const char* help_ = "")
       : key(key_), member(member_), limits(limits_), help(help_) {}
 
-  /// Returns the same for a key that may be absent: the struct's default then stands.
+  /// Returns the same for a key that may be absent: the struct's default then counts.
   [[nodiscard]] constexpr ConfigField optional() const {
     auto field = *this;
     field.is_optional = true;
