@@ -4,7 +4,10 @@
 //
 //   host_time   reads lines "NET MODE" from stdin, makes steps, and answers each with a JSON object: us and
 //               operator calls a step, and the parameters' elements; host_time.py, the peer, sends them and
-//               takes turns. Modes: plain, light, recomputed, bf16 (autocast).
+//               takes turns. Modes: plain, light, recomputed, bf16 (autocast), exported (the net goes out by
+//               export_model and comes in as an ExportedModel) and unexported (the net with the same loss).
+#include <looptorch/export/export_model.hpp>
+#include <looptorch/exported/exported_model.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/interleaved.hpp"
@@ -17,14 +20,17 @@
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
+#include <unistd.h>
 #include <whisper/model/model.hpp>
 
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -87,6 +93,26 @@ std::string train(Model model, const Objective& objective, const Batch& batch, c
   return cost_of(trainer, batch, elements_of(*model));
 }
 
+/// Trains a net for some steps as itself or as the program that it is exported as; `loss` is that of the
+/// scores which `forward(model, inputs...)` returns. `Layers` could be recomputed, and are not.
+template <class... Layers, class Model, class Forward, class Inputs, class Loss>
+std::string train_whole(Model model, bool exported, const Forward& forward, const Inputs& inputs,
+                        const Loss& loss) {
+  const auto objective_of = [&](const auto& scores_of) {
+    return [&](auto& trained, const Inputs& batch) {
+      return loss(std::apply([&](const auto&... each) { return scores_of(trained, each...); }, batch));
+    };
+  };
+  if (!exported) return train<Layers...>(model, objective_of(forward), inputs, "plain");
+  const auto file =
+      std::filesystem::temp_directory_path() / ("host_time_" + std::to_string(getpid()) + ".pt2");
+  lt::export_model(model, forward, inputs, file);
+  lt::ExportedModel program(file);
+  std::filesystem::remove(file);
+  const auto run = [](lt::ExportedModel& net, const auto&... in) { return net->forward(in...).front(); };
+  return train<>(program, objective_of(run), inputs, "plain");
+}
+
 struct Speech {
   at::Tensor mel_BMT, tokens_BL, labels_BL;
 };
@@ -107,6 +133,14 @@ std::string train_whisper(const std::string& mode) {
   const auto objective = [](whisper::Whisper& model, const Speech& speech) {
     return model->loss(speech.mel_BMT, speech.tokens_BL, speech.labels_BL);
   };
+  if (mode == "exported" || mode == "unexported")
+    return train_whole<whisper::EncoderLayer, whisper::DecoderLayer>(
+        whisper::Whisper(config), mode == "exported",
+        [](whisper::Whisper& model, const auto&... in) { return model->forward(in...); },
+        std::tuple(batch.mel_BMT, batch.tokens_BL),
+        [&](const at::Tensor& scores_BLV) {
+          return at::cross_entropy_loss(scores_BLV.flatten(0, 1), batch.labels_BL.flatten());
+        });
   return train<whisper::EncoderLayer, whisper::DecoderLayer>(whisper::Whisper(config), objective, batch,
                                                              mode);
 }
@@ -125,6 +159,12 @@ std::string train_vit(const std::string& mode) {
   const auto objective = [](spectrogram_vit::ViTBackbone& model, const Pictures& pictures) {
     return at::mse_loss(model->forward(pictures.images_BCHW).select(1, 0), pictures.labels_B2);
   };
+  if (mode == "exported" || mode == "unexported")
+    return train_whole<spectrogram_vit::ViTBlock>(
+        spectrogram_vit::ViTBackbone(config), mode == "exported",
+        [](spectrogram_vit::ViTBackbone& model, const at::Tensor& images) { return model->forward(images); },
+        std::tuple(batch.images_BCHW),
+        [&](const at::Tensor& states) { return at::mse_loss(states.select(1, 0), batch.labels_B2); });
   return train<spectrogram_vit::ViTBlock>(spectrogram_vit::ViTBackbone(config), objective, batch, mode);
 }
 
