@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Recomputation: a block keeps nothing for backward and runs a second time when backward needs its tensors.
-// Costs about a third of a step's time and saves most of the activations' memory. Gradients, outputs and
-// random numbers equal those of the plain run, bit for bit. For layers of a model see
-// policies/checkpointed.hpp; `keep` (keep.hpp) exempts expensive parts of a block.
+// Activation checkpointing: a block saves nothing for backward and is recomputed when backward needs its
+// tensors. Costs about a third of a step's time and saves most of the activations' memory. Gradients, outputs
+// and random numbers equal the plain run's, bit for bit. For layers of a model see policies/checkpointed.hpp;
+// `keep` (keep.hpp) exempts expensive parts of a block.
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
@@ -14,7 +14,7 @@
 
 namespace looptorch {
 
-/// Calls `f(arguments...)` and keeps only the arguments for backward, which calls it again. `f` is a callable
+/// Calls `f(arguments...)` and saves only the arguments for backward, which calls it again. `f` is a callable
 /// or a module holder. It is copied: what it captures by reference must live until backward. It must do the
 /// same both times, and not write to its arguments or parameters. The default random generators and autocast
 /// are restored automatically; for a module holder also its modes, its buffers and which parameters are
@@ -27,8 +27,8 @@ namespace looptorch {
 /// that only reads its buffers.
 ///
 /// Throws CheckpointError if `f` writes to an argument or parameter. Backward throws it if `f` behaves
-/// differently when it runs again, or if something that it reads has changed since. The second run ends by an
-/// exception of no standard type that passes through `f`, unless `f` is noexcept. If `f` only calls noexcept
+/// differently when recomputed, or if something that it reads has changed since. An exception of no standard
+/// type passes through `f` to end the second run, unless `f` is noexcept. If `f` only calls noexcept
 /// functions, set `early_stop = false`. Without gradients it is a plain call.
 template <class F, class... Arguments>
 requires(!std::same_as<std::remove_cvref_t<F>, CheckpointOptions>) decltype(auto)

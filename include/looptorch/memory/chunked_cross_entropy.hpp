@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The cross-entropy of a linear layer's scores, whose scores never exist as a whole: they are computed for a
-// part of the vocabulary at a time, in the forward pass and again in backward. Scores, their log-softmax and
-// its gradient are the largest temporaries of small models with large vocabularies: for Whisper three tensors
-// of 51,864 numbers a token. Costs one more product of hidden states and weights.
+// Cross-entropy of a linear layer's scores that never holds them all: computes them for a part of the
+// vocabulary at a time, in forward and again in backward. Scores, their log-softmax and its gradient are the
+// largest temporaries of small models with large vocabularies: for Whisper three tensors of 51,864 numbers a
+// token. Costs one more product of hidden states and weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,11 +31,10 @@ namespace looptorch {
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< Labels of this value count neither in the loss nor in its mean.
-  double label_smoothing = 0;     ///< The share of the target that is spread over all classes, from 0 to 1.
-  at::Tensor bias = {};           ///< [V], added to the scores; undefined: none.
-  at::Tensor class_weights = {};  ///< [V], as at::cross_entropy_loss weighs; undefined: all count alike.
-  /// Bytes of scores that exist at once, at least those of one class. 0: 4 MB, or 1024 classes if that is
-  /// more.
+  double label_smoothing = 0;        ///< The part of the target spread over all classes, from 0 to 1.
+  at::Tensor bias = {};              ///< [V], added to the scores; undefined: none.
+  at::Tensor class_weights = {};     ///< [V], as in at::cross_entropy_loss; undefined: all count alike.
+  /// The most bytes of scores at once, at least those of one class. 0: 4 MB, or 1024 classes if more.
   std::int64_t chunk_bytes = 0;
 };
 
@@ -161,7 +160,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ChunkedScores scores(hidden_ND, weight_VD, bias_V, type,
                                context->saved_data["chunk_bytes"].toInt());
-    // Where no label counts, the loss is NaN and its gradients are zeros, as at::cross_entropy_loss has them.
+    // If no label counts, the loss is NaN and its gradients are zeros, as in at::cross_entropy_loss.
     const at::Tensor scale = gradients[0] / at::where(saved[9].eq(0), 1, saved[9]);
     const auto scaled = [&](const at::Tensor& factors_N) { return (factors_N * scale).unsqueeze(1); };
     const at::Tensor a_N1 = scaled(saved[5]), c_N1 = scaled(saved[6]);
@@ -218,8 +217,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
   }
 };
 
-/// Throws UsageError for shapes or options that cannot be right; labels are checked where they can be read
-/// without a wait.
+/// Throws UsageError for invalid shapes or options; checks labels if they can be read without a wait.
 inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,
                                 const at::Tensor& labels, const CrossEntropyOptions& options) {
   if (weight_VD.dim() != 2 || hidden.dim() < 1 || hidden.size(-1) != weight_VD.size(1))
@@ -251,12 +249,11 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 }  // namespace detail
 
 /// Returns the cross-entropy, a scalar in fp32 at least, of the scores `hidden weight_VD^T + bias` against
-/// `labels`: the mean over the labels that count, weighted as at::cross_entropy_loss does it; NaN if none
-/// counts. `hidden` is
-/// `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal those of the plain computation up to the
-/// order of sums. Under autocast products are computed in its type and all else in fp32. A gradient of
-/// `weight_VD` that exists already is added to directly, unless hooks wait for it. Can be differentiated
-/// once. Throws UsageError for wrong shapes and options, and on a CPU for labels that name no class.
+/// `labels`: the mean over the labels that count, weighted as in at::cross_entropy_loss; NaN if none counts.
+/// `hidden` is `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal the plain computation's up to the
+/// order of sums. Under autocast computes products in its type and all else in fp32. Adds directly to an
+/// existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once. Throws UsageError
+/// for wrong shapes and options, and on a CPU for labels that name no class.
 [[nodiscard]] inline at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,
                                                       const at::Tensor& labels,
                                                       const CrossEntropyOptions& options = {}) {

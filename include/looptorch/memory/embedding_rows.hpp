@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Looks up rows of an embedding and adds to their gradients alone. The backward function of
-// torch::nn::Embedding makes a gradient of the whole vocabulary, most of it zeros: 80 MB for the tokens of
-// Whisper tiny, twice while it is added to those of tied output weights.
+// Looks up rows of an embedding and adds only to their gradients. The backward of torch::nn::Embedding makes
+// a gradient of the whole vocabulary, most of it zeros: 80 MB for the tokens of Whisper tiny, twice while it
+// is added to that of tied output weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -42,8 +42,7 @@ struct EmbeddingRows : torch::autograd::Function<EmbeddingRows> {
 }  // namespace detail
 
 /// Returns the rows `[..., D]` of `weight_VD` that `ids`, int64 of any shape, name. Equals at::embedding, and
-/// its gradient up to the order of sums. A gradient that exists already is added to row by row, unless hooks
-/// wait for it.
+/// its gradient up to the order of sums. Adds to an existing gradient row by row, unless hooks wait for it.
 [[nodiscard]] inline at::Tensor embedding_rows(const at::Tensor& weight_VD, const at::Tensor& ids) {
   if (weight_VD.dim() != 2)
     throw UsageError(message("embedding_rows takes weights of shape [V, D], got ", weight_VD.sizes()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns the memory that a device's caching allocator holds unused to the driver. Works through LibTorch's
-// device-generic allocator interface, so that the header is the same with and without CUDA.
+// Returns a caching allocator's unused memory to the driver. Uses LibTorch's device-generic allocator
+// interface, the same with and without CUDA.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -13,9 +13,9 @@
 
 namespace looptorch {
 
-/// Releases the unused memory of `device` and returns the released bytes. Returns 0 if the device has no such
-/// cache, as a CPU, or has not been used. Without an index it is the current device of its type. Waits for
-/// the device.
+/// Releases the unused memory of `device` and returns the released bytes: 0 if the device has no such cache,
+/// as a CPU, or has not been used. Without an index it is the current device of its type. Waits for the
+/// device.
 inline std::int64_t empty_cache(c10::Device device) {
   auto* allocator = detail::caching_allocator(device);
   if (!allocator) return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a backward function add to a parameter's gradient at once, where autograd would have it make a tensor
-// of the parameter's size, hold it until all of the parameter's uses are differentiated, and add it then.
+// Lets a backward function add to a parameter's gradient in place. Autograd would make a tensor of the
+// parameter's size, hold it until all uses are differentiated, and add it then.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +19,10 @@ namespace looptorch::detail {
   return node && (!node->pre_hooks().empty() || !node->post_hooks().empty());
 }
 
-/// Returns the gradient of `weight` to which the backward function that runs may add. Returns an undefined
+/// Returns the gradient of `weight` to which the running backward function may add. Returns an undefined
 /// tensor if it must return its gradient to autograd: `weight` is not a leaf or has no gradient yet, hooks
-/// wait for it, gradients of chosen tensors are computed (torch::autograd::grad, or backward with `inputs`),
-/// or they are differentiated again.
+/// wait for it, only chosen gradients are computed (torch::autograd::grad, or backward with `inputs`), or
+/// they are differentiated again.
 [[nodiscard]] inline at::Tensor gradient_to_add_to(const at::Tensor& weight) {
   if (!weight.is_leaf() || !weight.requires_grad()) return {};
   const at::Tensor& gradient = weight.grad();

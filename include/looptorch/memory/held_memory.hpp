@@ -9,13 +9,13 @@ namespace looptorch {
 /// The bytes of a run's tensors on the model's device.
 struct HeldMemory {
   std::int64_t weights = 0;  ///< Parameters and buffers.
-  /// All gradients of one window, whether or not they exist now; where they are applied in backward, the sums
-  /// that stand for them.
+  /// All gradients of one window, whether or not they exist now; if they are applied in backward, the sums
+  /// that replace them.
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;  ///< Moments.
   std::int64_t averages = 0;   ///< AverageWeights.
   std::int64_t copies = 0;     ///< Other copies that policies will keep, as RestoreBest does.
-  std::int64_t snapshot = 0;   ///< Host memory beside tensors: a snapshot's copy of the run.
+  std::int64_t snapshot = 0;   ///< Host memory besides tensors: a snapshot's copy of the run.
   std::int64_t uncounted = 0;  ///< Of these, on a CPU: older than HostMemory, which does not count them.
 };
 

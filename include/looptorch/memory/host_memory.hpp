@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the bytes of CPU tensors, and can hold them below a limit. LibTorch's CPU allocator does neither.
-// Counting costs an allocation two atomic operations and 64 bytes; it begins when it is asked for, and ends
-// with the process.
+// Counts the bytes of CPU tensors, and can limit them. LibTorch's CPU allocator does neither. Counting costs
+// two atomic operations and 64 bytes an allocation; it begins on request and ends with the process.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -16,8 +15,8 @@
 
 namespace looptorch {
 
-/// The memory of CPU tensors that were made since counting began. Any thread may call it. Memory that
-/// operators take past LibTorch's allocator, such as oneDNN's, is not counted.
+/// The memory of CPU tensors made since counting began. Thread-safe. Excludes memory that operators take past
+/// LibTorch's allocator, such as oneDNN's.
 class HostMemory final : public c10::Allocator {
  public:
   /// Begins to count if it has not begun yet, and returns the counter.
@@ -27,23 +26,23 @@ class HostMemory final : public c10::Allocator {
   }
 
   [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_.load(std::memory_order_relaxed); }
-  /// Returns the most bytes that were allocated at once since `reset_peak`.
+  /// Returns the peak of allocated bytes since `reset_peak`.
   [[nodiscard]] std::int64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
   void reset_peak() { peak_.store(allocated_bytes(), std::memory_order_relaxed); }
 
   static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
   /// Returns the most bytes that may be allocated at once.
   [[nodiscard]] std::int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  /// Sets that number. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
+  /// Sets that limit. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
   void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
-  /// Returns the allocator from which blocks come.
+  /// Returns the allocator of new blocks.
   [[nodiscard]] c10::Allocator& source() const { return *source_.load(std::memory_order_acquire); }
-  /// Takes blocks from `source` from now on, which must free those of the one before, too, and live until the
-  /// process ends.
+  /// Sets the allocator of new blocks. It must also free the former one's blocks, and live until the process
+  /// ends.
   void set_source(c10::Allocator& source) { source_.store(&source, std::memory_order_release); }
 
-  /// Hears of single blocks.
+  /// Is notified of each block.
   class Listener {
    public:
     virtual void on_allocate(void* block, std::int64_t bytes) = 0;
@@ -71,7 +70,7 @@ class HostMemory final : public c10::Allocator {
     return {block + kHead, block + kHead, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  /// True for memory that is counted: not for that of tensors which are older than the counter.
+  /// True for counted memory: not for tensors older than the counter.
   [[nodiscard]] static bool counts(const c10::DataPtr& data) { return data.get_deleter() == &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selective recomputation: within a checkpointed block `keep` holds on to one expensive result, such as
-// attention's, and the block runs again without it. Costs the result's memory (not that of what went into it)
-// and saves its time. Outside of a block it is a plain call.
+// Selective recomputation: within a checkpointed block `keep` saves one expensive result, such as
+// attention's, so that the recomputation skips it. Costs the result's memory (not its inputs') and saves its
+// time. Outside of a block it is a plain call.
 //
 //   const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 //     return at::scaled_dot_product_attention(q, k, v);
@@ -18,10 +18,10 @@
 
 namespace looptorch {
 
-/// Returns `f(inputs...)`, a tensor or any type in which tensors can be found. When the block runs again,
-/// returns the earlier result without a call. Tensors of the inputs that backward needs are recomputed;
-/// anything else that `f` reads or makes is held. Neither inputs nor result may be written to in place
-/// afterwards: backward throws CheckpointError.
+/// Returns `f(inputs...)`, a tensor or any type that contains tensors. When the block is recomputed, returns
+/// the earlier result without a call. Recomputes tensors of the inputs that backward needs, and holds all
+/// else that `f` reads or makes. Neither inputs nor result may be written to in place afterwards: backward
+/// throws CheckpointError.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs) {
   using Result = std::decay_t<std::invoke_result_t<F, Inputs...>>;
@@ -39,9 +39,8 @@ std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs)
   return detail::call_kept<Result>(block->block(), given, call);
 }
 
-/// Does what `keep` does in a block of CheckpointMode::light, and calls `f` in any other. For products of
-/// matrices and convolutions: what lies between them costs little time to compute again, and as much memory
-/// as they.
+/// Does what `keep` does in a block of CheckpointMode::light, and calls `f` in any other. For matrix products
+/// and convolutions: the operations between them cost little time to recompute, and as much memory to save.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep_product(F&& f, Inputs&&... inputs) {
   detail::BlockKeeper* const block = detail::BlockKeeper::current();

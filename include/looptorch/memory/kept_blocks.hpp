@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the phase of the step in which memory is allocated that stays: follows each block of memory through a
-// few windows. Costs a lock and a hash for each tensor while it looks, and nothing otherwise.
+// Finds the phase of a step that allocates memory which stays: follows each block of memory for a few
+// windows. Costs a lock and a hash for each tensor while it follows, and nothing otherwise.
 #pragma once
 
 #include <looptorch/memory/host_memory.hpp>
@@ -23,7 +23,7 @@ namespace looptorch::detail {
 /// Bytes by phase.
 using BytesByPhase = std::array<std::int64_t, kMemoryPhases.size()>;
 
-/// The blocks that a thread, and its backward passes, allocated since `begin` and that have not been freed.
+/// The unfreed blocks that a thread, and its backward passes, allocated since `begin`.
 class KeptBlocks {
  public:
   void begin() {
@@ -51,7 +51,7 @@ class KeptBlocks {
     return ++windows_;
   }
 
-  /// Returns the bytes that windows before the last one allocated, by the phase in which they did.
+  /// Returns the bytes left by windows before the last one, by phase.
   [[nodiscard]] BytesByPhase kept() const {
     BytesByPhase bytes{};
     const std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ class KeptBlocks {
   std::int64_t windows_ = 0;
 };
 
-/// Hears of the blocks of a device by the reports that its allocator makes for LibTorch's profiler.
+/// Receives a device's blocks from the reports that its allocator makes for LibTorch's profiler.
 class DeviceReports final : public c10::MemoryReportingInfoBase {
  public:
   explicit DeviceReports(c10::Device device) : device_(device) {}
@@ -91,7 +91,7 @@ class DeviceReports final : public c10::MemoryReportingInfoBase {
   c10::Device device_;
 };
 
-/// Hears of the blocks of CPU tensors that one thread allocates, whichever frees them.
+/// Receives the blocks of CPU tensors that one thread allocates, whichever thread frees them.
 class HostReports final : public HostMemory::Listener {
  public:
   static HostReports& instance() {
@@ -122,7 +122,7 @@ class BlockWatch {
       reports.begin();
       blocks_ = &reports.blocks;
       HostMemory::counted().set_listener(&reports);
-    } else if (!c10::ThreadLocalDebugInfo::get(kind())) {  // a profiler hears them already
+    } else if (!c10::ThreadLocalDebugInfo::get(kind())) {  // a profiler already receives them
       reports_ = std::make_shared<DeviceReports>(device);
       blocks_ = &reports_->blocks;
       c10::ThreadLocalDebugInfo::_push(kind(), reports_);
@@ -138,7 +138,7 @@ class BlockWatch {
   BlockWatch(const BlockWatch&) = delete;
   BlockWatch& operator=(const BlockWatch&) = delete;
 
-  /// Returns null while LibTorch's profiler is on, which a watch of a device would replace.
+  /// Returns null while LibTorch's profiler is on, which a device's watch would replace.
   [[nodiscard]] KeptBlocks* blocks() const { return blocks_; }
 
  private:

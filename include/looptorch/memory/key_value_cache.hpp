@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The keys and values of an attention layer that decodes token by token. Appending a token writes one
-// position in place; concatenating tensors would copy the whole past instead, for each token and layer.
+// position in place, while concatenation would copy the whole past for each token and layer.
 //
 // Shapes: B rows, H heads, N new positions, S positions, d width of a head.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace looptorch {
 
-/// Projected keys and values of one attention layer, each `[B, H, S, d]`; undefined where there are none yet.
+/// Projected keys and values of one attention layer, each `[B, H, S, d]`; undefined before the first.
 struct KeyValues {
   at::Tensor keys{};
   at::Tensor values{};
@@ -31,10 +31,10 @@ struct KeyValues {
   }
 };
 
-/// The past of a self-attention layer, in memory that is made ahead of it. Room for positions grows by
-/// doubling: decoding L tokens copies at most 2 L positions a row to make room. Holds at most twice the
-/// memory of its positions (and room for 32 at least); `select` that keeps the number of rows doubles that
-/// once, since it reads from one block and writes to the other.
+/// The past of a self-attention layer, in preallocated memory. Capacity grows by doubling: decoding L tokens
+/// copies at most 2 L positions a row. Holds at most twice the memory of its positions (and at least 32
+/// positions); `select` that keeps the number of rows doubles that once, since it reads from one block and
+/// writes to the other.
 ///
 /// A copy has memory of its own. Not for training: appending records nothing for backward.
 class KeyValueCache {
@@ -52,18 +52,18 @@ class KeyValueCache {
   /// Returns the number of positions held, S.
   [[nodiscard]] std::int64_t length() const { return length_; }
 
-  /// Returns the number of positions that there is room for.
+  /// Returns the number of positions that fit without reallocation.
   [[nodiscard]] std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
   /// Returns what is held, `[B, H, S, d]` each: views without a copy, valid until the next `select`.
   [[nodiscard]] KeyValues view() const;
 
   /// Appends N positions, `[B, H, N, d]` each. Throws UsageError for keys or values of another shape, type or
-  /// device than those held, and for such that gradients are wanted of.
+  /// device than those held, and for any that require gradients.
   void append(const KeyValues& next);
 
-  /// Takes the rows that `rows` (int64 `[R]`, on the device of the keys) lists, in its order: those that go
-  /// on, or the parents of a beam. A row may be listed several times.
+  /// Takes the rows that `rows` (int64 `[R]`, on the device of the keys) lists, in its order: those that
+  /// continue, or the parents of a beam. A row may be listed several times.
   void select(const at::Tensor& rows);
 
  private:
@@ -151,8 +151,8 @@ inline at::Tensor KeyValueCache::grown(const at::Tensor& held, const at::Tensor&
   return room;
 }
 
-/// Rows go from one block to the other, which then change places: selecting for each token of a beam search
-/// takes no memory from the system.
+/// Copies rows from one block to the other and swaps them, so that selecting for each token of a beam search
+/// allocates nothing.
 inline void KeyValueCache::take_rows(at::Tensor& held, at::Tensor& spare, const at::Tensor& rows,
                                      std::int64_t length) {
   auto shape = held.sizes().vec();

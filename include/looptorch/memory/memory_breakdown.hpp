@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Says what a peak of memory consists of, and what would lower it.
+// Divides a peak of memory into its parts, and names what would lower it.
 #pragma once
 
 #include <looptorch/memory/held_memory.hpp>
@@ -22,9 +22,9 @@ struct MemoryBreakdown {
   std::int64_t gradients = 0;    ///< Gradients, as far as they existed.
   std::int64_t optimizer = 0;    ///< Moments.
   std::int64_t averages = 0;     ///< AverageWeights.
-  std::int64_t activations = 0;  ///< What the forward pass kept for backward, its batch included.
+  std::int64_t activations = 0;  ///< What forward saved for backward, its batch included.
   std::int64_t workspace = 0;    ///< Temporaries of operators.
-  std::int64_t other = 0;        ///< Held outside of windows by something else: data, another model.
+  std::int64_t other = 0;        ///< Held outside of windows: data, another model.
 
   [[nodiscard]] std::int64_t total() const {
     return weights + gradients + optimizer + averages + activations + workspace + other;
@@ -41,8 +41,8 @@ struct MemoryBreakdown {
   }
 };
 
-/// Divides a peak. In backward, activations end while gradients begin: activations count in full, gradients
-/// as far as there is room beside them.
+/// Divides a peak. In backward, activations shrink while gradients grow: counts activations in full, and
+/// gradients as far as they fit beside them.
 [[nodiscard]] inline MemoryBreakdown divide(const MemoryPeak& peak, const HeldMemory& held) {
   MemoryBreakdown parts;
   std::int64_t rest = peak.bytes;
@@ -66,7 +66,7 @@ struct MemoryBreakdown {
 
 namespace detail {
 
-/// Returns "1.38 GB", "320 MB" or "12 KB": decimal units, as graphics cards are sold.
+/// Returns "1.38 GB", "320 MB" or "12 KB", in decimal units, as graphics cards are sold.
 [[nodiscard]] inline std::string bytes_text(std::int64_t bytes) {
   constexpr std::array<const char*, 4> kUnits{"bytes", "KB", "MB", "GB"};
   double number = static_cast<double>(bytes);
@@ -88,8 +88,8 @@ namespace detail {
   return text;
 }
 
-/// What lowers the parts of a peak, in the reader's words: by default policies and optimizers of the library,
-/// for the author of a program. An empty one is a remedy that the reader does not have.
+/// Remedies for the parts of a peak, in the reader's words: by default policies and optimizers of the
+/// library, for a program's author. An empty one is not available.
 struct PartRemedies {
   std::string activations = "smaller micro-batches with Accumulate<N>, Checkpointed<Layer>, Autocast<bf16>";
   std::string optimizer =

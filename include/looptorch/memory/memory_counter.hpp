@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads how much memory a device's tensors take, and how much it has, alike for CPUs and GPUs. Never waits
-// for a device: its allocator counts when the host asks for memory, not when a kernel runs.
+// Reads the memory that a device's tensors take, and its capacity, alike for CPUs and GPUs. Never waits for a
+// device: its allocator counts when the host allocates, not when a kernel runs.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -36,8 +36,8 @@ struct MemoryCapacity {
   std::int64_t available = 0;  ///< Not taken by any process.
 };
 
-/// Counts the memory of one device: by LibTorch's caching allocator, or on a CPU by HostMemory, which begins
-/// to count then. A device that has not been used yet reads as zeros.
+/// Counts the memory of one device: by LibTorch's caching allocator, or on a CPU by HostMemory, which then
+/// begins to count. An unused device reads as zeros.
 class MemoryCounter {
  public:
   explicit MemoryCounter(c10::Device device)
@@ -45,7 +45,7 @@ class MemoryCounter {
         host_(device.is_cpu() ? &HostMemory::counted() : nullptr) {}
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  /// Adds tensors that are older than HostMemory, and live on.
+  /// Adds the bytes of live tensors older than HostMemory.
   void add_older(std::int64_t bytes) { older_ += bytes; }
   [[nodiscard]] std::int64_t older() const { return older_; }
 
@@ -62,14 +62,14 @@ class MemoryCounter {
             stats.reserved_bytes[kAll].current, stats.reserved_bytes[kAll].peak};
   }
 
-  /// Returns a reading, and lets peaks begin anew.
+  /// Returns a reading, and resets peaks.
   MemoryReading take() const {
     const MemoryReading reading = read();
     reset_peak();
     return reading;
   }
 
-  /// Lets peaks begin anew, for all who read them.
+  /// Resets peaks, for all readers.
   void reset_peak() const {
     if (host_)
       host_->reset_peak();
@@ -93,7 +93,7 @@ namespace detail {
   return std::nullopt;
 }
 
-/// Returns the number that a file of the control group of this process holds, if it is one.
+/// Returns the number in a file of this process's control group, if it is one.
 [[nodiscard]] inline std::optional<std::int64_t> memory_of_group(const char* version2, const char* version1) {
   for (const char* path : {version2, version1}) {
     std::ifstream file(path);
@@ -118,8 +118,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns what `device` has; empty where LibTorch cannot tell. For a CPU that is the machine's memory, or
-/// what a container allows.
+/// Returns the capacity of `device`; empty if LibTorch cannot tell. For a CPU that is the machine's memory,
+/// or a container's limit.
 [[nodiscard]] inline std::optional<MemoryCapacity> memory_capacity(c10::Device device) {
   if (device.is_cpu()) return detail::host_capacity();
   auto* allocator = detail::device_allocator(device.type());

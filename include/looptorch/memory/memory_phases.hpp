@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides the memory of a run by phases of the step: what each of them needed at most, and what a window left
-// behind. Pure bookkeeping on readings, a few additions each.
+// Divides the memory of a run by phases of the step: the peak of each, and what a window leaves allocated.
+// Costs a few additions a reading.
 #pragma once
 
 #include <looptorch/memory/memory_counter.hpp>
@@ -17,7 +17,7 @@ namespace looptorch {
 /// The phases of a run, as memory sees them.
 enum class MemoryPhase {
   forward,     ///< Forward pass and loss of a micro-batch.
-  backward,    ///< From there to the next micro-batch, or to the update. Clipping belongs to it.
+  backward,    ///< From there to the next micro-batch, or to the update; includes clipping.
   update,      ///< The optimizer's step, and the end of the gradients.
   evaluation,  ///< An evaluation, from its first batch to its last.
   between,     ///< Anything else: data, other policies.
@@ -37,13 +37,13 @@ struct MemoryPeak {
   std::int64_t bytes = 0;  ///< All tensors at once.
   MemoryPhase phase = MemoryPhase::between;
   std::int64_t step = 0;   ///< Windows finished before it.
-  std::int64_t held = 0;   ///< What the window before had left.
+  std::int64_t held = 0;   ///< Left by the window before.
   std::int64_t entry = 0;  ///< As the forward pass of its micro-batch began.
   std::int64_t saved = 0;  ///< What that forward pass kept for backward.
 };
 
-/// The phases of a run in order. `enter` and `end_window` take a reading whose peak began anew at the call
-/// before.
+/// The phases of a run in order. `enter` and `end_window` take a reading whose peak was reset at the previous
+/// call.
 class MemoryPhases {
  public:
   /// Ends the phase under way.
@@ -62,7 +62,7 @@ class MemoryPhases {
     return std::exchange(window_peak_, 0);
   }
 
-  /// Begins anew; tensors that exist are held by what stands outside of the run's windows.
+  /// Begins anew; existing tensors count as held outside of the run's windows.
   void begin(const MemoryReading& now) {
     *this = {};
     held_ = now.allocated;
@@ -75,10 +75,10 @@ class MemoryPhases {
   }
   [[nodiscard]] const MemoryPeak& peak() const { return peak_; }
   [[nodiscard]] std::int64_t peak_reserved() const { return peak_reserved_; }
-  /// Returns what the last window left.
+  /// Returns the bytes that the last window left.
   [[nodiscard]] std::int64_t held() const { return held_; }
 
-  /// Takes bytes off that stood beside the run all along.
+  /// Subtracts bytes that never belonged to the run.
   void subtract(std::int64_t bytes) {
     for (std::int64_t& peak : peaks_)
       if (peak > 0) peak -= bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Notices what is wrong with the memory of a run from a few numbers a window: growth, a spike, a cache in
-// pieces. Each is noticed once, and none of it by what a sound run does: batches of changing length, moments
-// and averages that appear, layers that are unfrozen.
+// Detects faults in a run's memory from a few numbers a window: growth, a spike, allocator fragmentation.
+// Reports each once. Normal changes do not trigger it: batches of changing length, moments and averages that
+// appear, layers that are unfrozen.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace looptorch {
 
-/// Notices memory that grows from window to window, or from epoch to epoch: the least that a block of windows
-/// leaves behind rises from block to block, now and then at least, and never falls. What explains itself, as
-/// moments that appear, does not count.
+/// Detects memory that grows from window to window, or from epoch to epoch: the least that a block of windows
+/// leaves allocated rises from time to time, and never falls. Growth with a known reason, as moments that
+/// appear, does not count.
 class GrowthTrend {
  public:
   static constexpr std::int64_t kBlock = 8;     ///< Windows.
-  static constexpr std::int64_t kRises = 6;     ///< Blocks that rise, with none that falls among them.
+  static constexpr std::int64_t kRises = 6;     ///< Blocks that rise, with none that falls between.
   static constexpr std::int64_t kLeast = 4096;  ///< Bytes that the rises add up to.
 
-  /// Takes what a window left. `explain()` returns the bytes in it that are known; it is called where a block
-  /// rises. Returns bytes by window once growth is certain.
+  /// Takes what a window left. `explain()` returns the known bytes in it, and is called if a block rises.
+  /// Returns bytes per window once growth is certain.
   template <class Explain>
   std::optional<double> add(std::int64_t allocated, Explain&& explain) {
     least_ = in_block_ == 0 ? allocated : std::min(least_, allocated);
@@ -50,13 +50,13 @@ class GrowthTrend {
   std::int64_t in_block_ = 0, blocks_ = 0, base_block_ = 0, rises_ = 0;
 };
 
-/// Notices a window that needs half as much again as nearly all others.
+/// Detects a window that needs half as much again as nearly all others.
 class SpikeTrend {
  public:
   static constexpr std::int64_t kFirst = 32;  ///< Windows before one can be noticed.
   static constexpr double kFactor = 1.5;      ///< Of what 95 of 100 windows need.
 
-  /// Takes a window's peak. Returns what is usual if this one is far beyond.
+  /// Takes a window's peak. If it is far beyond the usual, returns the usual.
   std::optional<std::int64_t> add(std::int64_t peak) {
     const std::int64_t bytes = usual();
     const bool far = windows_ >= kFirst && static_cast<double>(peak) > kFactor * static_cast<double>(bytes);
@@ -65,7 +65,7 @@ class SpikeTrend {
     return far ? std::optional(bytes) : std::nullopt;
   }
 
-  /// Returns what 95 of 100 windows need at most, to a twelfth.
+  /// Returns what 95 of 100 windows need at most, within a twelfth.
   [[nodiscard]] std::int64_t usual() const {
     std::int64_t seen = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
@@ -87,8 +87,8 @@ class SpikeTrend {
   std::int64_t windows_ = 0;
 };
 
-/// Returns the bytes that an allocator holds in pieces that did not serve, if they are worth a word: a
-/// quarter of what it holds, and at least 64 MB.
+/// Returns the bytes that an allocator holds in unusable pieces, if they are worth a report: a quarter of
+/// what it holds, and at least 64 MB.
 [[nodiscard]] inline std::optional<std::int64_t> fragmented(std::int64_t peak_reserved,
                                                             std::int64_t peak_allocated) {
   constexpr std::int64_t kLeast = 64'000'000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads what this process takes of the machine's memory: all of it, and the part that LibTorch has pinned for
+// Reads the machine's memory that this process takes: all of it, and the part that LibTorch has pinned for
 // copies to a device.
 #pragma once
 
@@ -21,14 +21,14 @@ namespace looptorch {
 
 /// The host memory of this process, in bytes.
 struct ProcessMemory {
-  std::int64_t resident = 0;  ///< Now, libraries included; 0 where the system does not say.
+  std::int64_t resident = 0;  ///< Now, libraries included; 0 if the system does not tell.
   std::int64_t peak = 0;      ///< The most so far.
   std::int64_t pinned = 0;    ///< Blocks that LibTorch's pinning allocator holds; 0 before LibTorch 2.9.
 };
 
 namespace detail {
 
-/// Returns what the allocator of pinned memory for a type of device holds; 0 if there is none.
+/// Returns the bytes held by a device type's allocator of pinned memory; 0 if there is none.
 [[nodiscard]] inline std::int64_t pinned_bytes([[maybe_unused]] c10::DeviceType device) {
 #if LOOPTORCH_LIBTORCH_2_9
   try {
@@ -42,7 +42,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads it, from /proc/self/status. `device` is the type that memory is pinned for.
+/// Reads /proc/self/status. `device` is the type that memory is pinned for.
 [[nodiscard]] inline ProcessMemory process_memory(c10::DeviceType device) {
   ProcessMemory memory;
   std::ifstream status("/proc/self/status");

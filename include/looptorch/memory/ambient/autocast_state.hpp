@@ -11,7 +11,7 @@
 
 namespace looptorch::detail {
 
-/// The autocast settings of this thread when it is made.
+/// The autocast settings of this thread at construction.
 class AutocastState {
  public:
   explicit AutocastState(const DeviceSet& devices) {

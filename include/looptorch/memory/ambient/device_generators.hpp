@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Captures the default random generators of a block's devices, so that they can be restored while the block
-// runs again. A generator belongs to the process, not to a thread. If another thread draws from it during the
-// block's first run, or during a second run that draws, their numbers cannot be told apart. The next tensor
-// that is recorded then reveals it.
+// Captures the default random generators of a block's devices, to restore them while the block is recomputed.
+// A generator belongs to the process, not to a thread. If another thread draws from it during the block's
+// first run, or during a second run that draws, their numbers cannot be told apart. The next recorded tensor
+// then reveals it.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -41,8 +41,8 @@ class DeviceSet {
 /// The positions of some generators in their sequences.
 using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
 
-/// The captured states of the default random generators of some devices. In a graph's capture that draws
-/// nothing accelerators have none: their generators cannot be read then.
+/// The captured states of the default random generators of some devices. Accelerators have none in a graph
+/// capture that draws nothing: their generators cannot be read then.
 class DeviceGenerators {
  public:
   DeviceGenerators() = default;
@@ -57,7 +57,7 @@ class DeviceGenerators {
     }
   }
 
-  /// Drops the states that are equal in `after`, which has the same devices: nothing was drawn from them.
+  /// Drops the states that are equal in `after`, for the same devices: nothing was drawn from them.
   void forget_equal(const DeviceGenerators& after) {
     for (std::size_t i = 0; i < generators_.size(); ++i)
       if (generators_[i].captured && generators_[i].captured->same(*after.generators_[i].captured))
@@ -77,7 +77,7 @@ class DeviceGenerators {
     return positions;
   }
 
-  /// True if a block that began at these states and had the positions `then` can have the current positions.
+  /// True if a block that began at these states and reached positions `then` can be at the current ones.
   [[nodiscard]] bool can_be_now(const RandomPositions& then) const {
     for (std::size_t i = 0; i < then.size(); ++i) {
       if (!generators_[i].captured || !is_checked(i)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Streams of an accelerator through LibTorch's device-generic interface, so that the header is the same with
-// and without CUDA. On a CPU, which has no streams, these functions do nothing.
+// Streams of an accelerator through LibTorch's device-generic interface, the same with and without CUDA. On a
+// CPU, which has no streams, these functions do nothing.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -27,7 +27,7 @@ using MaybeStream = std::optional<c10::Stream>;
   return stream_of(device);
 }
 
-/// Returns a device's stream for copies from and to the host, beside its computation.
+/// Returns a device's stream for copies from and to the host, parallel to its computation.
 [[nodiscard]] inline MaybeStream copy_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   static std::mutex mutex;
@@ -38,7 +38,7 @@ using MaybeStream = std::optional<c10::Stream>;
   return streams.emplace(device.index(), stream_from_pool(device)).first->second;
 }
 
-/// Marks the work that was submitted to a stream so far.
+/// Marks the work submitted to a stream so far.
 class StreamMark {
  public:
   explicit StreamMark(const MaybeStream& stream) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Captures everything that a block reads besides its arguments: random generators, autocast, the current
-// device and streams, its module's modes, buffers and parameters. It is captured when the block runs,
-// restored while it runs again, and undone afterwards.
+// device and streams, its module's modes, buffers and parameters. Captures it when the block runs, and
+// restores it during recomputation only.
 #pragma once
 
 #include <looptorch/memory/ambient/autocast_state.hpp>

@@ -27,13 +27,13 @@ class Bypassable : public WatchedLayer {
  public:
   /// True if a call past the wrapper costs memory.
   [[nodiscard]] virtual bool saves_memory() const = 0;
-  /// True if the module keeps as little as it can.
+  /// True if the module saves as little as it can.
   [[nodiscard]] virtual bool saves_most() const = 0;
-  /// Returns the policy that lets it recompute, as it is written in a Trainer's list.
+  /// Returns the policy for its recomputation, as written in a Trainer's list.
   [[nodiscard]] virtual std::string policy() const = 0;
   /// Lets the module recompute as a whole.
   virtual void recompute() = 0;
-  /// Returns a function that puts the module's options back as they are now.
+  /// Returns a function that restores the module's current options.
   [[nodiscard]] virtual std::function<void()> keep_options() = 0;
 
   void watch(bool watched) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds layers that were called past their wrapper (bypass.hpp) in the graph of a loss: there the operations
-// of the layer on its parameters were made outside of its calls. Costs a walk over one graph a fit.
+// Finds layers called past their wrapper (bypass.hpp) in the graph of a loss, by operations on their
+// parameters that were made outside of their calls. Costs a walk over one graph a fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,7 +25,7 @@
 
 namespace looptorch::detail {
 
-/// Maps each parameter to the operations of a graph that use it. Casts and transpositions are passed through.
+/// Maps each parameter to the operations of a graph that use it, also through casts or transpositions.
 class ParameterUses {
  public:
   using Node = torch::autograd::Node;
@@ -156,7 +156,7 @@ class BypassWatch final : public LayerWatch {
       return used.size() == count;
     }
     /// True if everything that the layer's calls do with its parameters was also done outside of them.
-    /// Products alone may be a penalty on the weights.
+    /// Products alone may be a weight penalty.
     static bool repeats(const Kinds& within, const Kinds& past) {
       return std::includes(past.begin(), past.end(), within.begin(), within.end()) &&
              std::any_of(within.begin(), within.end(), [](const auto& kind) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures what a block reads of its module: modes, buffers, and which parameters are trained. The block runs
-// again on copies of the buffers that it writes to, with the values from when it began. On a CPU, buffers
-// that it only reads stay in use, since another thread may read them too.
+// Captures what a block reads of its module: modes, buffers, and which parameters are trained. Recomputation
+// uses copies of the buffers that the block writes to, with their initial values. On a CPU, buffers that it
+// only reads stay in use, since another thread may read them too.
 #pragma once
 
 #include <looptorch/memory/recompute/saved_tensors.hpp>
@@ -78,7 +78,7 @@ class CapturedModule {
                                       " that it reads has been changed in place since the forward pass"));
   }
 
-  /// Puts the module into the state in which the block began, on copies of its buffers, while it lives.
+  /// Restores the module to the block's initial state, on copies of its buffers, while it lives.
   class Scope;
 
  private:

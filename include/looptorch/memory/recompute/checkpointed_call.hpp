@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Calls a block with any arguments, finds their tensors and saves them as autograd does.
+// Calls a block with any arguments, and saves their tensors as autograd does.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -30,10 +30,10 @@
 namespace looptorch {
 
 enum class CheckpointMode {
-  recompute,  ///< The block runs again in backward.
-  light,    ///< Runs again, but for what `keep_product` calls: what is computed element by element is saved.
-  offload,  ///< Its saved tensors move to pinned host memory and back, beside the computation.
-  off,      ///< A plain call.
+  recompute,  ///< The block is recomputed in backward.
+  light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.
+  offload,    ///< Its saved tensors move to pinned host memory and back, beside the computation.
+  off,        ///< A plain call.
 };
 
 struct CheckpointOptions {
@@ -43,9 +43,9 @@ struct CheckpointOptions {
   bool early_stop = true;
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
   std::string name = {};                 ///< The block's name in errors; empty: its type.
-  /// Runs the block on so many parts of its samples, one after the other, forward and backward: its memory
-  /// falls to that of one part. For a block that returns a tensor, whose samples (the first dimension of all
-  /// its tensors) do not depend on each other.
+  /// Runs the block on so many parts of its samples in turn, forward and backward, for the memory of one
+  /// part. For a block that returns a tensor, and whose samples (the first dimension of all its tensors) are
+  /// independent of each other.
   std::int64_t parts = 1;
 };
 
@@ -92,7 +92,7 @@ class RecomputedCall final : public Recomputation {
   }
 
  private:
-  /// Returns the tensor that stands for a removed one, to tell it from an undefined tensor.
+  /// Returns the placeholder of a removed tensor, distinct from an undefined one.
   static const at::Tensor& placeholder() {
     static const at::Tensor tensor = at::empty({0});
     return tensor;
@@ -198,7 +198,7 @@ template <class Stored>
   return cut;
 }
 
-/// Runs the block on one part of its samples after the other.
+/// Runs the block on the parts of its samples in turn.
 template <class F, class... Arguments>
 [[nodiscard]] at::Tensor call_in_parts(const CheckpointOptions& options, const Callee& callee, F&& f,
                                        Arguments&&... arguments) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A device's tensor that waits in pinned host memory until backward needs it. Copies run on a stream of their
-// own beside the computation. The last few copied tensors stay on the device, and the next few that backward
-// will need are fetched ahead, so that the computation seldom waits.
+// A device's tensor offloaded to pinned host memory until backward needs it. Copies run on their own stream,
+// parallel to the computation. The last few copied tensors stay on the device, and the next few that backward
+// will need are prefetched, so that the computation seldom waits.
 #pragma once
 
 #include <looptorch/memory/ambient/streams.hpp>
@@ -35,7 +35,7 @@ class HostCopy {
   }
 
  public:
-  /// The number of recently copied tensors that stay on their devices, and of tensors that are fetched ahead.
+  /// How many recently copied tensors stay on their devices, and how many are prefetched.
   static constexpr std::size_t kNear = 4;
 
   [[nodiscard]] static std::shared_ptr<HostCopy> make(const at::Tensor& tensor) {
@@ -113,8 +113,8 @@ class HostCopy {
     on_device_ = at::Tensor();
   }
 
-  /// Fetches the tensor. If memory runs out, first releases the tensors that were fetched ahead or have not
-  /// left yet.
+  /// Fetches the tensor. If memory runs out, first releases tensors that were prefetched or not yet
+  /// offloaded.
   void fetch_now(Traffic& traffic) try { fetch(); } catch (const c10::OutOfMemoryError&) {
     const bool arrived = traffic.arriving.clear(), left = traffic.leaving.clear();
     if (!arrived && !left) throw;
@@ -139,8 +139,8 @@ class HostCopy {
     return std::exchange(on_device_, at::Tensor());
   }
 
-  /// Fetches the tensors that were saved before this one, which backward usually needs next. If memory runs
-  /// out, they are fetched when they are needed.
+  /// Prefetches the tensors saved before this one, which backward usually needs next. If memory runs out,
+  /// they are fetched when needed.
   void fetch_ahead(Traffic& traffic) const try {
     auto next = previous_.lock();
     for (std::size_t i = 0; next && i < kNear; ++i, next = next->previous_.lock()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A copy of a tensor's memory on the host, from which the tensor is made anew with the same sizes, strides
-// and bits. Takes no more memory than its elements need.
+// A copy of a tensor's memory on the host, which can restore the tensor with the same sizes, strides and
+// bits. Takes no more memory than its elements need.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -17,8 +17,7 @@
 
 namespace looptorch::detail {
 
-/// Returns the elements of a tensor's memory, each once. Without gaps these are all from the first to the
-/// last.
+/// Returns the elements of a tensor's memory, each once. Without gaps these are all from first to last.
 [[nodiscard]] inline at::Tensor elements_of(const at::Tensor& tensor) {
   Geometry once(tensor);
   std::int64_t count = 1;

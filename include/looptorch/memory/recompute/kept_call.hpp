@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The two sides of `keep`: the call whose results are held, and their return when the block runs again.
+// The two sides of `keep`: the call whose results are held, and their return during recomputation.
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
@@ -19,8 +19,8 @@ template <class Tuple>
   return tensors;
 }
 
-/// Saves tensors during a call by `keep`. Tensors of the inputs are recorded when the block runs again; all
-/// others are held.
+/// Saves tensors during a call by `keep`. Records tensors of the inputs when the block is recomputed, and
+/// holds all others.
 class KeptCall final : public SavedTensorKeeper {
  public:
   KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
@@ -49,7 +49,7 @@ class KeptCall final : public SavedTensorKeeper {
                                       ": clone it first"));
   }
 
-  /// Adds a holder for each input, in their order; null if nothing of it was saved.
+  /// Adds a holder for each input, in order; null for one that was not saved.
   void add_holders() {
     for (const auto& holder : holders_) block_.add_holder(holder);
   }
@@ -107,7 +107,7 @@ template <class Result, class Call>
   return result;
 }
 
-/// Returns the kept result when the block runs again, without a call.
+/// Returns the kept result during recomputation, without a call.
 template <class Result>
 [[nodiscard]] Result replay(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
   const Recomputation& block = recorder.block();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the loop knows of layers that save memory: that a watch over them looks into the graph of each loss.
-// The watch itself (bypass_watch.hpp) comes with such layers, so that programs without them do not compile it.
+// The loop's interface to layers that save memory: a watch that checks the graph of each loss. The watch
+// itself (bypass_watch.hpp) comes with such layers, so that programs without them do not compile it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ class Module;
 
 namespace looptorch::detail {
 
-/// Set as a block begins that saves memory, on its thread; reset by the code that asks.
+/// Set on a thread when a block that saves memory begins; reset by the reader.
 inline thread_local bool memory_is_saved = false;
 
 /// Watches the layers of a model that save memory.
@@ -34,7 +34,7 @@ class WatchedLayer {
   ~WatchedLayer() = default;
 };
 
-/// Returns a watch over the layers of a model; null if none is to be watched.
+/// Returns a watch over a model's layers; null if there are none to watch.
 template <class Module>
 [[nodiscard]] std::unique_ptr<LayerWatch> watch_layers(const Module& model) {
   for (const auto& module : model.modules())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One call of a checkpointed block. It keeps a holder for each tensor that autograd saved. The first holder
-// that backward asks for its tensor runs the block again (recorder.hpp), which records all of them, up to the
-// last that is still needed. The graph of the first run (first_run.hpp) is the one that is differentiated, so
-// that the block's results need no wrapping.
+// One call of a checkpointed block, with a holder for each tensor that autograd saved. The first holder that
+// backward asks for its tensor reruns the block (recorder.hpp), which records all of them, up to the last one
+// needed. Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
+// wrapping.
 #pragma once
 
 #include <looptorch/memory/recompute/ambient_state.hpp>
@@ -107,8 +107,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     has_run_ = true;
   }
 
-  /// Saves the tensors that the block is given, as autograd saves any other: within another block its keeper
-  /// may drop and recompute them.
+  /// Saves the block's input tensors as autograd saves any other: within another block its keeper may drop
+  /// and recompute them.
   void save_inputs(const Tensors& inputs) {
     const BlockInputsScope requested_often;
     inputs_.reserve(inputs.size());
@@ -127,7 +127,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   [[nodiscard]] std::size_t number_of_saved() const { return holders_.size(); }
 
-  /// Returns the tensor of a holder. Runs the block again if this pass has not recorded it. Throws
+  /// Returns the tensor of a holder. Reruns the block if this pass has not recorded it. Throws
   /// CheckpointError, and what the block throws.
   [[nodiscard]] at::Tensor recomputed(SavedTensorHolder& holder) {
     const Pass pass = torch::autograd::get_current_graph_task_id();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second run of a block: each tensor that it saves goes to its holder of the first run, whose node waits
-// for it. After the last tensor that is needed, an exception ends the run.
+// The second run of a block: gives each tensor that it saves to the holder of the first run, whose node waits
+// for it. After the last tensor needed, an exception ends the run.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>
@@ -14,8 +14,8 @@
 
 namespace looptorch::detail {
 
-/// Thrown through the block when all tensors that are needed have been recorded. Not a std::exception, which
-/// a block might catch.
+/// Thrown through the block once all needed tensors have been recorded. Not a std::exception, which a block
+/// might catch.
 struct RecordedAll {};
 
 class Recorder final : public BlockKeeper {
@@ -58,7 +58,7 @@ class Recorder final : public BlockKeeper {
         block_.name(), " calls keep otherwise when it runs again: a block must do the same both times"));
   }
 
-  /// True once the run has ended, or should have: nothing that the block does now matters.
+  /// True once the run has ended, or should have: the block's further actions do not matter.
   [[nodiscard]] bool has_all() const { return has_all_; }
 
   /// Throws CheckpointError if the block saved another number of tensors than in its first run.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Recurrent layers on a GPU. cuDNN draws the masks between their layers from a state of its own, which cannot
-// be put back: a block that calls such a layer once more is refused before cuDNN draws. LibTorch makes that
-// state when a layer first needs it, and from then on layers without dropout save it too, so it is not among
-// the tensors that both runs of a block must save. LibTorch's lstm, gru, rnn_tanh and rnn_relu are answered
-// here, at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at once.
+// Recurrent layers on a GPU. cuDNN draws the masks between their layers from its own state, which cannot be
+// restored: recomputing such a layer is refused before cuDNN draws. LibTorch makes that state when a layer
+// first needs it, and then layers without dropout save it too, so it is not among the tensors that both runs
+// of a block must save. Overrides LibTorch's lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key for
+// autograd on CUDA; outside of a block LibTorch's own code runs at once.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>
@@ -24,8 +24,8 @@
 
 namespace looptorch::detail {
 
-/// Saves tensors as the keeper around it does, but holds cuDNN's dropout state, one tensor a device, as it
-/// is.
+/// Saves tensors as the keeper around it does, except cuDNN's dropout state, one tensor a device, which it
+/// holds.
 class BesideDropoutState final : public SavedTensorKeeper {
  public:
   explicit BesideDropoutState(SavedTensorKeeper& around) : around_(around) {}
@@ -49,8 +49,8 @@ class BesideDropoutState final : public SavedTensorKeeper {
     at::Tensor held_;
   };
 
-  /// True for the next saved tensor if it is the state: a layer saves it first, or behind the cells. The only
-  /// other bytes that it saves, those that backward reads, come behind its inputs.
+  /// True if the next saved tensor is the state: a layer saves it first, or after the cells. Its only other
+  /// byte tensor, read by backward, comes after its inputs.
   [[nodiscard]] bool is_state(const at::Tensor& tensor) {
     return saved_++ < 2 && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
   }
@@ -62,7 +62,7 @@ class BesideDropoutState final : public SavedTensorKeeper {
 /// A call of a recurrent layer by cuDNN, while it lives.
 class RecurrentCall {
  public:
-  /// Throws CheckpointError for one with dropout in a block that runs again.
+  /// Throws CheckpointError for a layer with dropout in a recomputed block.
   explicit RecurrentCall(bool has_dropout) {
     if (!current_keeper) return;
     BlockKeeper* const block = BlockKeeper::current();
@@ -92,7 +92,7 @@ using PackedLayer = Result(const at::Tensor& data, const at::Tensor& sizes, H, a
                            bool has_biases, std::int64_t layers, double dropout, bool train,
                            bool bidirectional);
 
-/// Calls LibTorch's own code as a RecurrentCall where that uses cuDNN.
+/// Calls LibTorch's own code, as a RecurrentCall if that uses cuDNN.
 template <class Result, class H, PaddedLayer<Result, H>* libtorch>
 Result call_padded(const at::Tensor& input, H hidden, at::TensorList parameters, bool has_biases,
                    std::int64_t layers, double dropout, bool train, bool bidirectional, bool batch_first) {
@@ -108,7 +108,7 @@ Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at
   return libtorch(data, sizes, hidden, parameters, has_biases, layers, dropout, train, bidirectional);
 }
 
-/// Answers recurrent layers at a dispatch key as long as the returned library lives.
+/// Overrides recurrent layers at a dispatch key while the returned library lives.
 [[nodiscard]] inline torch::Library answer_recurrent_layers(c10::DispatchKey key) {
   using Two = std::tuple<at::Tensor, at::Tensor>;
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -126,7 +126,7 @@ Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at
   return library;
 }
 
-/// Answers them on CUDA from the first call on, to the process's end.
+/// Overrides them on CUDA from the first call to the process's end.
 inline void answer_recurrent_layers() {
   static const auto* const library =
       new torch::Library(answer_recurrent_layers(c10::DispatchKey::AutogradCUDA));

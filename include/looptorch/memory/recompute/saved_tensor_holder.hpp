@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes one saved tensor while it is not in memory, and holds it once the block has run again.
+// Describes one saved tensor while it is not in memory, and holds it after recomputation.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>
@@ -96,8 +96,7 @@ struct TensorKind {
 /// A pass of backward by the engine's number; below 0 outside of a pass.
 using Pass = int;
 
-/// Stands for a saved tensor in the node that saved it, and holds the recorded one. It is destroyed with the
-/// node.
+/// Replaces a saved tensor in the node that saved it, and holds the recorded one. Destroyed with the node.
 class SavedTensorHolder {
  public:
   explicit SavedTensorHolder(const at::Tensor& tensor, RandomPositions positions = {})

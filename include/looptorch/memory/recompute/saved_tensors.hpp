@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hook into how autograd saves tensors. LibTorch asks its engine how a tensor is saved for backward. Our
-// engine asks the keeper that is current on this thread; without one it answers as LibTorch's does. It is
-// installed by the first use, so that programs without checkpoints keep LibTorch's engine.
+// The hook into how autograd saves tensors. LibTorch asks its engine how to save a tensor for backward. Our
+// engine asks this thread's current keeper; without one it answers as LibTorch's does. The first use installs
+// it, so that programs without checkpoints keep LibTorch's engine.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -15,7 +15,7 @@
 
 namespace looptorch {
 
-/// Thrown if a block cannot be recomputed: it behaves differently when it runs again, something that it reads
+/// Thrown if a block cannot be recomputed: it behaves differently the second time, something that it reads
 /// has been changed in place, or another autograd engine is installed.
 struct CheckpointError : Error {
   using Error::Error;
