@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A frozen linear layer whose weight is kept in 8 bits by row and widened where it is multiplied, forward and
+// A frozen linear layer whose weight is in 8 bits by row and widened as it is multiplied, forward and
 // backward. Row n is scale[n] times integers from -127 to 127: the largest absolute value of a row is exact,
 // and no element is off by more than half a step, 1/254 of it.
 //
@@ -43,13 +43,12 @@ struct Int8Weight {
           scale_N};
 }
 
-/// Returns the weight that the rows stand for, in `type`: products in fp32, rounded once.
+/// Returns the dequantised weight in `type`: products in fp32, rounded once.
 [[nodiscard]] inline at::Tensor widened(const Int8Weight& weight, at::ScalarType type) {
   return at::mul(weight.rows_NK, weight.scale_N.unsqueeze(1)).to(type);
 }
 
-/// y = W x + b. Keeps the 8-bit rows for backward, and nothing of the input, since the weight gets no
-/// gradient.
+/// y = W x + b. Saves the 8-bit rows for backward, but not the input, since the weight gets no gradient.
 struct Int8Product : torch::autograd::Function<Int8Product> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& rows_NK, const at::Tensor& scale_N,
@@ -69,8 +68,8 @@ struct Int8Product : torch::autograd::Function<Int8Product> {
   }
 };
 
-/// Maps `x`, `[..., K]`, to `[..., N]` in its type, under autocast in autocast's. The bias may be undefined.
-/// It is frozen, as the weight is.
+/// Maps `x`, `[..., K]`, to `[..., N]` in its type, or autocast's under autocast. The bias may be undefined.
+/// Like the weight, it is frozen.
 [[nodiscard]] inline at::Tensor int8_linear(const at::Tensor& x, const Int8Weight& weight,
                                             const at::Tensor& bias_N) {
   const auto device = x.device().type();

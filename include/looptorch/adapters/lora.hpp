@@ -28,8 +28,8 @@ namespace looptorch {
 
 /// A module holder with `Layer`'s constructors and parameter names, to which an adapter can be added. `Layer`
 /// is torch::nn::Linear or a holder of a module derived from it whose `forward` takes and returns a tensor.
-/// Without an adapter it computes what `Layer` does. Works in Sequential. Call it through this holder: a call
-/// of `as<Layer>()->forward` passes the adapter by. Cannot be cloned (throws UsageError).
+/// Without an adapter it computes what `Layer` does. Works in Sequential. Call it through this holder:
+/// `as<Layer>()->forward` bypasses the adapter. Cannot be cloned (throws UsageError).
 template <LinearLayer Layer>
 class Lora : public torch::nn::ModuleHolder<detail::LoraImpl<Layer>> {
  public:
@@ -101,9 +101,9 @@ inline void attach_lora(torch::nn::Module& model, const std::vector<NamedLora>& 
 
 /// Adds an adapter to each Lora layer whose full name matches one of the patterns, as "*.q_proj", and freezes
 /// all other parameters of the model. `A` begins random, `B` with zeros, so the model's outputs stay. Returns
-/// the number of adapters. Make optimizers afterwards, and set `requires_grad` again on what is to be trained
-/// beside the adapters. Throws UsageError, before anything is changed, for options out of range, a pattern
-/// that matches no Lora layer, and a model that has adapters.
+/// the number of adapters. Make optimizers afterwards, and set `requires_grad` again on other parameters to
+/// train. Throws UsageError, before anything is changed, for options out of range, a pattern that matches no
+/// Lora layer, and a model that has adapters.
 inline std::size_t add_lora(torch::nn::Module& model, const LoraOptions& options) {
   detail::check_lora(options);
   const auto layers = detail::select_lora(detail::lora_layers(model), options.patterns);
@@ -113,22 +113,22 @@ inline std::size_t add_lora(torch::nn::Module& model, const LoraOptions& options
   return layers.size();
 }
 
-/// Adds each adapter's product to its layer's weight, so that a forward pass costs what it did without
+/// Adds each adapter's product to its layer's weight, so that a forward pass costs as much as without
 /// adapters. Outputs stay equal within rounding. Holds a copy of the old weights, from which `unmerge_lora`
 /// restores their bits. Merged layers cannot be trained: their forward throws UsageError in training mode
-/// with gradients. Merged layers are left as they are. Throws UsageError if the model has no adapters.
+/// with gradients. Skips layers already merged. Throws UsageError if the model has no adapters.
 inline void merge_lora(torch::nn::Module& model) {
   for (const auto& layer : detail::require_adapters(model, "merge_lora")) layer.layer->merge();
 }
 
-/// Restores the weights that merged layers had, bit for bit; what was written to them since is lost. Throws
-/// UsageError if the model has no adapters.
+/// Restores the weights of merged layers bit for bit, and discards later writes to them. Throws UsageError if
+/// the model has no adapters.
 inline void unmerge_lora(torch::nn::Module& model) {
   for (const auto& layer : detail::require_adapters(model, "unmerge_lora")) layer.layer->unmerge();
 }
 
-/// Merges the adapters and removes them: the model has the parameters that it had before, for export. Which
-/// of them are frozen stays. Throws UsageError if the model has no adapters.
+/// Merges the adapters and removes them, for export: the model has its original parameters, frozen or not as
+/// they are. Throws UsageError if the model has no adapters.
 inline void fold_lora(torch::nn::Module& model) {
   for (const auto& layer : detail::require_adapters(model, "fold_lora")) layer.layer->fold();
   for (const auto& layer : detail::lora_layers(model))

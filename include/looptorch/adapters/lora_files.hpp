@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adapters in a folder of their own, as Python's peft writes and reads it: adapter_config.json, and
-// adapter_model.safetensors with A and B of each layer. The model's names must be those of the Python model.
+// Saves and loads adapters as a folder of Python's peft: adapter_config.json, and adapter_model.safetensors
+// with A and B of each layer. The model's names must be those of the Python model.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>
@@ -20,25 +20,25 @@
 
 namespace looptorch {
 
-/// Thrown for a folder of adapters that cannot be used: the message names the file, and the key or tensor at
-/// fault. The model is unchanged.
+/// Thrown for an unusable folder of adapters: the message names the file, and the key or tensor at fault. The
+/// model is unchanged.
 struct LoraError : Error {
   using Error::Error;
 };
 
-/// Writes the adapters, merged or not, to `folder`, which is made if there is none. The configuration comes
-/// last, so that an interrupted first save is not taken for a whole one. `base` is the name or folder of the
-/// model that they adapt, for programs that load both; empty: not named. Throws UsageError if the model has
-/// no adapters, FileError and SafetensorsError.
+/// Writes the adapters, merged or not, to `folder`, and creates it if needed. Writes the configuration last,
+/// so that an interrupted first save does not look complete. `base` is the name or folder of the adapted
+/// model, for programs that load both; empty: none. Throws UsageError if the model has no adapters, FileError
+/// and SafetensorsError.
 void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder,
                const std::string& base = {});
 
-/// Reads adapters that `save_lora` or peft wrote. A model without adapters gets them as by `add_lora`, in the
-/// layers that the file names; one with adapters must have the same, with the same options, and takes over
-/// the values. Throws UsageError for a model with merged adapters. Throws LoraError
-/// for a file that is no LoRA, a variant of it that this library does not compute (DoRA, trained biases,
-/// ranks or alphas by layer, ...), layers that the model does not have as Lora layers, and other shapes.
-/// Throws FileError and SafetensorsError. Then the model is unchanged.
+/// Loads adapters that `save_lora` or peft wrote. Adds them as `add_lora` does to the layers that the file
+/// names, if the model has none; otherwise the model's must be the same, with the same options, and take over
+/// the values. Throws UsageError for a model with merged adapters. Throws LoraError for a file that is no
+/// LoRA, an unsupported variant (DoRA, trained biases, ranks or alphas by layer, ...), layers that the model
+/// does not have as Lora layers, and other shapes. Throws FileError and SafetensorsError. Then the model is
+/// unchanged.
 void load_lora(torch::nn::Module& model, const std::filesystem::path& folder);
 
 namespace detail {
@@ -47,8 +47,8 @@ inline constexpr const char* kLoraConfigFile = "adapter_config.json";
 inline constexpr const char* kLoraWeightsFile = "adapter_model.safetensors";
 inline constexpr std::string_view kLoraPrefix = "base_model.model.";
 
-/// Returns the layers' names as peft matches them: a list, which also matches longer names that end so, or a
-/// regular expression where the model has such names without adapters.
+/// Returns the layers' names as peft matches them: a list, which also matches longer names with that ending,
+/// or a regular expression if the model has such names without adapters.
 inline Json target_modules(const torch::nn::Module& model, const std::vector<NamedLora>& layers) {
   std::vector<std::string> names;
   for (const NamedLora& layer : layers) names.push_back(layer.name);

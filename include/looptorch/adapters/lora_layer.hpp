@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The module behind `Lora<Layer>`: the layer itself, with room for an adapter, y = W x + b + scale B A x.
+// The module behind `Lora<Layer>`: the layer with an optional adapter, y = W x + b + scale B A x.
 #pragma once
 
 #include <looptorch/adapters/int8_weight.hpp>
@@ -28,7 +28,7 @@ namespace looptorch {
 struct LoraOptions {
   std::int64_t rank = 8;  ///< Columns of B and rows of A; at least 1.
   double alpha = 8.0;     ///< The adapter's output is multiplied by alpha / rank; above 0.
-  double dropout = 0.0;   ///< The share of the adapter's inputs that training sets to 0, in [0, 1).
+  double dropout = 0.0;   ///< Fraction of the adapter's inputs set to 0 in training, in [0, 1).
   std::vector<std::string> patterns = {"*"};  ///< Full names of layers: `*`, `?`, `[abc]`.
   bool rank_stabilized = false;  ///< Multiplies by alpha / sqrt(rank) instead (arXiv 2312.03732).
 };
@@ -48,14 +48,14 @@ inline void check_lora(const LoraOptions& options) {
   if (options.patterns.empty()) throw UsageError("Lora needs at least one pattern of layers' names");
 }
 
-/// The scale of each row of a weight in 8 bits, as a module, which can be taken out again.
+/// The scale of each row of an 8-bit weight, as a removable module.
 struct Int8ScaleImpl : torch::nn::Module {
   explicit Int8ScaleImpl(at::Tensor scale_N) : scale(register_buffer("scale", std::move(scale_N))) {}
   at::Tensor scale;  ///< [outputs], fp32
 };
 TORCH_MODULE_IMPL(Int8Scale, Int8ScaleImpl);
 
-/// A layer's adapter, or room for one. Adapters are fp32, or fp64 for such a layer.
+/// A layer's optional adapter. Adapters are fp32, or fp64 for an fp64 layer.
 class LoraSlot {
  public:
   virtual ~LoraSlot() = default;
@@ -90,7 +90,7 @@ class LoraSlot {
   /// True if the layer multiplies by 8-bit rows. A merged layer multiplies by the whole weight.
   [[nodiscard]] bool is_int8() const { return int8_ && !is_merged(); }
 
-  /// Keeps the weight in 8 bits from now on, given the largest_of_rows of it. It must be frozen.
+  /// Quantises the frozen weight to 8 bits, given its largest_of_rows.
   void hold_in_int8(const at::Tensor& largest_N) {
     const c10::NoGradGuard no_grad;
     at::Tensor& weight = layer().weight;
@@ -122,14 +122,14 @@ class LoraSlot {
     kept_ = at::Tensor();
   }
 
-  /// Gives a layer in 8 bits, which has no adapter, a weight of the type that it had.
+  /// Dequantises a layer without an adapter to its former type.
   void widen() {
     const c10::NoGradGuard no_grad;
     layer().weight.set_data(widened(held(), type_));
     drop_scale();
   }
 
-  /// A layer in 8 bits gets a weight of the type that it had.
+  /// Merges and removes the adapter.
   void fold() {
     merge();
     kept_ = at::Tensor();
@@ -140,10 +140,10 @@ class LoraSlot {
   }
 
  protected:
-  /// Returns the product of a weight in 8 bits.
+  /// Returns the product with an 8-bit weight.
   at::Tensor int8_product(const at::Tensor& input) { return int8_linear(input, held(), layer().bias); }
 
-  /// Returns `output` plus what the adapter makes of `input`.
+  /// Returns `output` plus the adapter's output for `input`.
   at::Tensor adapt(const at::Tensor& input, const at::Tensor& output) {
     if (!has_adapter()) return output;
     const bool training = layer().is_training();
@@ -174,8 +174,8 @@ class LoraSlot {
   LoraOptions options_;
   torch::nn::Linear a_{nullptr}, b_{nullptr};
   at::Tensor kept_;                   // the weight before it was merged
-  Int8Scale int8_{nullptr};           // of a weight in 8 bits
-  at::ScalarType type_ = at::kFloat;  // which that weight had before
+  Int8Scale int8_{nullptr};           // scale of an 8-bit weight
+  at::ScalarType type_ = at::kFloat;  // that weight's former type
 };
 
 /// The implementation: one `forward`, which AnyModule needs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The functions within which an operator was called, by the program's own stack. LibTorch has no hooks for a
-// module's forward in C++, but exports the names of its modules' functions; a program's own functions have
-// names where it is linked with -rdynamic (CMake's ENABLE_EXPORTS). Costs some 10 us to take.
+// The functions that called an operator, from the program's stack. LibTorch has no hooks for a module's
+// forward in C++, but exports the names of its modules' functions; a program's own functions have names if it
+// is linked with -rdynamic (CMake's ENABLE_EXPORTS). Costs some 10 us to take.
 #pragma once
 
 #include <c10/util/Type.h>
@@ -42,8 +42,8 @@ class CallStack {
     return stack;
   }
 
-  /// Returns the types on whose objects `forward` was called, "torch::nn::SoftmaxImpl", the innermost first.
-  /// Types whose functions have no names here are missing.
+  /// Returns the types whose `forward` was called, as "torch::nn::SoftmaxImpl", the innermost first. Omits
+  /// types whose functions have no names here.
   [[nodiscard]] std::vector<std::string> forward_types() const {
     std::vector<std::string> types;
 #ifdef LOOPTORCH_HAS_CALL_STACK

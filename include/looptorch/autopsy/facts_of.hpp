@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Takes the facts of a tensor. Waits for its device: for windows that are done again, not for those of a run.
+// Takes the facts of a tensor. Waits for its device, so only for reruns and not in a run's windows.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>
@@ -20,7 +20,7 @@
 
 namespace looptorch::detail {
 
-/// Keeps what looks at tensors out of the graph, out of autocast and out of a watch on operators.
+/// Keeps examinations of tensors out of the graph, of autocast and of the operator trace.
 class LookingOnly {
  private:
   at::RecordFunctionGuard unwatched_{/*is_enabled=*/false};
@@ -42,7 +42,7 @@ inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
   for (std::int64_t i = 0; i < bad.numel(); ++i) facts.bad_rows.push_back(bad[i].item<std::int64_t>());
 }
 
-/// Returns the tensor's facts. Of a tensor whose elements cannot be compared, only its shape.
+/// Returns the tensor's facts; only its shape if its elements cannot be compared.
 [[nodiscard]] inline TensorFacts facts_of(const at::Tensor& given) {
   TensorFacts facts;
   if (!given.defined()) return facts;

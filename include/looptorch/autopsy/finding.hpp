@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a window that was done again with every operator watched has shown: where the first NaN or infinity
-// came from.
+// The result of a rerun with every operator traced: where the first NaN or infinity came from.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>
@@ -17,16 +16,16 @@ namespace looptorch {
 /// The cause of a loss or a gradient that is not finite.
 struct Finding {
   enum class Cause {
-    none,       ///< Done again, all was finite.
-    operation,  ///< An operator made it of finite numbers.
+    none,       ///< All was finite in the rerun.
+    operation,  ///< An operator made it from finite numbers.
     parameter,  ///< A parameter or a buffer holds it: an earlier update did it, or what loaded the weights.
     batch,      ///< A tensor of the batch holds it.
     outside,    ///< Code that calls no operators of LibTorch wrote it.
-    elsewhere,  ///< Another rank's share of the window holds it; `sentence` says what that rank found.
-    unknown,    ///< The window could not be done again.
+    elsewhere,  ///< Another rank's part of the window holds it; `sentence` is that rank's finding.
+    unknown,    ///< The window could not be rerun.
   };
   Cause cause = Cause::none;
-  std::string op = {};           ///< The operator, "aten::log"; the first to see it where it was no operator.
+  std::string op = {};           ///< The operator, "aten::log"; the first to read it if none made it.
   std::string within = {};       ///< The outermost operator that called it; empty if none did.
   bool backward = false;         ///< It ran in backward.
   std::string node = {};         ///< Backward: the node of the graph, "LogBackward0".
@@ -46,11 +45,11 @@ struct Finding {
   TensorFacts output = {};                 ///< Of the operator, or of what holds the NaN.
   std::int64_t batch_tensor = -1;          ///< Index among the tensors of the batch.
   std::vector<std::string> gradients = {};  ///< Parameters whose gradients are not finite.
-  std::vector<double> losses = {};          ///< Of the micro-batches that were done again.
+  std::vector<double> losses = {};          ///< Of the rerun micro-batches.
   std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last of them.
   std::string why_unknown = {};
-  std::int64_t ranks = 1;     ///< That did their shares of the window again.
-  std::int64_t rank = -1;     ///< Of several, the one whose share holds it; -1 if none's does.
+  std::int64_t ranks = 1;     ///< That reran their parts of the window.
+  std::int64_t rank = -1;     ///< Of several, the one whose part holds it; -1 if none does.
   std::string sentence = {};  ///< Of another rank, with its number.
 
   [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }

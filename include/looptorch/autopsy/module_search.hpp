@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the module in which an operator ran that works on no parameter: by the types whose forward was on the
-// stack, and among modules of one type by the parameters that the data passed before and after.
+// Finds the module of an operator that works on no parameter: by the types whose forward was on the stack,
+// and among modules of one type by the parameters that the data passed before and after.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>
@@ -23,10 +23,10 @@ struct KnownModule {
   bool has_parameters = false;  // of its own or its children's
 };
 
-/// The module in which an operator ran, as far as it is known.
+/// The module in which an operator ran, as far as known.
 struct ModulePlace {
-  std::string type = {};                // whose forward called it; empty if that has no name
-  std::vector<std::string> paths = {};  // of modules of that type; without one, of those that it may be
+  std::string type = {};                // whose forward called it; empty if it has no name
+  std::vector<std::string> paths = {};  // of modules of that type; without one, of candidates
 };
 
 class ModuleSearch {
@@ -34,10 +34,10 @@ class ModuleSearch {
   /// `modules` are in the order of their registration, each before its children.
   explicit ModuleSearch(std::vector<KnownModule> modules) : modules_(std::move(modules)) {}
 
-  /// Returns the place of an operator: `stack` are the types whose forward had called it, the innermost
-  /// first; `behind` and `before` the parameters that the data passed before and after it, empty where there
-  /// is none. Without a type, which LibTorch's own modules always have, the program's modules without
-  /// parameters are named that are registered between the two.
+  /// Returns the place of an operator. `stack` has the types whose forward had called it, the innermost
+  /// first; `behind` and `before` are the parameters that the data passed before and after it, empty if none.
+  /// Without a type, which LibTorch's own modules always have, names the program's modules without parameters
+  /// that are registered between the two.
   [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& behind,
                                  const std::string& before) const {
     for (std::size_t i = 0; i < stack.size(); ++i)
@@ -71,7 +71,7 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those that lie in modules of the outer types on the stack, or all if none does.
+  /// Returns those inside modules of the outer types on the stack, or all if none is.
   [[nodiscard]] Indices within(Indices found, const std::vector<std::string>& stack,
                                std::size_t outer) const {
     for (; outer < stack.size() && found.size() > 1; ++outer) {
@@ -85,8 +85,8 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those that share most of their paths with the parameters before and after; of these the ones
-  /// that are registered between the two, if there are any.
+  /// Returns those with the longest paths in common with the parameters before and after; of these the ones
+  /// registered between the two, if any.
   [[nodiscard]] Indices nearest(Indices found, const std::string& behind, const std::string& before) const {
     const auto nearness = [&](std::size_t i) {
       return shared(modules_[i].path, behind) + shared(modules_[i].path, before);
@@ -99,7 +99,7 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those that are registered behind the owner of the one and before that of the other.
+  /// Returns those registered after the one's owner and before the other's.
   [[nodiscard]] Indices between(Indices found, const std::string& behind, const std::string& before) const {
     const std::int64_t first = behind.empty() ? -1 : owner_of(behind);
     const std::int64_t last = before.empty() ? static_cast<std::int64_t>(modules_.size()) : owner_of(before);
@@ -110,8 +110,8 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns the program's modules without parameters that are registered between the two. Where no parameter
-  /// was passed before, or none is after it, none may be registered in between either.
+  /// Returns the program's modules without parameters that are registered between the two. With no parameter
+  /// before, or none after, drops those that follow another module with parameters.
   [[nodiscard]] Indices guesses(const std::string& behind, const std::string& before) const {
     Indices own;
     for (std::size_t i = 0; i < modules_.size(); ++i)
@@ -154,7 +154,7 @@ class ModuleSearch {
     return parent.empty() || path == parent || path.starts_with(parent + ".");
   }
 
-  /// Returns how many names two paths have in common at their beginnings.
+  /// Returns how many leading names two paths have in common.
   static std::size_t shared(std::string_view a, std::string_view b) {
     std::size_t names = 0;
     while (!a.empty() && !b.empty() && a.substr(0, a.find('.')) == b.substr(0, b.find('.'))) {

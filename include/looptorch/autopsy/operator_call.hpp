@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The record of one operator, or one node of the graph, that ran while operators were watched.
+// The record of one operator, or one node of the graph, in a trace.
 #pragma once
 
 #include <looptorch/autopsy/call_stack.hpp>
@@ -19,7 +19,7 @@ struct KnownTensor {
   enum class Kind { parameter, buffer, batch } kind = Kind::parameter;
   std::string name = {};
   std::int64_t index = -1;  // of a batch's tensor
-  TensorFacts facts = {};   // as it was before the micro-batch
+  TensorFacts facts = {};   // before the micro-batch
 };
 
 constexpr std::int64_t kNoCall = -1;
@@ -35,16 +35,16 @@ struct ReadTensor {
 struct OperatorCall {
   std::string name;
   bool is_node = false;           // of the graph, in backward
-  bool places = false;            // an argument is an infinite number, as a mask's
-  bool is_uninitialised = false;  // its output is memory that is still to be written
-  std::int64_t parent = kNoCall;  // the call within which it ran
-  std::int64_t node = kNoCall;    // the node within which it ran
-  std::int64_t sequence = -1;     // number of the graph's node that it makes, or is
+  bool places = false;            // an argument is infinite, as a mask's
+  bool is_uninitialised = false;  // its output is memory not yet written
+  std::int64_t parent = kNoCall;  // the call that it ran within
+  std::int64_t node = kNoCall;    // the node that it ran within
+  std::int64_t sequence = -1;     // number of the node that it makes, or is
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};
-  CallStack stack = {};                      // of operators that no other one called
-  std::optional<RunningModule> module = {};  // of these, where a program says it
+  CallStack stack = {};                      // of outermost operators
+  std::optional<RunningModule> module = {};  // of these, if a program gives it
 
   [[nodiscard]] const TensorFacts* bad_output() const {
     for (const bool wants_nan : {true, false})

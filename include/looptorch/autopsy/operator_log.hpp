@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The operators of one micro-batch as they ran: what each read and gave, and who wrote each tensor before.
-// Tensors are told apart by their storage; one that is freed and taken again begins anew with its next
-// writer.
+// The operators of one micro-batch in order: what each read and returned, and the writers of each tensor.
+// Storage identifies tensors; freed and reused storage begins anew with its next writer.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -30,7 +29,7 @@ namespace looptorch::detail {
 
 class OperatorLog {
  public:
-  /// Gives a tensor a name, which tensors that share its storage have, too.
+  /// Names a tensor, and all tensors that share its storage.
   void know(const at::Tensor& tensor, KnownTensor as) {
     if (!tensor.defined()) return;
     as.facts = facts_of(tensor);
@@ -78,7 +77,7 @@ class OperatorLog {
     return id;
   }
 
-  /// Records the end of an operator, and what it gave.
+  /// Records the end of an operator, and its results.
   void end(const at::RecordFunction& function, std::int64_t id) {
     const std::lock_guard lock(mutex_);
     auto& open = open_[std::this_thread::get_id()];
@@ -114,7 +113,7 @@ class OperatorLog {
     return calls_[static_cast<std::size_t>(id)];
   }
 
-  /// Returns the operator that the program called, which is this one or has called it.
+  /// Returns the outermost operator: this one, or the one that led to it.
   [[nodiscard]] const OperatorCall& outermost(std::int64_t id) const {
     for (std::int64_t outer = call(id).parent; outer != kNoCall && !call(outer).is_node;
          outer = call(outer).parent)
@@ -163,8 +162,8 @@ class OperatorLog {
     return holds.is_finite() || (holds.nans > 0 ? writer.gave_nan() : writer.bad_output() != nullptr);
   }
 
-  /// Notes who wrote a tensor, unless it is a view of what was read, or a call within this one wrote what it
-  /// holds. A kernel may write over what such a call prepared.
+  /// Records a tensor's writer, unless the tensor is a view of an input, or a call within this one wrote its
+  /// contents. A kernel may overwrite what such a call prepared.
   void note_writer(std::int64_t id, const at::Tensor& tensor, const Keys& read, bool mutates) {
     const void* key = key_of(tensor);
     const bool is_old = std::find(read.begin(), read.end(), key) != read.end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Watches every operator of a window that is done again, by LibTorch's RecordFunction. Costs nothing while no
-// watch lives; a watched window takes several times as long, since each tensor is looked at.
+// Traces every operator of a rerun window, by LibTorch's RecordFunction. Costs nothing while no trace is on;
+// a traced window takes several times as long, since each tensor is examined.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -33,11 +33,11 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Watches the operators that this thread calls while it lives, and those of its backward on other threads.
-/// One watch lives at a time in a process; others wait.
+/// Traces the operators that this thread calls while it lives, and those of its backward on other threads.
+/// One trace is on at a time in a process; others wait.
 class OperatorWatch {
  public:
-  /// `modules` are those of the model, as ModuleSearch takes them.
+  /// `modules` are the model's, as for ModuleSearch.
   OperatorWatch(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
                 std::vector<KnownModule> modules)
       : alone_(one()), parameters_(parameters), buffers_(buffers), modules_(std::move(modules)) {
@@ -56,8 +56,8 @@ class OperatorWatch {
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
-  /// Begins a micro-batch, or a piece of one that begins with sample `first_row`. `samples` are its indices
-  /// in the dataset, `tensors` those of the batch.
+  /// Begins a micro-batch, or a piece of one from sample `first_row` on. `samples` are its indices in the
+  /// dataset, `tensors` those of the batch.
   void begin_micro_batch(std::int64_t number, std::int64_t first_row, std::int64_t rows,
                          std::vector<std::int64_t> samples, const std::vector<at::Tensor>& tensors) {
     log_.begin_micro_batch(number);
@@ -69,7 +69,7 @@ class OperatorWatch {
       log_.know(tensors[i], {KnownTensor::Kind::batch, "", static_cast<std::int64_t>(i)});
   }
 
-  /// Takes the micro-batch's loss. Returns true, and knows the cause, if it is not finite.
+  /// Takes the micro-batch's loss. If it is not finite, finds the cause and returns true.
   bool take_loss(const at::Tensor& loss) {
     const ReadTensor read = log_.read(loss);
     {
@@ -82,7 +82,7 @@ class OperatorWatch {
     return true;
   }
 
-  /// Takes the gradients so far. Returns true, and knows the cause, if one is not finite.
+  /// Takes the gradients so far. If one is not finite, finds the cause and returns true.
   bool take_gradients() {
     OriginSearch search(log_);
     std::vector<std::string> names;
@@ -102,7 +102,7 @@ class OperatorWatch {
     return true;
   }
 
-  /// Keeps the bits of the gradients, for comparison with a later time.
+  /// Keeps a hash of the gradients, for a later comparison.
   void take_gradient_bits() {
     const LookingOnly looking;
     std::uint64_t bits = 0;
@@ -191,7 +191,7 @@ class OperatorWatch {
     if (finding_.parameter.empty()) describe_place(search, worker);
   }
 
-  /// Says between which parameters an operator ran that works on none, and in which module.
+  /// Describes the place of an operator without parameters: its neighbours and its module.
   void describe_place(const OriginSearch& search, std::int64_t worker) {
     finding_.behind = search.parameter_behind(worker);
     if (log_.call(worker).node != kNoCall) return;  // in backward, of an unknown operator
@@ -205,7 +205,7 @@ class OperatorWatch {
     finding_.modules = std::move(place.paths);
   }
 
-  /// Returns the last node before this call, but for those that take a parameter's gradient.
+  /// Returns the last node before this call, except those that take a parameter's gradient.
   [[nodiscard]] std::int64_t last_node_before(std::int64_t id) const {
     while (--id >= 0)
       if (const OperatorCall& call = log_.call(id); call.is_node && !call.name.ends_with("AccumulateGrad"))
@@ -227,7 +227,7 @@ class OperatorWatch {
     return name;
   }
 
-  /// Names the samples, where a tensor on the way has a row for each, and only some rows are bad.
+  /// Names the samples, if a tensor on the way has a row for each and only some rows are bad.
   void describe_rows(const Origin& origin) {
     for (const std::int64_t id : origin.path)
       if (const TensorFacts* bad = log_.call(id).bad_output())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Goes back from a tensor that holds NaN or infinity to where that came from: through the operators that only
-// passed it on, to the first that made it of finite numbers. Infinity that a program puts in on purpose, as
-// the -inf of an attention mask, is not the cause of what comes after it.
+// Traces NaN or infinity in a tensor back to its origin: through operators that passed it on, to the first
+// that made it from finite numbers. Deliberate infinity, as the -inf of an attention mask, is not the cause
+// of what follows it.
 #pragma once
 
 #include <looptorch/autopsy/operator_call.hpp>
@@ -24,9 +24,9 @@ namespace looptorch::detail {
 
 struct Origin {
   enum class Kind { call, known, outside } kind = Kind::call;
-  std::int64_t call = kNoCall;          // that made it, or the first that read it
-  const ReadTensor* read = nullptr;     // what that one read
-  bool deliberate = false;              // infinity that was put in on purpose
+  std::int64_t call = kNoCall;          // that made it, or else the first that read it
+  const ReadTensor* read = nullptr;     // what that call read
+  bool deliberate = false;              // infinity that a program put in on purpose
   std::vector<std::int64_t> path = {};  // the calls that passed it on, in order
 };
 
@@ -34,7 +34,7 @@ class OriginSearch {
  public:
   explicit OriginSearch(const OperatorLog& log) : log_(log) {}
 
-  /// Returns where what a tensor holds came from; the call `reader` read it.
+  /// Returns the origin of a tensor's contents; the call `reader` read it.
   [[nodiscard]] Origin of(const ReadTensor& read, std::int64_t reader) {
     for (auto writer = read.writers.rbegin(); writer != read.writers.rend(); ++writer) {
       const OperatorCall& call = log_.call(*writer);
@@ -49,7 +49,7 @@ class OriginSearch {
     return {Origin::Kind::known, reader, &read, is_mask};
   }
 
-  /// Returns the parameter that a call worked on, itself or by a copy; empty if there is none.
+  /// Returns the parameter that a call worked on, itself or a copy; empty if none.
   [[nodiscard]] std::string parameter_of(std::int64_t id, int depth = 0) const {
     for (const ReadTensor& input : log_.call(id).inputs)
       if (input.known && input.known->kind != KnownTensor::Kind::batch) return input.known->name;
@@ -60,7 +60,7 @@ class OriginSearch {
     return {};
   }
 
-  /// Returns the parameter that what a call read had passed last.
+  /// Returns the last parameter that a call's inputs had passed.
   [[nodiscard]] std::string parameter_behind(std::int64_t id) const {
     std::set<std::int64_t, std::greater<>> open{id};
     for (int steps = 0; !open.empty() && steps < kMaxSteps; ++steps) {
@@ -77,8 +77,8 @@ class OriginSearch {
     return {};
   }
 
-  /// Returns the parameter of the first later operator of the forward pass that works on what a call made, or
-  /// on what others made of it; empty if there is none before the loss.
+  /// Returns the parameter of the first later forward operator that works on a call's results, directly or
+  /// through others; empty if there is none before the loss.
   [[nodiscard]] std::string parameter_ahead(std::int64_t id) const {
     std::unordered_set<std::int64_t> reached{id};
     for (std::int64_t outer = log_.call(id).parent; outer != kNoCall && !log_.call(outer).is_node;
@@ -91,7 +91,7 @@ class OriginSearch {
     for (std::int64_t later = id + 1; later < static_cast<std::int64_t>(log_.calls().size()); ++later) {
       const OperatorCall& call = log_.call(later);
       if (call.node != log_.call(id).node) continue;
-      const bool is_step = reached.contains(call.parent);  // of an operator that was looked at as a whole
+      const bool is_step = reached.contains(call.parent);  // of an operator that was examined as a whole
       if (!is_step && std::none_of(call.inputs.begin(), call.inputs.end(), has_reached)) continue;
       reached.insert(later);
       if (std::string name = is_step ? std::string() : parameter_of(later); !name.empty()) return name;
@@ -118,13 +118,13 @@ class OriginSearch {
     return kNoCall;
   }
 
-  /// True if what the call's target held before does not matter: memory that nothing had been written to.
+  /// True if the target's former contents do not matter: nothing had been written to it.
   [[nodiscard]] bool is_overwritten(const OperatorCall& call, const ReadTensor& target) const {
     return call.name == "aten::copy_" || target.writers.empty() ||
            log_.call(target.writers.back()).is_uninitialised;
   }
 
-  /// True for a copy that is not a step of another operator, such as that of the bias in a product.
+  /// True for a copy that is no step of another operator, as a product's bias is.
   [[nodiscard]] bool is_whole_copy(const OperatorCall& call) const {
     return is_copy(call.name) &&
            (call.name != "aten::copy_" || call.parent == kNoCall || is_copy(log_.call(call.parent).name));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The shape of a tensor, the range of its numbers, and which rows hold NaN or infinity, as a text tells them.
+// A tensor's shape, the range of its numbers, and its rows with NaN or infinity, with a text of them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

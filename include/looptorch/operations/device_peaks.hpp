@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How many operations a second a card can do at most, by the name that CUDA gives it. A table, since no
-// driver tells.
+// The peak operations a second of a card, by CUDA's name for it. A table, since no driver tells.
 #pragma once
 
 #include <looptorch/operations/operations.hpp>
@@ -12,11 +11,10 @@
 
 namespace looptorch {
 
-/// A device's dense peaks in 10^12 operations a second; 0 where none is known or the device has no such
-/// arithmetic.
+/// A device's dense peaks in 10^12 operations a second; 0 if unknown or unsupported.
 struct DevicePeak {
   double fp32 = 0;
-  double tf32 = 0;     ///< that of fp32 on cards without TF32
+  double tf32 = 0;     ///< fp32's on cards without TF32
   double half = 0;     ///< fp16, with sums in fp32
   double bf16 = half;  ///< 0 on cards before Ampere
 
@@ -38,9 +36,8 @@ struct DevicePeak {
   }
 };
 
-/// Returns the seconds that a device needs for operations at its peak, which is what "model FLOPs
-/// utilisation" (Chowdhery et al. 2022) compares with the seconds taken. Nothing if it has no peak for some
-/// of them.
+/// Returns the seconds that operations take at a device's peak. Divided by the seconds taken, that is the
+/// "model FLOPs utilisation" (Chowdhery et al. 2022). Nothing if it has no peak for some of them.
 [[nodiscard]] inline std::optional<double> seconds_at_peak(const Operations& operations,
                                                            const DevicePeak& peak) {
   constexpr double kTera = 1e12;
@@ -120,8 +117,8 @@ inline constexpr std::array kKnownPeaks{
 
 }  // namespace detail
 
-/// Returns the peaks of a device by its name, such as "NVIDIA A10" or "Tesla T4". Nothing for one that is not
-/// known: another clock or power limit ("Laptop GPU", "Max-Q"), or a part of a card.
+/// Returns the peaks of a device by its name, such as "NVIDIA A10" or "Tesla T4". Nothing for unknown ones:
+/// another clock or power limit ("Laptop GPU", "Max-Q"), or a part of a card.
 [[nodiscard]] inline std::optional<DevicePeak> peak_of_device(std::string_view name) {
   constexpr std::string_view kMaker = "NVIDIA ";
   if (name.starts_with(kMaker)) name.remove_prefix(kMaker.size());

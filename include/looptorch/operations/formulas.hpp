@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The operations of an operator by its inputs' shapes: those of PyTorch's torch.utils.flop_counter, which
-// counts matrix products, convolutions and attention and leaves out what takes an operation an element. Where
-// this counts otherwise: the gradient of a convolution's weight in groups, for which PyTorch's formula has
-// each output see all inputs; operators that PyTorch has no formula for, such as attention on a CPU and fused
-// recurrent layers.
+// An operator's operations by its inputs' shapes, as PyTorch's torch.utils.flop_counter counts them: matrix
+// products, convolutions and attention, but nothing element-wise. Two differences: the gradient of a grouped
+// convolution's weight, for which PyTorch's formula has each output see all inputs; and operators without a
+// formula in PyTorch, such as attention on a CPU and fused recurrent layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,14 +36,14 @@ std::int64_t product_operations(OperatorInputs inputs) {
   return b.dim() < 2 ? 0 : 2 * a.numel() * b.size(-1);
 }
 
-/// A weight of `[N, K]` behind rows of K numbers.
+/// A weight of `[N, K]` after rows of K numbers.
 inline std::int64_t linear_operations(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1)) return 0;
   return 2 * inputs[0].toTensor().numel() * shape(inputs, 1).front();
 }
 
-/// Each place of a convolution multiplies all of the weight, forward and for either gradient. Places are
-/// those of the output, or of the input of a transposed one. `x` is `[N, C, ...]`.
+/// Each position of a convolution multiplies all of the weight, forward and for either gradient. Positions
+/// are those of the output, or of the input of a transposed one. `x` is `[N, C, ...]`.
 inline std::int64_t at_places(const at::Tensor& x, c10::IntArrayRef places, const at::Tensor& weight) {
   return 2 * x.size(0) * c10::multiply_integers(places) * weight.numel();
 }
@@ -68,7 +67,7 @@ inline std::int64_t convolution_operations(OperatorInputs inputs) {
 }
 
 /// (gradient of the output, input, weight, bias's sizes, stride, padding, dilation, transposed, output
-/// padding, groups, which gradients are wanted: of the input, the weight, the bias).
+/// padding, groups, which gradients are computed: of the input, the weight, the bias).
 inline std::int64_t convolution_backward_operations(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1) || !has_shape(inputs, 2)) return 0;
   const bool transposed = inputs[7].toBool();
@@ -108,7 +107,7 @@ std::int64_t recurrent_operations(OperatorInputs inputs) {
   return Times * 2 * (inputs[0].toTensor().numel() / shape(inputs, 0).back()) * weights;
 }
 
-/// Returns how an operator's operations are counted; null if it does none that count.
+/// Returns the formula of an operator; null if its operations do not count.
 inline OperationFormula operation_formula(std::string_view name) {
   static const std::unordered_map<std::string_view, OperationFormula> formulas = {
       {"aten::mm", &product_operations<0>},

@@ -22,14 +22,14 @@ namespace looptorch {
 
 /// Counts the matrix products, convolutions and attention that this thread calls while it lives, and those of
 /// its backward on other threads, as PyTorch's FlopCounterMode does (operations/formulas.hpp has the
-/// differences). What is computed again, as by Checkpointed, counts again.
+/// differences). Recomputation, as by Checkpointed, counts again.
 ///
-/// Counters may live within each other. While one lives, those of other threads count nothing.
+/// Counters may nest. While one lives, those of other threads count nothing.
 class OperationCounter {
  public:
   OperationCounter() : OperationCounter(/*alone=*/false) {}
-  /// With `alone`, no other counter counts while it lives, as while a graph is captured, whose calls are not
-  /// carried out yet.
+  /// With `alone`, no other counter counts while it lives, as during a graph capture, whose calls are not
+  /// executed yet.
   explicit OperationCounter(bool alone) : alone_(alone) {
     Live& now = live();
     const std::lock_guard lock(now.mutex);
@@ -63,8 +63,7 @@ class OperationCounter {
     return sum_;
   }
 
-  /// Adds operations that a device does without an operator being called, as those of a graph, to this
-  /// thread's counters, if there are any.
+  /// Adds operations that run without a call of an operator, as a graph's, to this thread's counters, if any.
   static void add(const Operations& operations) {
     Live& now = live();
     const std::lock_guard lock(now.mutex);
@@ -76,7 +75,7 @@ class OperationCounter {
     std::mutex mutex;
     std::vector<OperationCounter*> counters;  // that count, the newest last
     std::thread::id owner;
-    detail::Float32Switches switches;  // as the first of the counters was made
+    detail::Float32Switches switches;  // at the first counter's construction
     at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 
     void add(const Operations& operations) {
@@ -89,7 +88,7 @@ class OperationCounter {
     return live;
   }
 
-  /// The call that counts, of this thread, while operators that it calls itself do not.
+  /// This thread's call that counts, while operators within it do not.
   struct Open {
     int depth = 0;
     std::int64_t operations = 0;
@@ -108,7 +107,7 @@ class OperationCounter {
     auto counts = std::make_unique<Counts>();
     Open& now = open();
     if (now.depth == 0) now.operations = formula(inputs);
-    // The innermost call's: autocast casts between a call and the call within.
+    // The innermost call's: autocast casts between the outer call and the inner one.
     now.arithmetic = arithmetic_of(inputs, formula);
     ++now.depth;
     return counts;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How many floating-point operations something takes, by the arithmetic that does them: a card is several
-// times as fast in 16 bits as in 32.
+// Numbers of floating-point operations by arithmetic: a card is several times as fast in 16 bits as in 32.
 #pragma once
 
 #include <array>
@@ -14,7 +13,7 @@ namespace looptorch {
 enum class Arithmetic {
   fp64,
   fp32,
-  tf32,  ///< inputs of 32 bits in CUDA's tensor cores, where LibTorch allows it
+  tf32,  ///< fp32 inputs in CUDA's tensor cores, if LibTorch allows it
   fp16,
   bf16,
   other,  ///< any other type, such as 8 bits
