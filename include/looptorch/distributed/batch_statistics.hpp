@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The exchange of batch statistics among the ranks of one micro-batch. All messages have one size, so that a
-// rank without a batch, or whose micro-batch is done, can take part without knowing what the others compute.
-// Costs two small messages a micro-batch and two a layer.
+// Gathers batch statistics from the ranks of one micro-batch. All messages have one size, so that a rank
+// without a batch, or that is done, can join without knowing what the others compute. Costs two small
+// messages a micro-batch and two a layer.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -26,7 +26,7 @@ class BatchStatistics {
  public:
   using Turn = Ranks::Turn;
 
-  /// `channels` is the most that a layer has; `buffers` are the layers' running statistics.
+  /// `channels` is the most in any layer; `buffers` are the layers' running statistics.
   BatchStatistics(ProcessGroup& group, std::int64_t channels, std::vector<at::Tensor> buffers)
       : group_(group), size_(kHead + 1 + 2 * channels), buffers_(std::move(buffers)) {
     group_.connect_statistics();
@@ -37,14 +37,14 @@ class BatchStatistics {
   BatchStatistics(const BatchStatistics&) = delete;
   BatchStatistics& operator=(const BatchStatistics&) = delete;
 
-  /// Returns the exchange of the micro-batch under way in this process; null outside of one.
+  /// Returns the exchange of this process's current micro-batch; null outside of one.
   static std::atomic<BatchStatistics*>& active() {
     static std::atomic<BatchStatistics*> exchange{nullptr};
     return exchange;
   }
 
-  /// Begins a micro-batch, in which this rank has a batch if its turn is `now`. Returns false, and begins
-  /// none, once the window is over for all ranks.
+  /// Begins a micro-batch; this rank has a batch if its turn is `now`. Returns false, and begins none, once
+  /// the window is over for all ranks.
   bool begin(Turn turn) {
     at::Tensor mine = message_of(/*done=*/false, static_cast<double>(turn));
     const std::vector<at::Tensor> all = exchange(mine);
@@ -55,7 +55,7 @@ class BatchStatistics {
     if (turn == Turn::now) active() = this;
     return true;
   }
-  /// Waits until it is over on all ranks. Ranks without a batch get the running statistics of one that had.
+  /// Waits until all ranks are done. Ranks without a batch get the running statistics of one that had.
   void end() {
     active() = nullptr;
     while (std::ranges::any_of(exchange(message_of(/*done=*/true, 0.0)),
@@ -72,8 +72,8 @@ class BatchStatistics {
     }
   }
 
-  /// Returns what all ranks that compute give for one layer, by rank: fp64, of this length. `what` is the
-  /// same on all of them. Throws RanksDiffer if it is not.
+  /// Returns the values of all computing ranks for one layer, by rank: fp64, of this length. `what` is the
+  /// same on all. Throws RanksDiffer if it is not.
   std::vector<at::Tensor> gather(double what, const at::Tensor& values) {
     if (values.numel() > size_ - kHead)
       throw UsageError(message("batch statistics of ", values.numel() / 2,
@@ -96,7 +96,7 @@ class BatchStatistics {
   [[nodiscard]] std::int64_t begun() const { return begun_; }
 
  private:
-  static constexpr std::int64_t kHead = 2;  // whether the rank is done; what it is doing
+  static constexpr std::int64_t kHead = 2;  // whether the rank is done; its current operation
   static constexpr const char* kMoment = "batch statistics";
 
   [[nodiscard]] at::Tensor message_of(bool done, double what) const {
@@ -114,7 +114,7 @@ class BatchStatistics {
   ProcessGroup& group_;
   std::int64_t size_;
   std::vector<at::Tensor> buffers_;
-  std::vector<Turn> turns_;  // of the micro-batch under way, by rank
+  std::vector<Turn> turns_;  // of the current micro-batch, by rank
   std::int64_t begun_ = 0;
 };
 

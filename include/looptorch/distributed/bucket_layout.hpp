@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How gradients lie in a bucket: one after another, or, where the ranks share an optimizer out, first all
-// that belongs to rank 0, then all of rank 1, and so on, so that each rank's part is one run of memory.
+// The layout of gradients in a bucket: one after another or, with a sharded optimizer, all of rank 0's, then
+// all of rank 1's, and so on, so that each rank's part is contiguous.
 #pragma once
 
 #include <looptorch/optim/optimizer_parts.hpp>
@@ -23,7 +23,7 @@ struct BucketSlice {
 /// One parameter of a bucket.
 struct BucketMember {
   at::Tensor parameter;
-  const OptimizerParts::Shared* shared = nullptr;  ///< null where the ranks share no optimizer out
+  const OptimizerParts::Shared* shared = nullptr;  ///< null unless the optimizer is sharded
   std::vector<BucketSlice> slices = {};  ///< all of it, in the order of memory; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
@@ -35,10 +35,10 @@ struct GradientBucket {
   std::int64_t numbers = 0;
   at::Tensor flat;                       ///< the parts of all ranks
   std::vector<at::Tensor> by_rank = {};  ///< gradients, then the counts
-  std::vector<at::Tensor> counts = {};   ///< for each member on how many ranks it has a gradient
+  std::vector<at::Tensor> counts = {};   ///< for each member, the number of ranks with a gradient
 };
 
-/// Returns where the next slice begins.
+/// Adds a slice; returns its end.
 inline std::int64_t add_slice(const GradientBucket& bucket, BucketMember& member, const PartRange& range,
                               std::int64_t at) {
   const at::Tensor flat = bucket.flat.narrow(0, at, range.count);
@@ -47,7 +47,7 @@ inline std::int64_t add_slice(const GradientBucket& bucket, BucketMember& member
   return at + range.count;
 }
 
-/// Makes the memory of a bucket whose members are known.
+/// Allocates a bucket with known members.
 inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members, std::size_t ranks) {
   const auto of = static_cast<std::int64_t>(bucket.end - bucket.first);
   bucket.flat = at::zeros({bucket.numbers + of * static_cast<std::int64_t>(ranks)},

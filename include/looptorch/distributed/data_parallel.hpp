@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Trains one model on several processes, each with its own share of the data, as if one process took all of
-// it: gradients, weights, losses and decisions are those of all ranks together. Costs one sum of the
-// gradients over the ranks a window, most of it while backward runs. Use it where one machine or one GPU is
-// too slow.
+// Data parallelism (DDP): trains one model on several processes, each with its part of the data, as if one
+// process took it all. Gradients, weights, losses and decisions are those of all ranks. Costs one all-reduce
+// of the gradients a window, most of it during backward. Use it when one machine or one GPU is too slow.
 //
 //   torchrun --nproc-per-node 2 --no-python ./train
 //
@@ -42,22 +41,22 @@ struct ScheduleLr;
 struct ShardOptimizer;
 class UnfreezeAt;
 
-/// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
+/// What to do with modules whose buffers depend on the batches that they see, as BatchNorm's do.
 enum class BatchNormMode {
   refuse,    ///< throws UsageError as the fit begins
   per_rank,  ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
   sync,      ///< statistics over the batches of all ranks, forward and backward, as of one large batch
 };
 
-/// Sums gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank gives
-/// `fit` its own range of batches; they need not have the same length. With one process it does nothing.
+/// All-reduces gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank
+/// gives `fit` its own range of batches, of any length. Does nothing with one process.
 struct DataParallel {
-  std::int64_t bucket_bytes = 25 << 20;  ///< Gradients that travel together; at least 1.
-  bool overlap = true;                   ///< False: gradients travel after backward, not meanwhile.
+  std::int64_t bucket_bytes = 25 << 20;  ///< Size of a bucket of gradients; at least 1.
+  bool overlap = true;                   ///< False: sums gradients after backward, not during it.
   BatchNormMode batch_norm = BatchNormMode::refuse;
   std::chrono::seconds patience = std::chrono::minutes(30);  ///< How long a rank waits for a slower one.
   bool reproducible = false;  ///< The same bits on any number of ranks that divides `shards`, 1 included.
-  std::int64_t shards = 8;    ///< Into which reproducible windows are cut; a power of two.
+  std::int64_t shards = 8;    ///< Number of parts of a reproducible window; a power of two.
   std::uint64_t seed = 0;     ///< Of the random numbers of reproducible forwards, such as dropout's.
 
   static constexpr Phase phase = Phase::prepare;
@@ -68,12 +67,11 @@ struct DataParallel {
   struct State {
     std::int64_t rank = 0;
     std::int64_t size = 1;
-    std::int64_t bytes = 0;       ///< Of gradients that this rank gave to sums, in this process.
-    std::int64_t reductions = 0;  ///< Exchanges so far.
+    std::int64_t bytes = 0;       ///< Of gradients that this rank added to sums, in this process.
+    std::int64_t reductions = 0;  ///< Collectives so far.
 
     std::shared_ptr<detail::GroupRanks> ranks;
-    std::unique_ptr<detail::SignalWatch>
-        signals;  // of ranks that list no SnapshotEvery, for it is mute there
+    std::unique_ptr<detail::SignalWatch> signals;  // of ranks without SnapshotEvery, which is muted there
     std::unique_ptr<detail::SyncBatchNormScope> norms;
   };
 
@@ -94,8 +92,8 @@ struct DataParallel {
     return state.ranks.get();
   }
 
-  /// Gives all ranks the model of rank 0. Throws RanksDiffer for models of other shapes, UsageError for
-  /// BatchNorm unless `batch_norm` allows it.
+  /// Broadcasts the model of rank 0. Throws RanksDiffer for models of other shapes, UsageError for BatchNorm
+  /// unless `batch_norm` allows it.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (!state.ranks) return;
     if (batch_norm == BatchNormMode::refuse) refuse_batch_statistics(fit.run.model());
@@ -145,7 +143,7 @@ struct DataParallel {
           "in their last bits. Use GroupNorm or LayerNorm");
   }
 
-  /// Lets layers take statistics over all ranks.
+  /// Makes layers take statistics over all ranks.
   static void synchronise(const torch::nn::Module& model, State& state) {
     std::int64_t channels = 1;
     std::vector<at::Tensor> running;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradients in buckets that are summed over the ranks while backward still runs: a bucket goes out once its
-// parameters have their gradients, in a fixed order that is the same on all ranks. Holds a copy of the
-// gradients, and costs one copy of them a window. Where the ranks share an optimizer out, a bucket lies by
-// rank, and each rank gets the sums of its part alone.
+// All-reduces gradients in buckets during backward: sends a bucket once its parameters have their gradients,
+// in a fixed order common to all ranks. Holds a copy of the gradients, and costs one copy of them a window.
+// With a sharded optimizer a bucket is ordered by rank, and each rank gets the sums of its part only.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,12 +30,12 @@ namespace looptorch::detail {
 
 class GradientBuckets {
  public:
-  /// Begins to sum a bucket: a flat tensor, and the parts of it that belong to each rank, one for all where
-  /// the ranks share no optimizer out.
+  /// Begins to sum a bucket: a flat tensor, and its parts by rank, or a single part unless the optimizer is
+  /// sharded.
   using Launch = std::function<void(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank)>;
 
-  /// `bytes` is the size from which a bucket is full; the first, which goes out last, is as large. `parts`
-  /// shares these parameters out among `ranks`; null: not.
+  /// `bytes` is the size of a full bucket; the first, sent last, is as large. `parts` shards these parameters
+  /// over `ranks`; null: no shards.
   GradientBuckets(const std::vector<at::Tensor>& parameters, std::int64_t bytes, Launch launch,
                   const OptimizerParts* parts = nullptr, std::int64_t ranks = 1)
       : state_(std::make_shared<State>()) {
@@ -60,7 +59,7 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// True if the buckets are those of these parameters, frozen and trained as they are now.
+  /// True if the buckets fit these parameters, frozen and trained as they are now.
   [[nodiscard]] bool fit(const std::vector<at::Tensor>& parameters) const {
     const std::vector<at::Tensor> now = distinct(parameters);
     if (now.size() != listed_.size()) return false;
@@ -70,23 +69,22 @@ class GradientBuckets {
     return true;
   }
 
-  /// Puts the gradients so far away as those of the shards before `shard`. What backward adds from now on are
-  /// gradients of `shard`.
+  /// Sets the gradients so far aside as those of shards before `shard`. Later gradients of backward belong to
+  /// `shard`.
   void enter_shard(std::int64_t shard) {
     at::NoGradGuard no_gradients;
     while (state_->shards.count() < shard) state_->shards.close(taken_gradients());
   }
   [[nodiscard]] std::int64_t shard() const { return state_->shards.count(); }
 
-  /// Lets buckets go out during the next backward; gradients enter them times `factor`.
+  /// Lets buckets go during the next backward; gradients enter them times `factor`.
   void arm(double factor) {
     state_->begin(factor);
     state_->armed = true;
   }
   [[nodiscard]] bool is_armed() const { return state_->armed; }
 
-  /// Fills and sends what has not gone out yet. Throws UsageError if a gradient has changed since it was
-  /// sent.
+  /// Fills and sends the remaining buckets. Throws UsageError if a gradient has changed since it was sent.
   void send_rest(double factor) {
     if (!state_->armed) state_->begin(factor);
     state_->armed = false;
@@ -98,15 +96,15 @@ class GradientBuckets {
     for (std::size_t i = 0; i < state_->members.size(); ++i) state_->pack(i);
   }
 
-  /// Makes sums that have arrived the gradients. They stay in the buckets' memory until the next window,
-  /// unless their parameter is laid out in another order.
+  /// Makes the received sums the gradients. They stay in the buckets' memory until the next window, unless
+  /// their parameter has another memory layout.
   void unpack() {
     at::NoGradGuard no_gradients;
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->shards.clear();
   }
-  /// Makes the sums of this rank's part the gradients of the parts. The parameters have none then. They stay
-  /// in the buckets' memory until the next window.
+  /// Makes the sums of this rank's shards their gradients, and leaves the parameters none. They stay in the
+  /// buckets' memory until the next window.
   void unpack_part(std::size_t rank) {
     at::NoGradGuard no_gradients;
     each_member(rank, [&](const Member& member, bool has_any) {
@@ -118,8 +116,8 @@ class GradientBuckets {
     state_->shards.clear();
   }
 
-  /// Gives all ranks the parameters that each has updated in part. `broadcast(tensor, rank)` begins to send
-  /// and returns what is to be waited for; `wait(it)` waits.
+  /// Gathers the parameters that each rank has updated in part. `broadcast(tensor, rank)` begins to send and
+  /// returns a handle; `wait(it)` waits for it.
   template <class Broadcast, class Wait>
   void gather(std::size_t rank, Broadcast&& broadcast, Wait&& wait) {
     at::NoGradGuard no_gradients;
@@ -164,15 +162,15 @@ class GradientBuckets {
   }
 
   struct State {
-    std::vector<Member> members;  // the last parameter first: backward comes to it first
+    std::vector<Member> members;  // the last parameter first, as backward reaches them
     std::vector<Bucket> buckets;
     Launch launch;
     const OptimizerParts* parts = nullptr;
     std::size_t ranks = 1;
     bool armed = false;
     double factor = 1.0;
-    std::size_t next = 0;  // the bucket that goes out next
-    ShardSums shards;      // before the one under way
+    std::size_t next = 0;  // the bucket to send next
+    ShardSums shards;      // before the current one
 
     void begin(double by) {
       factor = by;
@@ -248,7 +246,7 @@ class GradientBuckets {
     ++buckets.back().end;
   }
 
-  /// Calls `use(member, has_any)`: whether some rank has a gradient, as the counts in this rank's part say.
+  /// Calls `use(member, has_any)`; `has_any` is true if this rank's counts show a gradient on some rank.
   template <class Use>
   void each_member(std::size_t rank, Use&& use) {
     for (const Bucket& bucket : state_->buckets) {

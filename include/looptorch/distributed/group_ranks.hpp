@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a process group as the loop uses them: reductions, gradients summed in buckets, and parts of
-// optimizers.
+// The loop's ranks on a process group: reductions, gradients summed in buckets, and sharded optimizers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -34,10 +33,10 @@
 
 namespace looptorch::detail {
 
-/// The shards into which windows are cut; of count 0: none.
+/// The shards of windows; none if `count` is 0.
 struct Shards {
   std::int64_t count = 0;
-  std::uint64_t seed = 0;  ///< of the random numbers that micro-batches draw
+  std::uint64_t seed = 0;  ///< of the micro-batches' random numbers
 };
 
 class GroupRanks final : public Ranks {
@@ -106,7 +105,7 @@ class GroupRanks final : public Ranks {
     service_ = std::move(service);
   }
 
-  /// Connects the ranks for batch statistics until the fit ends. All ranks come here together.
+  /// Connects the ranks for batch statistics until the fit ends. A collective call.
   void connect_statistics(std::int64_t channels, std::vector<at::Tensor> buffers) {
     if (syncs_batch_norm_)
       statistics_ = std::make_unique<BatchStatistics>(*group_, channels, std::move(buffers));
@@ -180,8 +179,8 @@ class GroupRanks final : public Ranks {
     group_->watch().begin_fit();
     shares_ = false;
   }
-  /// Connects ranks for sums of shards. All ranks come here together. Throws RanksDiffer if they have other
-  /// numbers of shards.
+  /// Connects ranks for sums of shards. A collective call. Throws RanksDiffer for different numbers of
+  /// shards.
   void connect_shards() {
     require_same("the shards of DataParallel{.reproducible}", shards() > 0 ? message(shards()) : "none");
     if (group_ && shards() > 0) group_->connect_pairs();
@@ -196,7 +195,7 @@ class GroupRanks final : public Ranks {
     group_->part();
   }
 
-  /// Gives all ranks the tensors of rank 0.
+  /// Broadcasts the tensors of rank 0.
   void broadcast(const std::vector<at::Tensor>& tensors) {
     if (!group_) return;
     at::NoGradGuard no_gradients;
@@ -209,7 +208,7 @@ class GroupRanks final : public Ranks {
     }
   }
 
-  /// Returns how many exchanges of reductions there were.
+  /// Returns the number of reductions' collectives so far.
   [[nodiscard]] std::int64_t reductions() const { return reductions_; }
 
  private:
@@ -218,7 +217,7 @@ class GroupRanks final : public Ranks {
       throw RanksDiffer("an exception ended a window of this rank alone: the ranks have to begin anew");
   }
 
-  /// Throws RanksDiffer, on all ranks, unless they come here together and give the same text.
+  /// Throws RanksDiffer, on all ranks, unless all call it with the same text.
   void require_same(const std::string& what, const std::string& text) {
     if (!group_) return;
     RankReduction reduction;

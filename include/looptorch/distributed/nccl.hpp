@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NCCL, which carries the tensors of CUDA devices where this LibTorch has it and nccl.h is here. Reductions
-// stay with Gloo. It compiles and links; it has not run on a GPU.
+// NCCL, which carries tensors on CUDA devices if LibTorch has it and nccl.h is found. Reductions of numbers
+// stay with Gloo. Compiles and links; has not run on a GPU.
 #pragma once
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)
@@ -31,15 +31,15 @@ namespace looptorch::detail {
     [[maybe_unused]] int size) {
 #if LOOPTORCH_HAS_NCCL
   auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = std::chrono::hours(24);  // RankWatch watches instead
+  options->timeout = std::chrono::hours(24);  // RankWatch handles it
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, std::move(options));
 #else
   return nullptr;
 #endif
 }
 
-/// True for a collective that must be asked whether it has ended: NCCL takes a wait with a limit for the end
-/// of the run, and aborts its connections.
+/// True for a collective that must be polled: NCCL takes a wait that times out for the run's end, and aborts
+/// its connections.
 [[nodiscard]] inline bool is_to_be_asked([[maybe_unused]] const c10d::Work& work) {
 #if LOOPTORCH_HAS_NCCL
   return dynamic_cast<const c10d::ProcessGroupNCCL::WorkNCCL*>(&work) != nullptr;
@@ -48,8 +48,8 @@ namespace looptorch::detail {
 #endif
 }
 
-/// Waits until a collective has ended, but not longer than `limit`; returns whether it has. With `asks` it
-/// never gives the collective a limit. The current stream goes on behind it. Throws what went wrong.
+/// Waits up to `limit` for a collective's end; returns whether it has ended. With `asks` it polls and sets no
+/// limit on the collective. The current stream continues after it. Throws what went wrong.
 inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool asks) {
   if (!asks) return work.wait(limit), true;
   const auto until = std::chrono::steady_clock::now() + limit;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The processes of a run, connected: the store in which they meet, and Gloo, which carries gradients and
-// reductions; NCCL carries what lies on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the
-// library itself is in LibTorch.
+// The connected processes of a run: their common store, Gloo for gradients and reductions, and NCCL for
+// tensors on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -35,7 +34,7 @@ namespace looptorch {
 /// All processes of a run. Collectives are called by all ranks in the same order.
 class ProcessGroup {
  public:
-  /// Connects to the other processes. Throws RanksDiffer if they do not come within `patience`.
+  /// Connects to the other processes. Throws RanksDiffer if one is not there within `patience`.
   explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds patience = std::chrono::minutes(5))
       : environment_(std::move(of)) {
     try {
@@ -53,15 +52,15 @@ class ProcessGroup {
   }
 
   /// Returns the group of the launcher's environment, which lives as long as the process: Gloo's threads may
-  /// wait for ranks that are gone.
+  /// wait for ranks that have exited.
   static ProcessGroup& of_environment() { return *current(); }
-  /// Connects the ranks once more, after RanksDiffer has ended a fit on all of them: they can begin another
-  /// one, with new Trainers, in the same processes. All ranks call it. The old connections stay open.
+  /// Reconnects the ranks after RanksDiffer has ended a fit on all of them, so that the same processes can
+  /// begin another, with new Trainers. All ranks call it. The old connections stay open.
   static ProcessGroup& reconnect() {
     RankEnvironment again = current()->environment_;
     current()->watch().end_fit();
     again.attempt += '+';
-    again.store_runs = true;  // rank 0 goes on keeping it
+    again.store_runs = true;  // rank 0 still runs it
     current() = new ProcessGroup(std::move(again));
     return *current();
   }
@@ -73,13 +72,13 @@ class ProcessGroup {
 
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  /// Begins to add `tensor` up over the ranks, in place.
+  /// Begins to sum `tensor` over the ranks, in place.
   [[nodiscard]] Work sum(const at::Tensor& tensor) {
     std::vector<at::Tensor> list{tensor};
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
     return carrier_of(tensor).allreduce(list);
   }
-  /// Connects the pairs in which `sum_of_pair` adds. All ranks call it; their number is a power of two.
+  /// Connects the pairs of `sum_of_pair`. All ranks call it; their number is a power of two.
   void connect_pairs() {
     for (auto level = static_cast<std::int64_t>(pairs_.size()); (std::int64_t{1} << level) < size();
          ++level) {
@@ -88,14 +87,14 @@ class ProcessGroup {
       pairs_.push_back(gloo(store_, name, /*threads=*/1, (rank() & bit) != 0 ? 1 : 0, 2));
     }
   }
-  /// Begins to add `tensor` up, in place, with the rank whose number differs in bit `level`. After all
-  /// levels, in their order, every rank has the same sum of all, made in a binary tree.
+  /// Begins to sum `tensor`, in place, with the rank whose number differs in bit `level`. After all levels,
+  /// in order, every rank has the same total, summed in a binary tree.
   [[nodiscard]] Work sum_of_pair(const at::Tensor& tensor, std::int64_t level) {
     std::vector<at::Tensor> list{tensor};
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
     return pairs_[static_cast<std::size_t>(level)]->allreduce(list);
   }
-  /// Begins to add `tensor` up over the ranks for rank `to`; on the others its values are lost.
+  /// Begins to sum `tensor` over the ranks for rank `to`; the others lose their values.
   [[nodiscard]] Work sum_for(const at::Tensor& tensor, std::int64_t to) {
     std::vector<at::Tensor> list{tensor};
     if (to != rank()) sent_ += static_cast<std::int64_t>(tensor.nbytes());
@@ -103,7 +102,7 @@ class ProcessGroup {
     options.rootRank = to;
     return carrier_of(tensor).reduce(list, options);
   }
-  /// Begins to give `tensor` the values that rank `from` has.
+  /// Begins to broadcast `tensor` from rank `from`.
   [[nodiscard]] Work broadcast(const at::Tensor& tensor, std::int64_t from = 0) {
     std::vector<at::Tensor> list{tensor};
     c10d::BroadcastOptions options;
@@ -111,7 +110,7 @@ class ProcessGroup {
     return carrier_of(tensor).broadcast(list, options);
   }
 
-  /// Connects the ranks once more, for batch statistics, which are exchanged while gradients are under way.
+  /// Connects the ranks again, for batch statistics, which are exchanged during sums of gradients.
   void connect_statistics() {
     if (!statistics_) statistics_ = gloo(store_, "statistics", /*threads=*/1);
   }
@@ -130,7 +129,7 @@ class ProcessGroup {
     return statistics_->broadcast(list, options);
   }
 
-  /// Sets how long a rank waits for the others at one moment.
+  /// Sets the limit of a rank's wait for the others at one moment.
   void set_patience(std::chrono::seconds patience) { patience_ = patience; }
 
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
@@ -151,7 +150,7 @@ class ProcessGroup {
     }
   }
 
-  /// Waits until all ranks are here, or not much longer than that takes: nothing depends on it.
+  /// Waits until all ranks are here, but not much longer: nothing depends on it.
   void part() {
     at::Tensor here = at::zeros({1}, at::kByte);
     std::vector<at::Tensor> list{here};
@@ -167,11 +166,11 @@ class ProcessGroup {
       std::vector<std::string> texts = gather_up_to(capacity_, text, moment);
       const auto longest = longest_of(texts);
       if (longest <= capacity_) return texts;
-      capacity_ = (longest + 1023) / 1024 * 1024;  // the same on all ranks, which come here together
+      capacity_ = (longest + 1023) / 1024 * 1024;  // the same on all ranks: a collective call
     }
   }
 
-  /// Returns the bytes of tensors that this rank has given to sums.
+  /// Returns the bytes of tensors that this rank has added to sums.
   [[nodiscard]] std::int64_t bytes_summed() const { return sent_; }
 
  private:
@@ -205,14 +204,14 @@ class ProcessGroup {
   }
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const std::string& name, int threads, int rank, int size) {
-    auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(24));  // `wait` watches instead
+    auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(24));  // `wait` handles it
     options->threads = threads;
     options->devices.push_back(device());
     return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
                                                        rank, size, options);
   }
-  /// Returns the interface that GLOO_SOCKET_IFNAME names, this machine's own for ranks that meet on it, and
-  /// otherwise that of the host's name.
+  /// Returns the interface that GLOO_SOCKET_IFNAME names, else loopback for ranks on one machine, else that
+  /// of the host's name.
   std::shared_ptr<::gloo::transport::Device> device() const {
     if (const auto name = detail::variable("GLOO_SOCKET_IFNAME"))
       return c10d::ProcessGroupGloo::createDeviceForInterface(*name);
@@ -221,7 +220,7 @@ class ProcessGroup {
     return c10d::ProcessGroupGloo::createDefaultDevice();
   }
 
-  /// Returns what carries a tensor. All ranks give it a tensor of the same kind of device.
+  /// Returns the backend for a tensor. All ranks pass the same kind of device.
   c10d::Backend& carrier_of(const at::Tensor& tensor) {
     if (!detail::travels_by_nccl(tensor.device())) return *tensors_;
     if (!nccl_)
@@ -230,7 +229,7 @@ class ProcessGroup {
     return *nccl_;
   }
 
-  /// Gathers texts of at most `capacity` bytes; of longer ones their lengths only.
+  /// Gathers texts of at most `capacity` bytes; only the lengths of longer ones.
   std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
                                         const std::string& moment) {
     constexpr std::size_t kHead = sizeof(std::uint64_t);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Watches the other ranks of a run, so that none waits for one that has failed, is stopped or is gone: a
-// thread shows a sign of life in the store five times a second, and reads those of others. Costs a few
-// messages of some bytes, and nothing in a step. Of many ranks each reads the next few only, and tells all if
-// one is silent, so that the store's work grows as their number does.
+// Watches the other ranks of a run, so that none waits for one that has failed, stopped or exited. A thread
+// writes a heartbeat to the store five times a second, and reads the others'. Costs a few small messages, and
+// nothing in a step. Each rank reads only the next few ranks and tells all if one is silent, so the store's
+// work grows linearly.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,9 +26,9 @@
 
 namespace looptorch::detail {
 
-/// How long a rank may show no sign of life.
+/// How long a rank may be silent.
 inline constexpr std::chrono::seconds kSilence{6};
-/// How many ranks one reads.
+/// How many ranks each one reads.
 inline constexpr std::int64_t kWatchedRanks = 8;
 /// The same once a connection has broken.
 inline constexpr std::chrono::seconds kSilenceOfLost{3};
@@ -37,14 +37,14 @@ class RankWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Takes a connection of its own to the store.
+  /// Opens a connection of its own to the store.
   RankWatch(c10::intrusive_ptr<c10d::Store> store, std::int64_t rank, std::int64_t size)
       : shared_(std::make_shared<Shared>(std::move(store), rank, size)) {
     for (std::int64_t i = 1; i <= std::min(kWatchedRanks, size - 1); ++i)
       shared_->watched.push_back((rank + i) % size);
     thread_ = std::thread([shared = shared_] { shared->run(); });
   }
-  /// Leaves the thread to itself: it may wait for a store that no longer answers.
+  /// Detaches the thread: it may wait for a store that no longer answers.
   ~RankWatch() {
     shared_->ends = true;
     thread_.detach();
@@ -52,13 +52,13 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  /// Begins to watch while a program prepares its first fit, which goes on with it.
+  /// Begins to watch while a program prepares its first fit, which continues the watch.
   void prepare() {
     begin_fit();
     at("what comes before the first fit");
     shared_->prepares = true;
   }
-  /// Begins to watch, as a fit begins; forgets failures of the fit before.
+  /// Begins to watch, as a fit begins; forgets failures of the last fit.
   void begin_fit() {
     if (shared_->prepares.exchange(false)) return;
     std::unique_lock lock(shared_->mutex);
@@ -73,21 +73,21 @@ class RankWatch {
     shared_->set(Shared::key("life", fit, shared_->rank), "- the beginning of a fit");
     shared_->watches = true;
   }
-  /// Stops to watch; waits until the store is no longer in use, but not for a store that does not answer.
+  /// Stops watching; waits until the store is no longer in use, unless it does not answer.
   void end_fit() {
     shared_->watches = false;
     const auto until = Clock::now() + std::chrono::seconds(2);
     while (shared_->looks && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// Sets what this rank is about to do, which the others' sentences name.
+  /// Sets what this rank is about to do, for the others' messages.
   void at(const std::string& moment) {
     const std::lock_guard lock(shared_->mutex);
     shared_->moment = moment;
   }
 
-  /// Tells the others that this rank has failed, and waits until they could have read it. Does nothing while
-  /// it does not watch.
+  /// Tells the others that this rank has failed, and waits until they could read it. Does nothing unless it
+  /// watches.
   void fail(std::string what) {
     if (!shared_->watches) return;
     {
@@ -99,7 +99,7 @@ class RankWatch {
     while (!shared_->told && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
-  /// Throws RanksDiffer if a rank has failed or shows no sign of life, while this one waits at `moment`.
+  /// Throws RanksDiffer if a rank has failed or is silent, while this one waits at `moment`.
   void check(const std::string& moment, std::chrono::seconds silence = kSilence) const {
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->failure.empty()) throw RanksDiffer(shared_->failure);
@@ -110,7 +110,7 @@ class RankWatch {
     }
   }
 
-  /// Throws RanksDiffer for ranks that have not come to `moment` in time.
+  /// Throws RanksDiffer for ranks that have not reached `moment` in time.
   [[noreturn]] void give_up(const std::string& moment, std::chrono::seconds patience) const {
     const std::lock_guard lock(shared_->mutex);
     std::string late;
@@ -122,8 +122,7 @@ class RankWatch {
                               ". Give DataParallel more `patience` if that is no fault"));
   }
 
-  /// Throws what is to be said of a connection that broke: waits a moment for what the other ranks have to
-  /// say of it.
+  /// Throws the error of a broken connection: first waits a moment for the other ranks' reports.
   [[noreturn]] void explain(const std::string& moment, const std::string& error) const {
     const auto until = Clock::now() + std::chrono::seconds(7);
     while (Clock::now() < until) {
@@ -151,7 +150,7 @@ class RankWatch {
     mutable std::mutex mutex;
     std::int64_t fit = 0;
     std::string moment = "the beginning", mine, failure;
-    std::string cause;                       // the silence because of which this rank ends, told as it is
+    std::string cause;                       // the silence that ends this rank, reported as it is
     std::vector<std::string> lives, places;  // by rank, as last read; empty for those that are not
     std::vector<Clock::time_point> changed;
     Clock::time_point looked = Clock::now();
@@ -216,8 +215,7 @@ class RankWatch {
       }
     }
 
-    /// Returns a rank that is silent, which is rank 0 if the store does not answer. The caller holds the
-    /// lock.
+    /// Returns a silent rank: rank 0 if the store does not answer. The caller holds the lock.
     [[nodiscard]] std::optional<std::int64_t> silent(std::chrono::seconds silence) const {
       const auto now = Clock::now();
       if (now - looked > silence) return 0;
@@ -227,7 +225,7 @@ class RankWatch {
           return other;
       return std::nullopt;
     }
-    /// True for a rank that will not hear anything any more.
+    /// True for a rank that will receive nothing any more.
     [[nodiscard]] bool is_lost(std::int64_t other) const {
       const auto i = static_cast<std::size_t>(other);
       return !lives[i].empty() && looked - changed[i] > kSilenceOfLost;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Shares optimizers out among the ranks of DataParallel: each holds the moments of its part of the
-// parameters, gets the sums of their gradients alone, updates them, and gives them to the others. Moments
-// take one part in so many as there are ranks; the numbers are those of the plain run. Use it where moments
-// fill the memory (ZeRO, stages 1 and 2: https://arxiv.org/abs/1910.02054). On one process it does nothing.
+// Shards optimizers over the ranks of DataParallel: each rank holds the moments of its part of the
+// parameters, gets only that part's gradients, updates it, and gathers the rest. Divides the moments' memory
+// by the number of ranks; results are those of the plain run. Use it when moments fill the memory (ZeRO,
+// stages 1 and 2: https://arxiv.org/abs/1910.02054). Does nothing on one process.
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{}, ShardOptimizer{});
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace looptorch {
 
-/// Each rank's optimizers update a part of the parameters. Snapshots hold all parts, and may be gone on from
-/// on any number of ranks, with or without this policy.
+/// Each rank's optimizers update a part of the parameters. Snapshots hold all parts, and resume on any number
+/// of ranks, with or without this policy.
 struct ShardOptimizer {
   static constexpr Phase phase = Phase::prepare;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
@@ -31,7 +31,7 @@ struct ShardOptimizer {
     state.shares = ranks.shares_optimizers();
   }
 
-  /// Throws UsageError where several ranks train without DataParallel.
+  /// Throws UsageError if several ranks train without DataParallel.
   void on_fit_begin(FitContext&, State& state) const {
     if (!state.shares && rank_environment().size > 1)
       throw UsageError(

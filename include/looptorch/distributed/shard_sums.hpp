@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradients of a window's shards, added in a fixed binary tree: neighbours first, then the neighbours of
-// these sums. Ranks that hold whole subtrees thus make the same bits together as one rank alone. Holds at
-// most log2(shards of this rank) sums beside the gradients under way, and adds no more often than backward
-// would.
+// Sums the gradients of a window's shards in a fixed binary tree: neighbours first, then the neighbours of
+// these sums. Ranks that hold whole subtrees thus get the same bits as one rank alone. Holds at most
+// log2(shards of this rank) sums besides the current gradients, and adds no more often than backward would.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -26,8 +25,8 @@ class ShardSums {
     sums_.push_back(std::move(gradients));
   }
 
-  /// Returns the sum of all shards for parameter `index`, of which this gradient is the last shard's. Call it
-  /// once a parameter, when 2^n - 1 shards are closed. Writes to the sums, to `gradient` if they have none.
+  /// Returns the sum of all shards for parameter `index`; `gradient` is the last shard's. Call it once a
+  /// parameter, when 2^n - 1 shards are closed. Writes to the sums, or to `gradient` if there are none.
   [[nodiscard]] at::Tensor with(std::size_t index, at::Tensor gradient) {
     for (auto sum = sums_.rbegin(); sum != sums_.rend(); ++sum) gradient = joined((*sum)[index], gradient);
     return gradient;
@@ -38,7 +37,7 @@ class ShardSums {
   void clear() { sums_.clear(), count_ = 0; }
 
  private:
-  /// Adds two gradients, in place. Adds zero to one alone, which makes 0 of -0 as the sum over ranks does.
+  /// Adds two gradients, in place. Adds zero to a single one, which makes 0 of -0 as the sum over ranks does.
   static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
     if (a.defined() && b.defined()) return a.add_(b);
     if (!a.defined() && !b.defined()) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides which rank's optimizer holds which elements of the parameters: by whole parameters or cut within
-// them, as evenly as can be. Every rank computes the same.
+// Assigns parameters to the ranks of a sharded optimizer, whole or cut, as evenly as possible. Every rank
+// computes the same.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
@@ -19,11 +19,11 @@
 
 namespace looptorch::detail {
 
-/// Shares parameters out so that each rank has nearly as many elements as the others.
+/// Assigns nearly the same number of elements to each rank.
 class ShareOut final : public OptimizerParts {
  public:
-  /// Cuts of parameters are multiples of this many elements, so that a kernel's vectors see the same elements
-  /// as without cuts.
+  /// Cuts lie at multiples of this many elements, so that a kernel's vectors see the same elements as without
+  /// cuts.
   static constexpr std::int64_t kGrain = 256;
 
   /// With `by_element` large parameters are cut; otherwise each belongs to one rank.
@@ -72,8 +72,8 @@ class ShareOut final : public OptimizerParts {
     }
     for (const auto& [key, left] : before)
       for (const PartRange& range : left->ranges) loads_[static_cast<std::size_t>(range.rank)] -= range.count;
-    // Parameters that are not cut go first to the rank that has least, the largest of them at first. Then
-    // those that can be cut even out what is left.
+    // Uncut parameters go first, largest first, each to the rank that has least. Then those that can be cut
+    // even out the rest.
     std::stable_sort(added.begin(), added.end(), [this](const Shared* a, const Shared* b) {
       const bool cut_a = may_cut(a->whole), cut_b = may_cut(b->whole);
       if (cut_a != cut_b) return cut_b;
@@ -106,7 +106,7 @@ class ShareOut final : public OptimizerParts {
     }
   }
 
-  /// Gives each rank what it lacks of an equal share, in whole grains.
+  /// Fills each rank up to an equal part, in whole grains.
   void cut(Shared& shared, std::int64_t size) const {
     std::int64_t total = size;
     for (const std::int64_t load : loads_) total += load;
@@ -131,7 +131,7 @@ class ShareOut final : public OptimizerParts {
     if (!shared.is_cut()) return shared.whole.detach();
     return flat(shared.whole).narrow(0, shared.mine.begin, shared.mine.count);
   }
-  /// Points the part to the parameter's memory, which may be another since the last refresh.
+  /// Points the part to the parameter's memory, which may have changed since the last refresh.
   static void follow(Shared& shared) {
     if (!shared.part.defined()) return;
     const std::int64_t offset = shared.is_cut() ? shared.mine.begin : 0;

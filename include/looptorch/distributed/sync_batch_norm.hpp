@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Batch normalisation with the statistics of all ranks, for any model as it is: while it lives, LibTorch's
-// own batch_norm, which every BatchNorm module and function calls, is answered here, at the dispatcher's key
-// for autograd. As torch.nn.SyncBatchNorm, which LibTorch lacks: statistics over all ranks forward, and the
-// sums of their gradients backward. Outside of a micro-batch of several ranks LibTorch's own code runs.
+// SyncBN for any unchanged model: while it lives, overrides LibTorch's batch_norm, which every BatchNorm
+// module and function calls, at the dispatcher's key for autograd. As torch.nn.SyncBatchNorm, which LibTorch
+// lacks: statistics over all ranks forward, and the sums of their gradients backward. Outside of a
+// micro-batch of several ranks LibTorch's own code runs.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -50,7 +50,7 @@ struct JoinedStatistics {
   double count = 0;
   at::Tensor mean, squares;  ///< [C] fp64; squares: the sum of squared distances from the mean
 
-  /// Joins those of each rank: count, means, squares (Chan, Golub and LeVeque, 1983).
+  /// Joins each rank's count, means and squares (Chan, Golub and LeVeque, 1983).
   static JoinedStatistics of(const std::vector<at::Tensor>& ranks, std::int64_t channels) {
     JoinedStatistics all;
     for (const at::Tensor& each : ranks) {
@@ -158,10 +158,10 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   static constexpr double kCodes = 1e9;  // more than channels
 };
 
-/// Answers LibTorch's batch_norm while it lives. instance_norm, which calls it, keeps its own statistics.
+/// Overrides LibTorch's batch_norm while it lives. instance_norm, which calls it, keeps its own statistics.
 class SyncBatchNormScope {
  public:
-  /// The alias key for all devices would come behind LibTorch's own code.
+  /// The alias key for all devices would come after LibTorch's own code.
   SyncBatchNormScope() {
     for (const c10::DispatchKey key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
                                        c10::DispatchKey::AutogradPrivateUse1}) {

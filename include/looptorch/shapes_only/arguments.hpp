@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The arguments of an operator that LibTorch's dispatcher calls, and the tensors among them.
+// The arguments of a dispatched operator, and the tensors among them.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>
@@ -14,8 +14,7 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for a CPU tensor whose memory is a virtual block. Integers, by which kernels find their way, are
-/// real.
+/// True for a CPU tensor in a virtual block. Integers, which steer kernels, are real.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
          !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
@@ -32,7 +31,7 @@ void visit_tensors(const c10::IValue& value, F&& f) {
   }
 }
 
-/// The same, and puts what `f` returns in its place.
+/// The same, and replaces each tensor by `f`'s result.
 template <class F>
 void replace_tensors(c10::IValue& value, F&& f) {
   if (value.isTensor()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Arithmetic element by element, reductions and matrix products without computing: results are allocated by
-// LibTorch's shape functions, and with them the copies and workspaces that the real kernels make.
+// Element-wise arithmetic, reductions and matrix products without computing: LibTorch's shape functions
+// allocate the results, with the copies and workspaces of the real kernels.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
@@ -20,8 +20,8 @@
 
 namespace looptorch::detail::shapes {
 
-/// Calls `f` with the tensors of arguments whose types LibTorch's iterators make common: all but numbers and
-/// masks.
+/// Calls `f` with the tensors of arguments that LibTorch's iterators convert to a common type: all but
+/// numbers and masks.
 template <class F>
 void visit_typed(const Arguments& arguments, F&& f) {
   for (std::size_t i = 0; i < arguments.size(); ++i)
@@ -40,7 +40,7 @@ void visit_typed(const Arguments& arguments, F&& f) {
   return mixed;
 }
 
-/// Returns the copies in a common type that the iterators make of arguments of other types, on a CPU.
+/// Returns the copies in a common type that the iterators make of other types, on a CPU.
 [[nodiscard]] inline std::vector<at::Tensor> copies_in_common_type(const Arguments& arguments) {
   std::optional<at::ScalarType> common;
   if (!takes_workspaces) return {};
@@ -72,27 +72,27 @@ inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const 
   return true;
 }
 
-/// The same where all types are equal; else the real kernel runs.
+/// The same if all types are equal; else the real kernel runs.
 inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& stack,
                                          const Arguments& arguments) {
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
 }
 
-/// The same of arithmetic on two tensors, which may differ in type.
+/// The same for arithmetic on two tensors, which may differ in type.
 inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   return allocate_results(op, stack, arguments);
 }
 
-/// Returns what a product of two matrices takes beside its result. The kernels of fp32 take nothing; those of
-/// bf16 take the product in fp32, or what is measured.
+/// Returns the workspace of a matrix product. Kernels of fp32 need none; those of bf16 need the product in
+/// fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
   if (!takes_workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
   return products_of_bf16_take_fp32() ? 4 * product.numel() : KernelCall{op, arguments}.workspace();
 }
 
-/// The same of a matrix product.
+/// The same for a matrix product.
 inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
   std::vector<c10::IValue> given;
@@ -103,7 +103,7 @@ inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const 
   return true;
 }
 
-/// The same of oneDNN's product of rows and a layer's weights, for which LibTorch has no shape function.
+/// The same for oneDNN's product of rows and a layer's weights, which has no shape function.
 inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments[0].toTensor();
   auto sizes = x.sizes().vec();
@@ -112,19 +112,19 @@ inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments&
   return true;
 }
 
-/// Leaves the first argument as it is.
+/// Leaves the first argument unchanged.
 inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   torch::jit::drop(stack, arguments.size() - op.schema().returns().size());
   return true;
 }
 
-/// Leaves the last argument, into which the operator writes, as it is.
+/// Leaves the last argument, the operator's output, unchanged.
 inline bool write_nothing(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   arguments.become(arguments[arguments.size() - 1].toTensor());
   return true;
 }
 
-/// As change_nothing, of arithmetic on two tensors.
+/// As change_nothing, for arithmetic on two tensors.
 inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   const at::Tensor self = arguments[0].toTensor();

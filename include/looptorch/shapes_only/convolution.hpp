@@ -16,7 +16,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// Returns the numbers of a convolution for each of `dimensions`; a single one is that of all.
+/// Returns a convolution's numbers by dimension; a single one applies to all `dimensions`.
 [[nodiscard]] inline std::vector<std::int64_t> for_each_dimension(const c10::IValue& value,
                                                                   std::int64_t dimensions) {
   auto numbers = value.toIntVector();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A call of an operator, whose real kernel is run once on zeros to learn what it takes beside its results.
+// A call of an operator whose real kernel runs once on zeros to measure its workspace.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
@@ -20,7 +20,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// An operator's arguments, of which those numbered `batched` have samples in their first dimension.
+/// An operator's arguments; those numbered `batched` have samples in their first dimension.
 struct KernelCall {
   const c10::OperatorHandle& op;
   const Arguments& arguments;
@@ -28,7 +28,7 @@ struct KernelCall {
 
   [[nodiscard]] std::int64_t samples() const { return arguments[batched.front()].toTensor().size(0); }
 
-  /// Returns the sizes of a tensor among them, with `some` samples instead of all.
+  /// Returns the sizes of one of its tensors, with `some` samples instead of all.
   [[nodiscard]] std::vector<std::int64_t> sizes(std::size_t i, const at::Tensor& tensor,
                                                 std::int64_t some) const {
     auto sizes = tensor.sizes().vec();
@@ -69,7 +69,7 @@ struct KernelCall {
       const RunThreads as_in_a_run;
       found->second = workspace_of([&] { return with(some); },
                                    [&](const Stack& inputs) {
-                                     Stack stack = inputs;  // the operator takes what lies there
+                                     Stack stack = inputs;  // the operator takes its arguments from it
                                      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
                                      return stack;
                                    });
@@ -77,8 +77,8 @@ struct KernelCall {
     return found->second;
   }
 
-  /// Returns the workspace with all samples: measured with up to 4, else continued from 2 and 4. Without
-  /// batched arguments it is measured as a whole.
+  /// Returns the workspace with all samples: measured with up to 4, else extrapolated from 2 and 4. Without
+  /// batched arguments, measured as a whole.
   [[nodiscard]] std::int64_t workspace() const {
     if (!takes_workspaces) return 0;
     if (batched.empty()) return workspace(0);
@@ -89,7 +89,7 @@ struct KernelCall {
   }
 };
 
-/// Takes so much memory and gives it back, as a workspace.
+/// Allocates and frees so much memory, as a workspace.
 inline void take_for_a_moment(std::int64_t bytes) { (void)at::empty({bytes}, at::kByte); }
 
 }  // namespace looptorch::detail::shapes

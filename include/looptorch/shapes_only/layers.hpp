@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Attention and normalisation without computing. The real kernels' buffers, a few hundred KB a thread, are
-// left out.
+// Attention and normalisation without computing. Omits the real kernels' buffers, a few hundred KB a thread.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs models of any size for what they allocate: shapes, order and number of all blocks are those of a real
-// run on a CPU, but large blocks are virtual (virtual_blocks.hpp), and kernels that take long compute nothing
+// Runs models of any size to measure their allocations. Shapes, order and number of all blocks are those of a
+// real run on a CPU, but large blocks are virtual (virtual_blocks.hpp), and slow kernels compute nothing
 // (skipped_kernels.hpp). A training step of a model of 25 GB takes seconds, and HostMemory counts what the
 // real one would take. All numbers are meaningless.
 //
@@ -29,12 +29,12 @@
 
 namespace looptorch {
 
-/// The device whose blocks are counted. Kernels are a CPU's; what these take beside their results, as copies
-/// in other layouts or types, is left out for an accelerator.
+/// The device whose blocks are counted. Kernels are a CPU's; their workspaces, as copies in other layouts or
+/// types, do not count for an accelerator.
 enum class ShapesOf { cpu, accelerator };
 
-/// What this thread does to virtual blocks computes nothing while an object of this type lives. Models that
-/// are used then must have been made then, on a CPU. Make one at a time.
+/// Makes this thread's operations on virtual blocks compute nothing while it lives. Models used then must
+/// have been made then, on a CPU. Make one at a time.
 class ShapesOnly {
  public:
   explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
@@ -79,7 +79,7 @@ class ShapesOnly {
     if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
   }
 
-  /// True for a call whose result has a type of integers, or comes from integers alone.
+  /// True for a call whose result has an integer type, or comes from integers only.
   static bool makes_integers(const c10::OperatorHandle& op, const detail::shapes::Arguments& arguments) {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -93,7 +93,7 @@ class ShapesOnly {
     return takes_tensors ? takes_integers_alone : detail::shapes::blocks_are_real;
   }
 
-  /// Sets what a real kernel computed from virtual blocks to 0, lest it be infinite.
+  /// Zeroes what a real kernel computed from virtual blocks, which might be infinite.
   static void forget_numbers(torch::jit::Stack& stack, std::size_t results) {
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
       detail::shapes::visit_tensors(stack[i], [](const at::Tensor& tensor) {

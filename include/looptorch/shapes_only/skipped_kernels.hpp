@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernels of LibTorch's CPU backend without their arithmetic: each allocates what the real one allocates, its
-// results and its copies of inputs, and computes nothing. Those that are not listed run as they are.
+// Kernels of LibTorch's CPU backend without their arithmetic: each allocates its results and its copies of
+// inputs as the real one does, and computes nothing. Kernels that are not listed run as they are.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
@@ -16,11 +16,11 @@
 
 namespace looptorch::detail::shapes {
 
-/// Takes the arguments from the stack and puts results there. Returns false, with the stack as it was, to
-/// have the real kernel run.
+/// Replaces the arguments on the stack by results. Returns false, with the stack unchanged, to run the real
+/// kernel.
 using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Arguments&);
 
-/// Returns the kernel that stands for an operator, or null.
+/// Returns the replacement for an operator's kernel, or null.
 [[nodiscard]] inline SkippedKernel skipped_kernel(const c10::OperatorName& name) {
   static const std::unordered_map<c10::OperatorName, SkippedKernel> kernels = [] {
     std::unordered_map<c10::OperatorName, SkippedKernel> by_name{

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Hands out CPU memory that is not there: a block of 128 KiB or more, but of integers, is a range of
-// addresses whose pages all lie in the same few megabytes. Reading and writing it is allowed and gives
-// nonsense. So a model that is larger than the machine can be built, and LibTorch's bookkeeping of it is
-// true.
+// Allocates virtual CPU memory: a block of 128 KiB or more, except of integers, is a range of addresses whose
+// pages all lie in the same few megabytes. Reads and writes are allowed and give nonsense. So a model larger
+// than the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once
 
 #include <looptorch/memory/host_memory.hpp>
@@ -23,10 +22,10 @@
 
 namespace looptorch::detail::shapes {
 
-/// True on a thread whose blocks are real whatever their size, since they are of integers.
+/// True on a thread whose blocks are all real, since they hold integers.
 inline thread_local bool blocks_are_real = false;
 
-/// Makes this thread's blocks real, or virtual where they are large, while it lives.
+/// Makes this thread's blocks real, or virtual if large, while it lives.
 class BlocksScope {
  public:
   explicit BlocksScope(bool real) : before_(std::exchange(blocks_are_real, real)) {}
@@ -38,20 +37,20 @@ class BlocksScope {
   bool before_;
 };
 
-/// The allocator behind HostMemory, which counts what it hands out. While it is on, large blocks are virtual.
-/// Any thread may call it.
+/// The allocator behind HostMemory, which counts its blocks. While it is on, large blocks are virtual.
+/// Thread-safe.
 class VirtualBlocks final : public c10::Allocator {
  public:
   /// Bytes of the smallest virtual block.
   static constexpr std::size_t kLeast = std::size_t{1} << 17;
 
-  /// Installs the allocator, at the first call, for as long as the process lives.
+  /// Installs the allocator, at the first call, until the process ends.
   static VirtualBlocks& installed() {
     static VirtualBlocks& blocks = install();
     return blocks;
   }
 
-  /// Turned off, it gives the addresses of freed blocks back.
+  /// Turned off, unmaps freed blocks.
   void turn(bool on) {
     on_.store(on, std::memory_order_relaxed);
     if (on) return;
@@ -133,7 +132,7 @@ class VirtualBlocks final : public c10::Allocator {
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
-  std::atomic<std::size_t> count_ = 0;  // of virtual blocks that are in use
+  std::atomic<std::size_t> count_ = 0;  // of virtual blocks in use
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
   std::unordered_map<std::size_t, std::vector<void*>> free_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures the memory that a real kernel takes beside its results, on memory that HostMemory does
-// not count: oneDNN's scratch space and its copies in layouts of its own, which no shape tells.
+// Measures a real kernel's memory besides its results, in memory that HostMemory does not count: oneDNN's
+// scratch space and copies in its own layouts, which no shape shows.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -18,13 +18,13 @@
 
 namespace looptorch::detail::shapes {
 
-/// False where only results are counted.
+/// False to count only results.
 inline bool takes_workspaces = true;
 
-/// The threads that kernels of a real run have; those that compute nothing have one.
+/// The threads of a real run's kernels; those that compute nothing have one.
 inline int threads_of_run = 1;
 
-/// Gives kernels the threads of a real run while it lives.
+/// Gives kernels a real run's threads while it lives.
 class RunThreads {
  public:
   RunThreads() { at::set_num_threads(threads_of_run); }
@@ -33,7 +33,7 @@ class RunThreads {
   RunThreads& operator=(const RunThreads&) = delete;
 };
 
-/// Stands in for the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
+/// Replaces the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
 class UncountedMemory final : public c10::Allocator {
  public:
   UncountedMemory() : before_(*c10::GetCPUAllocator()) {
@@ -73,8 +73,7 @@ class UncountedMemory final : public c10::Allocator {
   c10::Allocator& before_;
 };
 
-/// Returns the bytes that `work` takes at its peak beside the result that it returns. `prepare` makes what it
-/// is called with.
+/// Returns the peak bytes of `work` besides its result. `prepare` makes its argument.
 template <class Prepare, class Work>
 [[nodiscard]] std::int64_t workspace_of(Prepare&& prepare, Work&& work) {
   const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::DispatchKey::Fake);
@@ -86,8 +85,8 @@ template <class Prepare, class Work>
   return memory.peak() - memory.now();
 }
 
-/// True if products of bf16 matrices are computed in a matrix of fp32 first: oneDNN does so on CPUs without
-/// bf16 of their own. Others pack their inputs into a few hundred KB, whatever the product's size.
+/// True if products of bf16 matrices are first computed in an fp32 matrix: oneDNN does so on CPUs without
+/// native bf16. Others pack their inputs into a few hundred KB, whatever the product's size.
 [[nodiscard]] inline bool products_of_bf16_take_fp32() {
   static const bool takes = [] {
     constexpr std::int64_t kLong = 1024, kShort = 64;
