@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The training loop: fit > epoch > window > micro-batch > update. A run is a type, `Trainer<Model,
-// Updates..., Policies...>`: the compiler composes it, checks it and removes what is absent. To read the
-// loop itself, open loop/step/: fit_loop.hpp, window.hpp, update_step.hpp.
+// Updates..., Policies...>`: the compiler composes it, checks it and removes what is absent. To read the loop
+// itself, open loop/step/: fit_loop.hpp, window.hpp, update_step.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>
@@ -41,8 +41,8 @@ namespace looptorch {
 ///
 /// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
 /// several updates, each window's batches are kept, and each update in turn sees all of them. While one
-/// update runs, parameters outside it receive no gradient. The order in which parts are listed matters only
-/// among updates, and among several `On` of one phase. A bundle, `Policies{...}`, counts as what it holds.
+/// update runs, parameters outside it receive no gradient. The order of the list matters only among updates,
+/// and among several `On` of one phase. A bundle, `Policies{...}`, counts as its policies.
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
@@ -81,12 +81,12 @@ class Trainer {
   Trainer(const Trainer&) = delete;  // two counts of one run
 
   /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit continues
-  /// where the first ended, also in mid-epoch. Modules keep the modes they have. When the objective, the data
-  /// or a policy throws, gradients are dropped, flags are restored, and the window under way is discarded.
-  /// Updates that such a window had already made stay made. An exception from an `after_update` hook waits
-  /// until its window has ended: that update stays made, and the window counts. Throws UsageError for invalid
-  /// options, an empty range, a single-pass range with several epochs, a call within another call of this
-  /// Trainer, and while another Trainer's window is under way on the same parameters.
+  /// where the first ended, also in mid-epoch. Modules keep their modes. When the objective, the data or a
+  /// policy throws, gradients are dropped, flags are restored, and the window under way is discarded; its
+  /// updates already made stay made. An exception from an `after_update` hook waits until its window has
+  /// ended: that update stays made, and the window counts. Throws UsageError for invalid options, an empty
+  /// range, a single-pass range with several epochs, a call within another call of this Trainer, and while
+  /// another Trainer's window is under way on the same parameters.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
     if constexpr (detail::LoadsFrom<LoaderPolicy, Batches>) {
@@ -101,9 +101,9 @@ class Trainer {
     return {};
   }
 
-  /// Learns from one micro-batch, for callers who keep their own loop. Performs the updates when it is the
-  /// window's last. Policies see a fit of unknown length that begins with the first call, has no epochs, and
-  /// ends with `finish`. The position in the epoch from which a later fit continues does not change.
+  /// Learns from one micro-batch, for callers with their own loop. Makes the updates when it is the window's
+  /// last. Policies see a fit of unknown length that begins with the first call, has no epochs, and ends with
+  /// `finish`. The position in the epoch from which a later fit continues does not change.
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
@@ -113,17 +113,17 @@ class Trainer {
     return {};
   }
 
-  /// Ends a window that `step` began, if one is open; it may be shorter than the others, as at the end of an
-  /// epoch. Then waits for the device, and counts what only the device knew of the last window.
+  /// Ends a window that `step` began, if one is open; it may be shorter than the others, as at an epoch's
+  /// end. Then waits for the device, and counts the last window's outcome.
   void finish_window() {
     const auto call = call_.begin("finish_window()");
     own_loop_.template finish_window<Host>(*this, engine_);
   }
 
   /// Ends a loop of `step` as a fit ends: finishes the window, lets policies end, which write the last
-  /// snapshot and restore the best weights, and says why it ended. The status is `completed` unless a policy
-  /// asked for the end, and `nothing_left` after no step. The next step begins another loop. Throws what the
-  /// last window throws, after policies have ended.
+  /// snapshot and restore the best weights, and returns why it ended. The status is `completed` unless a
+  /// policy asked for the end, and `nothing_left` after no step. The next step begins another loop. Throws
+  /// what the last window throws, after policies have ended.
   FitResult finish() {
     const auto call = call_.begin("finish()");
     return own_loop_.template finish<Host>(*this, engine_);
@@ -139,10 +139,10 @@ class Trainer {
     return evaluate(batches, std::get<0>(engine_.updates()).objective);
   }
 
-  /// Evaluates a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number. Takes a
-  /// measure for a result that is no mean: calls its `add(Model&, const Batch&)` for each batch, and at the
-  /// end its `result()`, which returns a number or a `std::map<std::string, double>`. A measure continues
-  /// from what it holds: give a new one to each evaluation.
+  /// Evaluates a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number. For a
+  /// result that is no mean, takes a measure: calls its `add(Model&, const Batch&)` for each batch, and at
+  /// the end its `result()`, which returns a number or a `std::map<std::string, double>`. A measure keeps its
+  /// contents: give a new one to each evaluation.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches&& batches, Measure&& measure) {
     if constexpr (detail::CheckRange<Batches>::passed) {
@@ -155,8 +155,8 @@ class Trainer {
     return {};
   }
 
-  /// Calls `body` while the model has the weights that `evaluate` uses: averages, where they are listed. Use
-  /// it to save or copy those weights.
+  /// Calls `body` with the weights that `evaluate` uses: averages, if listed. Use it to save or copy those
+  /// weights.
   template <class Body>
   void with_evaluated_weights(Body&& body) {
     const auto call = call_.evaluate("with_evaluated_weights()");
@@ -165,15 +165,14 @@ class Trainer {
                      [&] { detail::in_evaluation_scopes(engine_, body); });
   }
 
-  /// Returns where the run stands between windows: counters, losses, metrics and the states of policies.
-  /// Model and optimizers are not included; `snapshot` includes them.
+  /// Returns the run's state between windows: counters, losses, metrics and the states of policies. Model and
+  /// optimizers are not included; `snapshot` includes them.
   [[nodiscard]] StateDict state_dict() {
     detail::require_between_windows(engine_, call_, "state_dict()");
     detail::resolve_updates(engine_);
     return detail::copied(engine_.state_dict());
   }
-  /// Continues from where `state_dict` was taken. Throws StateError for a state of other policies, or one
-  /// that lacks something.
+  /// Continues from a `state_dict`. Throws StateError for a state of other policies, or an incomplete one.
   void load_state_dict(const StateDict& state) {
     const auto call = call_.begin("load_state_dict()");
     detail::require_no_open_window(engine_, "load_state_dict()");
@@ -182,9 +181,8 @@ class Trainer {
     own_loop_.restart();  // policies begin anew with what they have now
   }
 
-  /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
-  /// handles that go on changing. `folder` is where the snapshot is to lie, for ranks that share optimizers
-  /// out.
+  /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Its tensors are
+  /// not copies and keep changing. `folder` is the snapshot's folder, for ranks with sharded optimizers.
   [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
     static_assert(detail::is_included<detail::SnapshotCode, Engine>,
                   "looptorch: snapshot() needs the code of snapshots. Include "
@@ -200,9 +198,9 @@ class Trainer {
       return {};
     }
   }
-  /// Continues from what `snapshot` returned, random generators included, also on other devices. Throws
+  /// Restores what `snapshot` returned, random generators included, also on other devices. Throws
   /// SnapshotMismatch, before anything is changed, for a snapshot of another run, and for other settings
-  /// unless `resume_changed`. If `strict` is false, takes over the parts that fit instead.
+  /// unless `resume_changed`. If `strict` is false, loads the parts that fit instead.
   ResumeReport restore(const SnapshotContents& contents, bool strict = true, bool resume_changed = false) {
     static_assert(detail::is_included<detail::SnapshotCode, Engine>,
                   "looptorch: restore() needs the code of snapshots. Include "
@@ -219,11 +217,10 @@ class Trainer {
   }
 
   /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. Moments of an
-  /// optimizer that snapshots do not know count as none.
+  /// optimizer unknown to snapshots do not count.
   [[nodiscard]] HeldMemory held_memory() { return detail::held_memory(engine_); }
-  /// Returns the bytes that the run will hold once its updates have been made, before the first of them: with
-  /// moments and averages that do not exist yet, and those of layers that UnfreezeAt unfreezes later. Step
-  /// counts, a few bytes each, are left out.
+  /// Returns the bytes that the run will hold after its first updates: with moments and averages that do not
+  /// exist yet, and those of layers that UnfreezeAt unfreezes later. Excludes step counts, a few bytes each.
   [[nodiscard]] HeldMemory expected_memory() { return detail::expected_memory(engine_); }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
@@ -239,8 +236,8 @@ class Trainer {
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 
-  /// Returns the per-run state of the listed policy P: what it measured or decided, the last window included.
-  /// If several of one type are listed, returns that of the first that is switched on. Waits and throws as
+  /// Returns the per-run state of the listed policy P: its measurements or decisions, the last window
+  /// included. If several of one type are listed, returns that of the first that is on. Waits and throws as
   /// `updates`.
   template <class P>
   [[nodiscard]] const detail::state_t<P>& policy() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Says before a run whether it fits, by steps that leave no trace. Give it the batches that need most
-// (hard_batches finds them): it runs them through the whole step, moments, averages and an evaluation
-// included, and puts everything back. If the run does not fit, it tries what would.
+// Checks before a run whether it fits into memory, by dry steps that leave no trace. Give it the batches that
+// need most (hard_batches finds them): it runs whole steps, moments, averages and an evaluation included, and
+// restores everything. If the run does not fit, it tries what would.
 //
 //   const auto report = preflight(trainer, hardest_batches);
 //   if (!report.fits) std::fputs(report.text().c_str(), stderr);
@@ -35,7 +35,7 @@
 namespace looptorch {
 namespace detail {
 
-/// Holds CPU tensors below a limit while it lives.
+/// Limits the memory of CPU tensors while it lives.
 class HostLimit {
  public:
   HostLimit(bool on, std::int64_t bytes) : on_(on), was_(on ? HostMemory::counted().limit() : 0) {
@@ -93,8 +93,8 @@ class Preflight {
     return report;
   }
 
-  /// Returns the most samples of a micro-batch that fit, among divisors of a window's samples.
-  /// With `is_too_large` the given batches are known not to fit.
+  /// Returns the largest micro-batch that fits, among divisors of a window's samples. `is_too_large` if the
+  /// given batches are known not to fit.
   [[nodiscard]] std::optional<std::int64_t> largest_micro_batch(std::vector<PreflightTrial>& tried,
                                                                 const Change& change = {},
                                                                 bool is_too_large = false) {
@@ -146,8 +146,8 @@ class Preflight {
     return text.substr(0, text.find('\n'));
   }
 
-  /// Measures with the first `samples` samples of each batch, as many of these to a window as leave its
-  /// samples, and puts the run back.
+  /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's
+  /// samples, and restores the run.
   DryMemory measure(std::int64_t samples, const Change& change = {}) {
     const bool on_cpu = counter_.device().is_cpu();
     const std::vector<Batch> some = source_.of_at_most(samples);
@@ -175,8 +175,7 @@ class Preflight {
     return dry;
   }
 
-  /// Adds what dry steps did not see: averages that begin later, copies that policies keep, a snapshot's
-  /// copy.
+  /// Adds what dry steps miss: averages that begin later, copies kept by policies, a snapshot's copy.
   void add_later(DryMemory& dry) const {
     const std::int64_t averages = std::max<std::int64_t>(expected_.averages - dry.held.averages, 0);
     dry.held.averages += averages;
@@ -199,7 +198,7 @@ class Preflight {
     return batches ? batches(size, window_samples() / size) : std::to_string(size);
   }
 
-  /// Notes which remedies the run leaves open, once its policies have set what they set.
+  /// Notes the remedies available to the run, once its policies have set theirs.
   void look_for_remedies() {
     recomputing_ = recomputing_policies(*engine_.model());
     const auto type = counter_.device().type();
@@ -214,8 +213,8 @@ class Preflight {
       computes_in_16_bits_ |= parameter.is_floating_point() && parameter.element_size() == 2;
   }
 
-  /// Tries what costs time, then precision, then both, each with smaller micro-batches if it does not fit by
-  /// itself; last what costs learning.
+  /// Tries remedies that cost time, then precision, then both, each with smaller micro-batches if needed;
+  /// last those that cost learning.
   [[nodiscard]] std::vector<PreflightTrial> try_remedies() {
     const PreflightRemedies& words = options_.remedies;
     const auto& model = *engine_.model();
@@ -250,13 +249,13 @@ class Preflight {
     return std::any_of(tried.begin(), tried.end(), [](const auto& trial) { return trial.fits; });
   }
 
-  /// Tries a change by itself, and with smaller micro-batches if it does not fit so.
+  /// Tries a change alone, then with smaller micro-batches if it does not fit.
   void try_with_batches(const Change& change, const std::string& words, std::vector<PreflightTrial>& tried) {
     tried.push_back(attempt(words, size_, change));
     if (!tried.back().fits) try_smaller_batches(change, words + options_.remedies.separator, tried);
   }
 
-  /// Notes the largest smaller micro-batch that fits, or the smallest if none does.
+  /// Records the largest smaller micro-batch that fits, or the smallest if none does.
   void try_smaller_batches(const Change& change, const std::string& with,
                            std::vector<PreflightTrial>& tried) {
     const std::vector<std::int64_t> sizes = micro_batch_sizes();
@@ -272,7 +271,7 @@ class Preflight {
       }
   }
 
-  /// True if some of `parameters` are trained, and each update trains others, too.
+  /// True if some of `parameters` are trained, and each update also trains others.
   [[nodiscard]] bool can_freeze(const std::vector<at::Tensor>& parameters) {
     const auto among = [&](const at::Tensor& tensor) {
       return std::any_of(parameters.begin(), parameters.end(),
@@ -296,7 +295,7 @@ class Preflight {
   std::int64_t size_ = 0, cap_ = 0, window_samples_ = 0;
   std::string recomputing_;  ///< Policies of the layers that could recompute and do not.
   bool computes_in_16_bits_ = false;
-  bool accumulates_ = true;  ///< No policy that is switched on excludes Accumulate.
+  bool accumulates_ = true;  ///< No policy that is on excludes Accumulate.
 };
 
 /// Returns the Preflight of a trainer on SampleBatches, or on the batches of a range.
@@ -318,15 +317,15 @@ template <class Trainer, class Batches>
 
 }  // namespace detail
 
-/// Says whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a range
-/// of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
+/// Checks whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a
+/// range of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
 /// batches; a batch type with fields other than tensors needs SampleBatches. Leaves weights, moments,
-/// averages, policies, counters, random generators and flags as they are, bit for bit; gradients are dropped,
-/// as by fit. Policies that declare `only_reports` take no part, and no policy's hooks of windows and epochs
-/// run. Layers that UnfreezeAt unfreezes in any epoch are trained. Averages that begin later, the copy that
-/// RestoreBest keeps and, on a CPU, a snapshot's are added to what was measured. Needs host memory for a copy
-/// of the run. Throws UsageError for empty batches or options out of range, and what the objective throws;
-/// running out of memory is a result.
+/// averages, policies, counters, random generators and flags as they are, bit for bit; drops gradients, as
+/// fit does. Policies that declare `only_reports` are not called, and no policy's hooks of windows and epochs
+/// run. Trains all layers that UnfreezeAt unfreezes in any epoch. Adds averages that begin later,
+/// RestoreBest's copy and, on a CPU, a snapshot's. Needs host memory for a copy of the run. Throws UsageError
+/// for empty batches or options out of range, and what the objective throws; running out of memory is a
+/// result.
 template <class Trainer, class Batches>
 [[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
                                         const PreflightOptions& options = {}) {
@@ -337,15 +336,14 @@ template <class Trainer, class Batches>
 /// The largest micro-batch that fits.
 struct MicroBatch {
   std::int64_t size = 0;        ///< Samples; 0 if not even one fits.
-  std::int64_t accumulate = 0;  ///< Micro-batches that make the window that was given.
+  std::int64_t accumulate = 0;  ///< Micro-batches in the given window.
   std::vector<PreflightTrial> tried;
 };
 
-/// Finds the most samples of a micro-batch that fit, by dry steps as `preflight` makes them. The samples of a
-/// window, and so what is learnt, stay: only their divisors up to the size of the given batches are tried,
-/// that size first, then by bisection. Give the whole window as one batch where it may fit: without
-/// accumulation no gradients stand beside the forward pass, so that it can need less than two halves. Returns
-/// 0 if not even one sample fits.
+/// Finds the largest micro-batch that fits, by dry steps as in `preflight`. Keeps the samples of a window,
+/// and so what is learnt: tries only their divisors up to the given batches' size, that size first, then by
+/// bisection. Give the whole window as one batch if it may fit: without accumulation no gradients exist
+/// during forward, so it can need less than two halves. Returns 0 if not even one sample fits.
 template <class Trainer, class Batches>
 [[nodiscard]] MicroBatch find_micro_batch(Trainer& trainer, Batches&& batches,
                                           const PreflightOptions& options = {}) {

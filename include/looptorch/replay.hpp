@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Does a window again that Autopsy or SkipBadWindows kept: bit for bit, in another process, in a debugger or
-// after a fix. No update is made, and nothing is written.
+// Replays a window that Autopsy or SkipBadWindows saved: bit for bit, in another process, in a debugger or
+// after a fix. Makes no update and writes nothing.
 #pragma once
 
 #include <looptorch/loop.hpp>
@@ -12,11 +12,11 @@
 
 namespace looptorch {
 
-/// Takes the run over from a bundle, or the newest in a folder of them, does its window again with every
-/// operator watched, and says what came of it. The Trainer then stands where the window began. `Batch` is
-/// what the run's range yields. Throws SnapshotError for a bundle that is damaged, UsageError for a snapshot
-/// that is none, SnapshotMismatch for one of another model or other data; other settings, as after a fix, may
-/// differ. A hook that a policy needs as a fit begins is run; policies that only report are silent.
+/// Restores the run from a bundle, or the newest in a folder, reruns its window with every operator traced,
+/// and returns the result. The Trainer is then where the window began. `Batch` is the run's batch type.
+/// Throws SnapshotError for a damaged bundle, UsageError for a snapshot that is none, SnapshotMismatch for
+/// another model or other data; other settings, as after a fix, may differ. Runs hooks that a policy needs as
+/// a fit begins; policies that only report are silent.
 template <class Batch, class Trainer>
 [[nodiscard]] Replayed replay(Trainer& trainer, const std::filesystem::path& bundle) {
   if constexpr (detail::CheckSavable<Batch>::passed) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every training program names: the Trainer, optimizers that LibTorch lacks, and policies. Some policies
-// bring much code that other programs would compile in vain: for those in policies/declared.hpp include the
-// policy's own header too.
+// What every training program needs: the Trainer, optimizers that LibTorch lacks, and policies. Policies in
+// policies/declared.hpp, which would cost other programs compile time, need their own headers too.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
