@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a sample of the training data holds: a tensor for each input of the model, and labels beside them if
-// the loss is computed outside of it.
+// The columns of a training sample: a tensor for each input of the model, and labels if the loss is computed
+// outside of it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

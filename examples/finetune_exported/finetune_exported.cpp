@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fine-tunes any model that Python exported by torch.export, without its code: reads a .pt2, prints which
-// inputs it takes, trains it on tensors of these names, and writes it as .pt2 and safetensors.
+// Fine-tunes any model that Python exported by torch.export, without its code: reads a .pt2, prints its
+// inputs, trains it on tensors of these names, and writes it as .pt2 and safetensors.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
 #include <looptorch/app/training_program.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The loss of a batch: the model's own output, or one that is computed of its scores and the labels.
+// The loss of a batch: the model's own output, or one computed from its scores and the labels.
 #pragma once
 
 #include <looptorch/exported/exported_model.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where samples come from: safetensors files whose tensors have the names of the columns and a row a sample,
-// or lines of JSON whose fields have them.
+// Reads samples: safetensors files with a tensor for each column and a row for each sample, or lines of JSON
+// with a field for each column.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts audio files to log-mel frames, at one speed or several, computed each time or cached in a folder.
-// The frames are a function of the file. Random choices of training (speed, masks) are made above, anew in
-// each epoch, so a cache changes only the time.
+// The frames depend only on the file. Training's random choices (speed, masks) come later, anew in each
+// epoch, so a cache changes only the time.
 //
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a corpus as it was published: manifests of this project's own form, Common Voice's tables, or the
-// transcripts of OpenSLR's corpora, which have splits as folders or none. A corpus without splits is split by
+// Reads a corpus as published: manifests of this project's own form, Common Voice's tables, or the
+// transcripts of OpenSLR's corpora, with splits as folders or none. A corpus without splits is split by
 // sentence, 80/10/10, the same on every machine.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Speech for KonkaniVani: audio files become log-mel frames, texts ids, and both padded batches. For training
-// the audio is played at other speeds and parts of its log-mel frames are hidden, anew in each epoch.
+// Speech for KonkaniVani: audio files become log-mel frames, texts ids, and both padded batches. Training
+// changes the audio's speed and masks parts of its frames, anew in each epoch.
 //
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once

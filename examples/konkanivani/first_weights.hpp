@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Weights to begin with: this example's, and those of the public KonkaniVani project (PyTorch), whose layers
-// are the same under other names. What differs besides: it holds an attention's three projections in one
-// tensor, writes pointwise convolutions as Conv1d, and does not scale the encoder's input by the root of the
-// width. Its frames are another logarithm of mel power, so that first layers have to adapt.
+// Initial weights: this example's, or those of the public KonkaniVani project (PyTorch), whose layers are the
+// same under other names. Further differences: it holds an attention's three projections in one tensor,
+// writes pointwise convolutions as Conv1d, and does not scale the encoder's input by the root of the width.
+// Its frames use another logarithm of mel power, so first layers have to adapt.
 //
 // Shapes: D width, M mel bins, V vocabulary.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes a Konkani corpus offline: sentences of a grammar, read by espeak-ng's Marathi voice at many speeds,
+// Makes a Konkani corpus offline: sentences of a grammar, spoken by espeak-ng's Marathi voice at many speeds,
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
-// speech: a model that is trained on it alone understands espeak-ng, not people.
+// speech: a model trained only on it understands espeak-ng, not people.
 #include <looptorch/app/process.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a model that konkanivani_train made as files that PyTorch, AOTInductor and the ONNX exporter read:
-// encoder and CTC head and, if asked for, the attention decoder.
+// Exports a model of konkanivani_train for PyTorch, AOTInductor and the ONNX exporter: encoder and CTC head
+// and, on request, the attention decoder.
 #include <looptorch/app/run_main.hpp>
 
 #include "torch_export.hpp"

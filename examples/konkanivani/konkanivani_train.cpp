@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Trains a Konkani speech recogniser from scratch on a folder of manifests, and says how many characters and
-// words of the test set it gets wrong. It shows a whole looptorch run: sampler, loader, objective, policies,
+// Trains a Konkani speech recogniser from scratch on a folder of manifests, and prints the test set's
+// character and word error rates. It shows a whole looptorch run: sampler, loader, objective, policies,
 // `fit`.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A training run that can be stopped: whether a snapshot is of a model of this size with these characters.
-// The sizes and characters of a run lie beside its snapshots, in `config.json` and `vocabulary.json`.
+// Resuming a training run: checks that a snapshot has a model of this size with these characters. The run's
+// `config.json` and `vocabulary.json` lie beside its snapshots.
 #pragma once
 
 #include "recognizer.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags of the script that this example follows, train_konkanivani_asr.py, as they are spelled there: a
-// command that was typed for it trains by its settings, and not by those that were measured here.
+// The flags of train_konkanivani_asr.py, the script that this example follows, in its spelling: a command
+// written for the script trains with its settings instead of those measured here.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a run leaves out because it cannot be used: lines of manifests, texts and clips, each with the reason.
-// Functions that take a `SkippedItems*` list there what is wrong and go on; without one they throw at the
-// first.
+// Unusable lines of manifests, texts and clips that a run skips, each with the reason. Functions that take a
+// `SkippedItems*` add to it and continue; without one they throw at the first.
 #pragma once
 
 #include <looptorch/app/skipped_items.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani as two files that PyTorch, AOTInductor and the ONNX exporter read, or as TorchScript: encoder
-// and CTC head, which are run once a clip, and the attention decoder, which is run once a character.
+// Exports KonkaniVani as two files that PyTorch, AOTInductor and the ONNX exporter read, or as TorchScript:
+// encoder and CTC head, which run once a clip, and the attention decoder, which runs once a character.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width, L characters, V vocabulary.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `konkanivani_train` learns from and is measured on: three datasets, and the vocabulary of the first.
+// The data of `konkanivani_train`: three datasets, and the vocabulary of the first.
 #pragma once
 
 #include <looptorch/data/manifest/manifest.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Removes the blanks around a text.
+// Trims the blanks around a text.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Composes Unicode's normal form C for the letters of Konkani, Devanagari and Latin (Latin-1, Latin
-// Extended-A and the nasal vowels with a tilde). Without one spelling for each character, a vocabulary would
-// treat two spellings as two characters. Other characters pass through unchanged. Linear.
+// Extended-A and the nasal vowels with a tilde). Without it a vocabulary would treat two spellings of a
+// character as two characters. Other characters are unchanged. Linear.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

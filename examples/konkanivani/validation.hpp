@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Measures the validation clips after each epoch: one pass for their loss and for what is heard.
+// Measures the validation clips after each epoch: their loss and their transcripts, in one pass.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lays training runs side by side: writes compare.html of the folders into which LogMetrics wrote.
+// Compares training runs: writes compare.html from the folders of LogMetrics.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/report/compare_page.hpp>

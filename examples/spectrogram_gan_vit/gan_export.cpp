@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes a generator that gan_train made as a file that PyTorch, AOTInductor and the ONNX exporter read.
+// Exports a generator of gan_train for PyTorch, AOTInductor and the ONNX exporter.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/export/export_model.hpp>
 

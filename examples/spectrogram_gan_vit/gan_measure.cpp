@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How good generators are, in numbers: two networks that only ever hear real clips judge what they draw, one
-// by its features (Frechet and kernel distance to held-out clips), one by the emotion that it hears.
+// Measures generators: two networks trained only on real clips judge generated ones, one by its features
+// (Frechet and kernel distance to held-out clips), one by the emotion that it predicts.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

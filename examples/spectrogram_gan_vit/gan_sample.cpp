@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws labelled spectrograms from a trained generator: tensors to learn from, pictures to look at, sound to
-// listen to.
+// Draws labelled spectrograms from a trained generator, as tensors for training, pictures and sound.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Trains a conditional GAN on spectrograms of music: one Trainer, two updates. It shows adversarial players,
 // accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
-// mean over batches, snapshots, the best of them.
+// mean over batches, and snapshots with the best of them.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prints the valence and arousal of audio files, or of all audio files of folders, as a ViT that vit_train
-// made hears them, and draws where it looked. A file that cannot be used is reported, and the others are
-// heard.
+// Predicts the valence and arousal of audio files, or of all audio files of folders, by a ViT of vit_train,
+// and draws its attention. Reports unusable files and continues.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Trains a Vision Transformer to hear valence and arousal in spectrograms of music: from a Hugging Face
+// Trains a Vision Transformer to predict valence and arousal from spectrograms of music: from a Hugging Face
 // folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
-// recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
+// activation checkpointing, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>

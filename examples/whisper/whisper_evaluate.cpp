@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures a model on the clips of a manifest: word and character error rate, of all clips and by language,
-// decoded as whisper_transcribe does. It shows how a data set is checked and read without a Trainer.
+// decoded as in whisper_transcribe. It shows how a data set is checked and read without a Trainer.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns a Hugging Face folder, such as whisper_finetune writes, into what other programs run: a CTranslate2
-// folder for faster-whisper, a GGML file for whisper.cpp, or files of torch.export.
+// Converts a Hugging Face folder, such as whisper_finetune writes, for other programs: a CTranslate2 folder
+// for faster-whisper, a GGML file for whisper.cpp, or files of torch.export.
 #include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>

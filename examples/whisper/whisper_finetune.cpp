@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
-// a whole looptorch run: loader, objective, optimizer, policies, `fit`.
+// Fine-tunes Whisper on a manifest of audio and text, and prints the word error rate before and after. It
+// shows a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Turns a CTranslate2 Whisper folder (faster-whisper's format) or a file of openai-whisper into a Hugging
-// Face folder, which this example's other programs and transformers read. config.json is written last: a
-// folder that has one is complete.
+// Converts a CTranslate2 Whisper folder (faster-whisper's format) or a file of openai-whisper to a Hugging
+// Face folder, which this example's other programs and transformers read. Writes config.json last: a folder
+// that has one is complete.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Marks a training program's output folder as that of one model, so that weights of another size are never
-// mixed with it.
+// Marks a training program's output folder with its model, so that weights of different sizes never mix.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Songs as labelled spectrograms for a loader. They stay in host memory, or on disk if a cache is put above;
-// only batches are moved to the device.
+// A dataset of songs as labelled spectrograms. They stay in host memory, or on disk with a cache; only
+// batches move to the device.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A folder that gan_sample wrote, as training clips. The files are mapped: thousands of clips cost the memory
-// of those that are being read.
+// Training clips from a folder of gan_sample. The files are mapped: thousands of clips cost only the memory
+// of those being read.
 //
 // Shapes: N clips of a file, M mel bins, F frames.
 #pragma once

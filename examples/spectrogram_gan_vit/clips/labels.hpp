@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The emotions on which a model was trained, kept beside it as labels.safetensors. Real labels do not fill
-// the square, and a generator's result for an emotion far from all of them is a guess. So samples are drawn
-// from these.
+// The emotions that a model was trained on, saved beside it as labels.safetensors. Samples are drawn from
+// them, since real labels do not fill the square, and a generator only guesses far from all of them.
 //
 // Shapes: N songs.
 #pragma once

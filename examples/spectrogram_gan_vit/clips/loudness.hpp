@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The decibels behind z-scored spectrograms, kept beside a model: its pictures have lost them, and they are
-// needed to turn a picture into sound.
+// The decibel scale of z-scored spectrograms, saved beside a model: its pictures have lost it, and converting
+// a picture to sound needs it.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

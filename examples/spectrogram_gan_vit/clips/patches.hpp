@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Spectrograms averaged over small patches, so that noise counts little: what clips are compared by.
+// Averages spectrograms over small patches, to compare clips with little effect of noise.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a training picture of this example is: a mel spectrogram in decibels, with mean 0 and deviation 1.
+// A training picture of this example: a mel spectrogram in decibels, with mean 0 and deviation 1.
 //
 // Shapes: M mel bins, F frames of 512 samples.
 #pragma once

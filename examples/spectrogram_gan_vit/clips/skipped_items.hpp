@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Songs that cannot be used, listed by what is wrong with them: a run over thousands leaves them out, or ends
-// at the first (`--on-bad-audio`).
+// Unusable songs, listed with the reason: a run over thousands skips them, or ends at the first
+// (`--on-bad-audio`).
 #pragma once
 
 #include <looptorch/app/skipped_items.hpp>

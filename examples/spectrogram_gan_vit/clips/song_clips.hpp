@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The songs of a dataset's folder as clips that are kept in a cache, and what is noted of them on the way.
+// Reads the songs of a dataset's folder as cached clips, and records faults of the data.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

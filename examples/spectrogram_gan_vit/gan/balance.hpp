@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps the two players near each other: the discriminator waits while it wins, and its input has noise that
-// decreases over the run.
+// Balances the two players: the discriminator pauses while it wins, and its input has noise that decreases
+// over the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a spectrogram GAN, checks, and config.json. Weights do not say how large the pictures are that
-// they make, so the configuration is saved beside them and compared before they are used.
+// The sizes of a spectrogram GAN, checks, and config.json. Weights do not show the size of the pictures, so
+// the configuration is saved beside them and compared before they are used.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Weights to begin with: both players of a folder of gan_train, of one file whose names begin with
-// "generator." and "discriminator.", or of a checkpoint with a dictionary for each. Layers under PyTorch's
-// spectral norm are known by its names.
+// Initial weights: both players of a folder of gan_train, of one file whose names begin with "generator." and
+// "discriminator.", or of a checkpoint with a dictionary for each. Recognises layers under PyTorch's spectral
+// norm by its names.
 #pragma once
 
 #include <looptorch/app/first_weights.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The players' objectives, as the Trainer calls them: `objective(gan, batch)`, where a batch has
-// `spectrograms_B1MF` and `conditions_B2`. While one player learns the Trainer keeps the other's parameters
-// from receiving gradients.
+// `spectrograms_B1MF` and `conditions_B2`. While one player learns, the other's parameters receive no
+// gradients.
 #pragma once
 
 #include <looptorch/objective/loss.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the models that `gan_train` leaves in its output folder: the last averages, and the best ones.
+// Writes the models of `gan_train` to its output folder: the last averages, and the best ones.
 #pragma once
 
 #include <looptorch/policies/parts/best_few.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures whether a generator makes new spectrograms, and different ones, by distances between the patches
-// of pictures.
+// Measures whether a generator's spectrograms are new and different, by distances between the pictures'
+// patches.
 //
 // Shapes: N clips, K patches.
 #pragma once

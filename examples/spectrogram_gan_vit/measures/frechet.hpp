@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The Frechet distance between two sets of features, each taken for a normal distribution (Heusel et al.,
-// 2017), in double precision.
+// The Frechet distance between two sets of features, both modelled as normal (Heusel et al., 2017), in double
+// precision.
 //
 // Shapes: N clips, D features.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a validation during training needs: the network that judges, and the held-out clips as it hears them.
+// The parts of validation during training: the judging network, and its view of the held-out clips.
 #pragma once
 
 #include "../clips/skipped_items.hpp"

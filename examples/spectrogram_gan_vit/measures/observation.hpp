@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What two networks make of clips, real or drawn: features to compare sets of clips by, and the emotion that
-// they hear. Clips go by in batches; in memory stay the numbers that the networks make of them.
+// The outputs of two networks for clips, real or generated: features to compare sets of clips by, and
+// predicted emotions. Clips pass in batches; only the networks' numbers stay in memory.
 //
 // Shapes: N clips, D features, K cells of a patch, B batch, M mel bins, F frames.
 #pragma once

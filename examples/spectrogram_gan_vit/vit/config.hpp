@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a Vision Transformer, checks, and config.json with Hugging Face's keys, so that its folders
-// are read as they are and transformers reads those that are written. A ViT that this example does not build
-// is refused by key.
+// The sizes of a Vision Transformer, checks, and config.json with Hugging Face's keys, so that folders work
+// in both directions with transformers. Refuses, by key, a ViT that this example does not build.
 #pragma once
 
 #include <looptorch/base/error.hpp>

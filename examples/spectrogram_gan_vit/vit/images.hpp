@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns spectrograms into the images that a ViT reads: each mel bin normalised, resized bilinearly, the same
-// picture in each colour. Runs on the spectrograms' device, so that only they travel.
+// Converts spectrograms to a ViT's images: each mel bin normalised, resized bilinearly, the same picture in
+// each colour. Runs on the spectrograms' device, so that only they are copied.
 //
 // Shapes: B batch, M mel bins, F frames, C channels, H rows, W columns.
 #pragma once

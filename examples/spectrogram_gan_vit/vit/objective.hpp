@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loss of a ViT that hears emotions, and mixup (Zhang et al. 2018): a clip blended with the next one of
-// its batch, labels too, so that the model has more to learn from than there are clips. Costs a copy of the
-// batch.
+// The loss of a ViT for emotions, and mixup (Zhang et al. 2018): blends a clip and its labels with the next
+// one of its batch, to learn from more than there are clips. Costs a copy of the batch.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

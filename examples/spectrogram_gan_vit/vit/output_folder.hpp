@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the learning curve that `vit_train` leaves in its output folder.
+// Writes the learning curve of `vit_train` to its output folder.
 #pragma once
 
 #include <looptorch/base/files/learning_curve.hpp>

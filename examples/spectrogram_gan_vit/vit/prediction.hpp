@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is printed about a file that was heard: text to read, CSV and JSON to go on with.
+// Prints the predictions for a file: as text to read, or as CSV and JSON for programs.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How well emotions are heard: concordance, mean squared error and R2 of valence and arousal over a whole set
-// of clips, and what a linear probe reaches on the same clips, so that a reader sees what a ViT adds.
+// Scores predicted emotions: concordance, mean squared error and R2 of valence and arousal over a whole set
+// of clips, and those of a linear probe on the same clips, to show what a ViT adds.
 //
 // Shapes: N clips, B batch, M mel bins, F frames.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `vit_train` and their flags, and the model that they begin with.
+// The settings of `vit_train`, their flags, and the initial model.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

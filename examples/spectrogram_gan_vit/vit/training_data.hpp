@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The clips of a run of vit_train: recorded ones in three parts, generated ones beside those for training,
-// and SpecAugment on what is trained on.
+// The clips of a run of vit_train: recorded ones in three splits, generated ones for training, and
+// SpecAugment on the training clips.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

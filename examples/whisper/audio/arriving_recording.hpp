@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Samples that are still arriving through a pipe as Whisper's input: windows of log-mel frames as soon as
-// their sound is there. What a Recording knows of the whole is known here up to the window: its loudest
-// frame, and whether there was any sound. Memory stays that of a window, however long the stream lasts.
+// Whisper's input from a pipe: windows of log-mel frames as soon as their samples arrive. A Recording's facts
+// of the whole, its loudest frame and whether there was any sound, are known here only up to the window.
+// Needs the memory of one window, however long the stream lasts.
 //
 // Shapes: M mel bins, T samples.
 #pragma once

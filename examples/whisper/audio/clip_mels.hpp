@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The log-mel frames of a manifest's clips, computed each time or kept in a folder. They are a function of
-// the file; what training draws (masks, forms of the text) comes on top, so that a cache changes only the
-// time.
+// The log-mel frames of a manifest's clips, computed each time or cached in a folder. They depend only on the
+// file; training's random choices (masks, forms of the text) come later, so a cache changes only the time.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

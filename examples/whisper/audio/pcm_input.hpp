@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. They are read
-// as they arrive, or stored in a temporary file to be read twice; memory stays small either way. So are files
+// Samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. Read as they
+// arrive, or stored in a temporary file to be read twice; memory stays small either way. Also handles files
 // that libsndfile reads.
 //
 // Shapes: T samples, C channels.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a pipe begins with: a file, of which `sox talk.mp3 -t wav - | whisper_transcribe -` writes one, or raw
-// samples. A header that was taken for samples would be heard as a click, and the rest at a wrong rate.
+// Recognises the header of a piped file, as of `sox talk.mp3 -t wav - | whisper_transcribe -`, or raw
+// samples. A header read as samples would sound as a click, with the rest at a wrong rate.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How loud each 10 ms of a sound at 16 kHz are, in decibels: 4 bytes a frame, 14 MB for 10 hours.
+// The level of each 10 ms of a sound at 16 kHz, in decibels: 4 bytes a frame, 14 MB for 10 hours.
 #pragma once
 
 #include <ATen/core/Tensor.h>

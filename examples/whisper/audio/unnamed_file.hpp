@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A temporary file without a name, for what is needed again and may not fit in memory.
+// A temporary file without a name, for data read again that may not fit in memory.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds clips that cannot be used before training instead of hours into it: every file's header is read, and
-// held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
+// Finds unusable clips before training instead of hours into it: reads every file's header, and decodes
+// held-out clips once. Lists unusable clips, or stops the program at the first.
 #pragma once
 
 #include <looptorch/app/skipped_items.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The data of `whisper_finetune`: three datasets of clips that are checked before training. Files that
-// show without being decoded that they cannot be used are found in all three, silent and damaged ones in
-// those that are held out.
+// The data of `whisper_finetune`: three datasets of clips that are checked before training. Finds files whose
+// header shows a fault in all three, and silent and damaged ones among those held out.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a frozen encoder makes of clips. It is a function of the clip as long as the encoder is not trained,
-// so that a cache can hold it and later epochs skip the encoder: of a 30 s clip 2.3 MB for Whisper tiny, and
-// 7.7 MB for large.
+// A frozen encoder's states of clips. They depend only on the clip while the encoder is not trained, so a
+// cache can hold them and later epochs skip the encoder: of a 30 s clip 2.3 MB for Whisper tiny, and 7.7 MB
+// for large.
 //
 // Shapes: M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where the clips of a corpus stand in its manifests or transcripts, and which of their lines were left out
-// as they were read.
+// The lines of a corpus' clips in its manifests or transcripts, and the lines that were skipped.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request the times of
-// its segments and the text before. OpenAI trained Whisper on texts that begin with a blank, and its decoding
+// Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request its segments'
+// times and the previous text. OpenAI trained Whisper on texts that begin with a blank, and its decoding
 // never begins with the token of a blank alone. So the blank is kept if the vocabulary merges it with the
-// first letter, as in English, and left out if it would stand alone, as in Chinese, Japanese, Thai or
-// Malayalam. (transformers always leaves it out.)
+// first letter, as in English, and dropped if it would be a token of its own, as in Chinese, Japanese, Thai
+// or Malayalam. (transformers always drops it.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Beam search as openai-whisper does it: the best `beam_size` texts go on, one that ends is put aside, and a
-// clip is done with round(beam_size * patience) of those.
+// Beam search as in openai-whisper: continues the best `beam_size` texts and collects those that end; a clip
+// is done with round(beam_size * patience) of them.
 //
 // Shapes: R rows, clip by clip; V vocabulary; K candidates of a row.
 #pragma once

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Decodes text from the encoder's states with a key-value cache: greedily, by drawing or by a beam, all by
+// Decodes text from the encoder's states with a key-value cache: greedily, by sampling or by a beam, all by
 // the same step. The ids are those of openai-whisper's `decode` and, greedily, of transformers'
-// `generate(do_sample=False)`. Clips of a batch that are done leave it, so that a batch costs the sum of its
-// clips' lengths.
+// `generate(do_sample=False)`. Finished clips leave the batch, so it costs the sum of its clips' lengths.
 //
 // Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of a decoding, with openai-whisper's names and defaults: what the text begins with, which
-// tokens it may not hold, and how the search goes on.
+// The settings of a decoding, with openai-whisper's names and defaults: the prompt, suppressed tokens, and
+// the search.
 #pragma once
 
 #include <algorithm>

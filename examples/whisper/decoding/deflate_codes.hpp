@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The lengths of deflate's prefix codes (RFC 1951) for counted literals and repeats: the fixed code's and
-// those of the codes that zlib would build, among which it takes the shorter. Ties are broken as zlib breaks
-// them, since the codes' own description depends on it.
+// The lengths of deflate's prefix codes (RFC 1951) for counted literals and repeats: the shorter of the fixed
+// code and the codes that zlib would build. Ties are broken as in zlib, since the codes' own description
+// depends on it.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The number of bytes that zlib would compress a text to, by which Whisper recognises a text that repeats
-// itself. zlib's search for repeats is done over (level 6: lazy matching on chains of hashes), so that the
-// size is zlib's own, byte for byte, for texts of up to 16383 literals and repeats; longer ones count as one
-// block. Nothing is written: only sizes are added up. Some 20 microseconds for the text of a 30 s window.
+// The number of bytes of a text compressed by zlib, by which Whisper recognises a text that repeats itself.
+// Repeats zlib's search for matches (level 6: lazy matching on chains of hashes), so the size is zlib's own,
+// byte for byte, for texts of up to 16383 literals and repeats; longer ones count as one block. Writes
+// nothing: only adds up sizes. Some 20 microseconds for the text of a 30 s window.
 #pragma once
 
 #include "deflate_codes.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// openai-whisper's second chances: a text that repeats itself or of which the model is not sure is decoded
-// again at a higher temperature, and one that is probably no speech is left empty.
+// openai-whisper's temperature fallback: a text that repeats itself, or that the model is unsure of, is
+// decoded again at a higher temperature; one that is probably no speech is left empty.
 //
 // Shapes: B clips, S encoder positions, D width of the model.
 #pragma once

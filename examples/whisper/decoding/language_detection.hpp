@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which language is spoken, by the token that a multilingual Whisper puts behind the start of the transcript.
+// Detects the spoken language by the token that a multilingual Whisper puts after the transcript's start.
 //
 // Shapes: B clips, S encoder positions, D width of the model, V vocabulary, N languages.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model's folder as one object that turns log-mel frames into text.
+// Loads a model's folder as one object that turns log-mel frames into text.
 //
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once

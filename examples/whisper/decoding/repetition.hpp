@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Recognises a text that repeats itself without end while it is being decoded, as Whisper may on speech that
-// it does not know.
+// Detects during decoding a text that repeats itself without end, as Whisper may on unknown speech.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which tokens may come next: openai-whisper's suppression and its rules for timestamps, as changes of the
+// Restricts the next tokens: openai-whisper's suppression and its rules for timestamps, as changes of the
 // scores.
 //
 // Shapes: R rows (texts under way), V vocabulary.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Greedy decoding, and drawing by temperature. A search follows several texts of each clip (rows), the same
-// number for all clips that are under way; it takes the scores after each row and returns which tokens
-// continue which rows. BeamTexts in beam_search.hpp has the same functions.
+// Greedy decoding, and sampling by temperature. A search follows several texts of each clip (rows), as many
+// for each unfinished clip; it takes the scores after each row and returns which tokens continue which rows.
+// BeamTexts in beam_search.hpp has the same functions.
 //
 // Shapes: R rows, clip by clip; V vocabulary.
 #pragma once

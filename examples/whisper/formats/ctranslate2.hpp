@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads the `model.bin` of CTranslate2, the engine behind faster-whisper: a header, then variables as name,
-// shape, type and raw bytes, then aliases. Every count is checked against the file before anything is
-// allocated for it.
+// shape, type and raw bytes, then aliases. Checks every count against the file before it allocates anything.
 #pragma once
 
 #include <looptorch/base/error.hpp>

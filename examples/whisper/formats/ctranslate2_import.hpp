@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by table, fused projections
-// split, weights of 8 bits multiplied by their scales. It is strict in both directions: a variable that is
-// missing, of another shape or left over is an error.
+// split, 8-bit weights multiplied by their scales. Strict in both directions: a variable that is missing, of
+// another shape or left over is an error.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes the files of a Hugging Face Whisper folder beside the weights from a CTranslate2 folder: special
+// Makes the files besides the weights of a Hugging Face Whisper folder from a CTranslate2 folder: special
 // token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whisper as two files of torch.export, which PyTorch, AOTInductor and the ONNX exporter read: the encoder,
-// which is run once a window, and the decoder, which is run once a token.
+// Exports Whisper as two files of torch.export, which PyTorch, AOTInductor and the ONNX exporter read: the
+// encoder, which runs once a window, and the decoder, which runs once a token.
 #pragma once
 
 #include <looptorch/export/export_model.hpp>

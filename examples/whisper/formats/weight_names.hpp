@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The names of Whisper's weights in three worlds: transformers, CTranslate2, and openai-whisper, whose names
-// whisper.cpp has taken over. Imports and exports read this one table.
+// The names of Whisper's weights in transformers, CTranslate2, and openai-whisper, whose names whisper.cpp
+// uses too. All imports and exports read this table.
 #pragma once
 
 #include "../model/config.hpp"

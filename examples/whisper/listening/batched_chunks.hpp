@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Many short pieces of audio at once: the files of a folder, or the stretches of speech of a long recording.
-// A batch costs the encoder and the decoder one pass for all; no piece knows the text of another.
+// Transcribes many short pieces of audio at once: the files of a folder, or the speech of a long recording. A
+// batch costs the encoder and the decoder one pass for all; no piece knows another's text.
 //
 // Shapes: B chunks, M mel bins, T mel frames.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The files of a transcript that is still being heard. TXT, SRT, VTT and TSV grow by window and are complete
-// after each, whatever ends the process. JSON, in which the text stands before the segments, appears when the
-// stream has ended. Memory stays small.
+// The files of an unfinished transcript. TXT, SRT, VTT and TSV grow by window and are complete after each,
+// however the process ends. JSON, whose text precedes the segments, is written when the stream has ended.
+// Memory stays small.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Words that a model invents where nothing is said, by openai-whisper's rules: a segment of improbable, very
-// short or very long words that has silence around it. The silence before it is skipped, and the window
-// begins anew behind it.
+// Finds words that a model invents in silence, by openai-whisper's rules: a segment of improbable, very short
+// or very long words with silence around it. Skips the silence before it, and begins the window anew after
+// it.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The tokens of a window as segments with times, and where the next window begins: openai-whisper's rules.
-// The model writes "<|0.00|> first words <|2.40|><|2.40|> more words <|5.00|>"; a segment ends where two
-// timestamps meet.
+// Divides a window's tokens into segments with times, and finds the next window's begin, by openai-whisper's
+// rules. The model writes "<|0.00|> first words <|2.40|><|2.40|> more words <|5.00|>"; a segment ends where
+// two timestamps meet.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

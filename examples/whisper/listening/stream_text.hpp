@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The text of a stream, a piece for each window: joined, the pieces are the text that the whole would have.
+// The text of a stream, a piece for each window: joined, the pieces equal the text of the whole.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

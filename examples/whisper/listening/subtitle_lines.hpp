@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What subtitles show when: a segment each, or, of segments with words, lines of a width and number, some
-// words at a time, or with the spoken word underlined. The rules are those of openai-whisper's writers.
+// The lines of subtitles: a segment each, or, of segments with words, lines of a width and number, some words
+// at a time, or with the spoken word underlined. The rules are those of openai-whisper's writers.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Dynamic time warping: the cheapest path through a matrix of costs from one corner to the other, which gives
-// each token its stretch of time. Among equal costs it goes the way that openai-whisper's goes.
+// each token its stretch of time. Breaks ties as openai-whisper does.
 //
 // Shapes: N tokens, T times.
 #pragma once

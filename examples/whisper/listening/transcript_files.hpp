@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transcripts as files of each format. Each file appears whole or not at all.
+// Writes transcripts as files of each format. Each file appears whole or not at all.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transcripts as TXT, SRT, VTT, TSV and JSON with the layout of openai-whisper's, byte for byte. The first
+// Formats transcripts as TXT, SRT, VTT, TSV and JSON with openai-whisper's layout, byte for byte. The first
 // four grow by segment, and are complete after each.
 #pragma once
 

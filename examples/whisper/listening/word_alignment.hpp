@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// When each word of a text is said, by the decoder's attention to the sound: openai-whisper's
-// `find_alignment`. The heads that follow the speech are known for each published model.
+// Aligns each word of a text with the sound by the decoder's attention: openai-whisper's `find_alignment`.
+// The heads that follow the speech are known for each published model.
 //
 // Shapes: L tokens, H alignment heads, S encoder positions of 20 ms, D width of the model, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tokens of a text as words, split as openai-whisper does: at blanks and punctuation, or, in scripts
-// without blanks, where tokens make whole characters.
+// Splits a text's tokens into words as openai-whisper does: at blanks and punctuation or, in scripts without
+// blanks, where tokens make whole characters.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The words of segments with their times, by openai-whisper's rules: punctuation joins its word, words at the
-// ends of sentences and behind pauses are not longer than twice the usual, and segments begin and end with
-// their words.
+// Times the words of segments by openai-whisper's rules: punctuation joins its word, words at the ends of
+// sentences and after pauses last at most twice the usual, and segments begin and end with their words.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Folders of low-rank adapters beside the folder of the model that they adapt, as Python's peft has them:
-// adapter_config.json names the model, and adapter_model.safetensors holds a few MB. A program that only
-// hears merges them as it loads the model, and computes as fast as without them.
+// Loads a folder of low-rank adapters and the model that they adapt, as Python's peft saves them:
+// adapter_config.json names the model, and adapter_model.safetensors holds a few MB. A program for inference
+// merges them as it loads the model, and computes as fast as without them.
 #pragma once
 
 #include <looptorch/adapters/lora_files.hpp>

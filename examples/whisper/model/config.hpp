@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json.
-// A model that this example does not build (another activation, untied logits) is refused here, by field.
+// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json. Refuses,
+// by field, a model that this example does not build (another activation, untied logits).
 #pragma once
 
 #include <looptorch/base/error.hpp>

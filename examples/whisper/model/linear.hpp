@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fastest product with a layer's weights that gives the same numbers: 16-bit weights where they lose
+// The fastest product with a layer's weights that gives the same numbers: 16-bit weights if they lose
 // nothing, oneDNN's on AMD's processors, else LibTorch's.
 #pragma once
 

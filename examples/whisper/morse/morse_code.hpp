@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// International Morse code by ITU-R M.1677-1, and when a key is down. Speeds are words a minute, where the
-// word is PARIS with the gap behind it: 50 units.
+// International Morse code by ITU-R M.1677-1, and the times when a key is down. Speeds are words a minute, of
+// the word PARIS with the gap after it: 50 units.
 #pragma once
 
 #include <looptorch/base/error.hpp>

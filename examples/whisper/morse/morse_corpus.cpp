@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a corpus of Morse code as a receiver gives it, without recordings: amateur radio contacts, words and
+// Makes a corpus of Morse code as heard in a receiver, without recordings: amateur radio contacts, words and
 // code groups, keyed at 15 to 40 words a minute under conditions from clean to a weak expedition's, as FLAC
 // or WAV with CSV manifests for `whisper_finetune`.
 #include <looptorch/app/command_line.hpp>

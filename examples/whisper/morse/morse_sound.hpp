@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How Morse code sounds in a receiver: a keyed tone that drifts and fades, in the noise of a narrow filter,
-// beside other stations and under crackling. The same seed gives the same samples.
+// Synthesises Morse code as heard in a receiver: a keyed tone that drifts and fades, in the noise of a narrow
+// filter, with other stations and crackling. The same seed gives the same samples.
 #pragma once
 
 #include <looptorch/base/random.hpp>

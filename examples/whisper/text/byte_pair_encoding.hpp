@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: the pair of neighbours that was learnt
-// first is merged first, of equal pairs the leftmost. A word is merged by scanning an array on the stack; a
-// long run by a queue over a linked list in O(n log n), so that it costs no more than prose.
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: merges the pair of neighbours that was
+// learnt first, of equal pairs the leftmost. Merges a word by scanning an array on the stack, and a long run
+// by a queue over a linked list in O(n log n), so that it costs no more than prose.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The normalisers of the word error rate, and which of them a language gets.
+// The normalisers of the word error rate, and the choice of one by language.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ids of Whisper's special tokens, as a folder's tokenizer has them: what stands in for settings that a
-// model's other files lack.
+// The ids of Whisper's special tokens by a folder's tokenizer: defaults for settings that a model's other
+// files lack.
 #pragma once
 
 #include <looptorch/base/error.hpp>

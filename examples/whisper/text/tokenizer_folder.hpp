@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tokenizer of a Hugging Face folder, which comes in two forms: tokenizer.json, or vocab.json with
-// merges.txt and files about the added tokens, as older versions of transformers write them.
+// Loads the tokenizer of a Hugging Face folder in either form: tokenizer.json, or vocab.json with merges.txt
+// and files about the added tokens, as older versions of transformers write them.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Computes the word error rate of a model on held-out speech, and its transcripts, over all clips and by
-// language. These can be saved, so that a run that resumes from a snapshot need not transcribe again with the
-// untrained model.
+// language. These can be saved, so that a resumed run need not transcribe again with the untrained model.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune` that save memory beside recomputation: what is trained, in which type
-// weights are held, and what the optimizer keeps.
+// The settings of `whisper_finetune` that save memory besides recomputation: what is trained, the type of the
+// weights, and the optimizer's state.
 #pragma once
 
 #include <looptorch/adapters/int8_base.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// whisper_finetune --fit SIZE: chooses what saves memory, in order of what it costs, until a run fits. All
-// weights are trained as long as that can be made to fit, and adapters only then. A step's clips stay the
-// same: smaller batches are accumulated more often, where nothing fits with the batches that are given, since
-// a GPU takes as long for a small batch as for one that fills it.
+// whisper_finetune --fit SIZE: chooses memory savings, cheapest first, until a run fits. Trains all weights
+// as long as that can fit, and adapters only then. Keeps a step's clips: accumulates smaller batches more
+// often only if nothing fits with the given ones, since a GPU takes as long for a small batch as for one that
+// fills it.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What one choice of --fit needs: dry steps of the run on its hardest clips, and a decoding of them where
+// Measures one choice of --fit: dry steps of the run on its hardest clips, and a decoding of them if
 // validation decodes. By shapes alone (looptorch/shapes_only) they take no memory and a fraction of a second.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a fine-tuning reports beside its curve: the transcripts before and after, the clips that were left
-// out, and the summary.
+// The report of a fine-tuning besides its curve: the transcripts before and after, the skipped clips, and the
+// summary.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

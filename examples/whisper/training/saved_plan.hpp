@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What --fit chose, kept as fit.json in the run's folder: a run that is resumed goes on with it, and makes no
-// dry steps again.
+// The choice of --fit, saved as fit.json in the run's folder: a resumed run uses it and repeats no dry steps.
 #pragma once
 
 #include <looptorch/base/error.hpp>

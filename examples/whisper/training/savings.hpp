@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ways in which whisper_finetune --fit can save memory, in the order in which it takes them, and the
-// words and flags that describe a choice to the user.
+// The memory savings of whisper_finetune --fit, in the order in which it tries them, and the words and flags
+// that describe a choice to the user.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The clips that a run learns from. In each epoch it is drawn anew, by the run's seed, which part of a clip
-// is hidden, and whether its target has timestamps and follows the text before: the same in a run that goes
-// on.
+// The training clips of a run. The run's seed decides anew in each epoch which part of a clip is masked, and
+// whether its target has timestamps and follows the previous text: the same in a resumed run.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once
