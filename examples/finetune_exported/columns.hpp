@@ -21,20 +21,20 @@ namespace finetune_exported {
 
 namespace lt = looptorch;
 
-/// Thrown for data that does not fit the model; begins with the file, and the line where there are lines.
+/// Thrown for data that does not fit the model; names the file, and the line if it has lines.
 struct DataError : lt::Error {
   using lt::Error::Error;
 };
 
-/// A tensor of each sample, without the dimension of the batch.
+/// A tensor of each sample, without the batch dimension.
 struct Column {
   std::string name;
-  std::optional<at::ScalarType> dtype = {};               ///< empty: as the data has it
+  std::optional<at::ScalarType> dtype = {};               ///< empty: the data's
   std::optional<std::vector<lt::ExportedDim>> dims = {};  ///< empty: any
-  double padding = 0;                                     ///< behind the shorter ones of a batch
+  double padding = 0;                                     ///< after the shorter ones of a batch
 };
 
-/// Returns the columns of a model's inputs. Throws UsageError for one whose first dimension is not open.
+/// Returns the columns of a model's inputs. Throws UsageError for a fixed first dimension.
 inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inputs,
                                       const std::string& labels) {
   constexpr double kIgnored = -100;  // by PyTorch's cross entropy, and by transformers
@@ -79,7 +79,7 @@ inline void print_table(std::ostream& out, const lt::ExportedModelImpl& model) {
 }
 
 /// Throws DataError, which begins with `where`, unless a sample's tensor fits its column. With `padded`, a
-/// shorter one fits, too.
+/// shorter one fits too.
 inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column,
                        bool padded) {
   const auto fail = [&](const std::string& what) {

@@ -25,10 +25,10 @@ struct LossOptions {
   bool count_labels = false;  ///< weigh a batch by its labels, not by its samples
 };
 
-/// Computes the loss of a batch, and the accuracy where there is one score for each class and sample.
+/// Computes the loss of a batch, and the accuracy if each sample has one score per class.
 class Objective {
  public:
-  /// Completes the columns by the labels, if they are no input of the model. Throws UsageError for a model
+  /// Adds the labels' column, unless the labels are an input of the model. Throws UsageError for a model
   /// without the outputs that the options name.
   Objective(LossOptions options, const lt::ExportedModelImpl& model, std::vector<Column>& columns)
       : options_(std::move(options)) {
@@ -104,8 +104,8 @@ class Objective {
                                        "; they must have ", wanted));
   }
 
-  /// Throws UsageError for a label that the scores do not have, from which LibTorch's kernel would read and
-  /// write beyond them. Waits for the device, as that kernel does.
+  /// Throws UsageError for a label without a score: LibTorch's kernel would read and write out of bounds.
+  /// Waits for the device, as that kernel does.
   void require_classes(const at::Tensor& labels, std::int64_t classes) const {
     const at::Tensor wrong =
         labels.ne(kIgnored) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));

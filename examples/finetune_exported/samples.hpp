@@ -34,8 +34,7 @@ class Samples {
   }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return source_->fingerprint(index); }
 
-  /// Stacks each column. Dimensions of different sizes are padded to the longest, those that the model has
-  /// fixed to its size.
+  /// Stacks each column. Pads dimensions of different sizes to the longest, or to the model's fixed size.
   [[nodiscard]] Row collate(std::span<Row> rows) const {
     Row batch;
     for (std::size_t c = 0; c < columns_.size(); ++c) {

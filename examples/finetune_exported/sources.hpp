@@ -33,7 +33,7 @@ class Source {
   virtual ~Source() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual at::Tensor get(std::int64_t index, const Column& column) const = 0;
-  /// Returns a text that other content would not have.
+  /// Returns a text that identifies the content.
   [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
 };
 
@@ -102,8 +102,8 @@ class TensorFiles final : public Source {
   std::vector<Shard> shards_;
 };
 
-/// Lines of JSON. A field is a number, a list (of lists) of numbers, or a file beside the lines: an array of
-/// NumPy's (.npy), or else a sound.
+/// Lines of JSON. A field is a number, a (nested) list of numbers, or a file beside the lines: a NumPy array
+/// (.npy), or else a sound.
 class JsonLines final : public Source {
  public:
   JsonLines(fs::path path, const std::vector<Column>& columns, const SoundOptions& sounds)

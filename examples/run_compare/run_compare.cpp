@@ -16,7 +16,7 @@ namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace report = looptorch::report;
 
-/// Returns the folder's own name, or its whole path where another folder has the same one.
+/// Returns the folder's name, or its whole path if another folder has the same name.
 std::string name_of(const std::string& folder, const std::vector<std::string>& folders) {
   const auto short_name = [](const std::string& path) {
     return fs::weakly_canonical(path).filename().string();

@@ -57,7 +57,7 @@ void check_targets(const Options& options) {
     throw app::CommandLineError("--ctranslate2: must be another folder than --model");
 }
 
-/// What a folder is exported from, read and checked before anything is written.
+/// The source of an export, read and checked before anything is written.
 struct Source {
   whisper::Whisper model;
   Json tokenizer, generation, preprocessor;

@@ -39,7 +39,7 @@ namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
 
-/// Returns the policies that the precision and the flags that save memory ask for.
+/// Returns the policies of the flags for precision and memory.
 auto memory_policies(const Options& options) {
   const auto& memory = options.memory;
   const auto& training = options.training;
@@ -56,7 +56,7 @@ auto memory_policies(const Options& options) {
       lt::When{memory.update_in_backward == "moments", lt::UpdateInBackward<lt::SumsInMoments>{}}};
 }
 
-/// The loss of a batch's labels. It depends on the batch's tensors alone, but for its weight.
+/// The loss of a batch's labels. It depends only on the batch's tensors, except for its weight.
 struct LabelLoss {
   lt::Loss operator()(Whisper& model, const Batch& batch) const {
     return {.value = whisper::loss_of(model, batch), .weight = weight(batch)};
@@ -110,7 +110,7 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
   return result;
 }
 
-/// Loads the model as a run of `options` holds it. A device never has weights wider than the run's.
+/// Loads the model as a run of `options` holds it: never with wider weights than the run's on a device.
 whisper::Recognizer load(const Options& options, at::Device device) {
   auto recognizer =
       whisper::load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
@@ -120,7 +120,7 @@ whisper::Recognizer load(const Options& options, at::Device device) {
   return recognizer;
 }
 
-/// Loads a model of which tokenizer, settings and sizes are needed alone.
+/// Loads a model for its tokenizer, settings and sizes only.
 whisper::Recognizer load_settings(const Options& options) {
   const lt::ShapesOnly shapes_only;
   auto recognizer = whisper::load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
@@ -128,7 +128,7 @@ whisper::Recognizer load_settings(const Options& options) {
   return recognizer;
 }
 
-/// Says what runs with other options need of a device.
+/// Measures what runs with other options need of a device.
 class PlanTrials {
  public:
   /// Uses the sizes of `settings`' model, not its weights.
@@ -158,7 +158,7 @@ class PlanTrials {
     return trial;
   }
 
-  /// Makes windows of the run itself on its device.
+  /// Runs windows of the run itself on its device.
   whisper::PlanTrial prove(const Options& options) {
     return whisper::with_refusals(room_, [&] {
       auto recognizer = load(options, room_.device);
@@ -166,8 +166,8 @@ class PlanTrials {
     });
   }
 
-  /// Returns the first choice of --fit that fits. On a CPU a prediction is exact, and a window as long as one
-  /// of training, so that none is made.
+  /// Returns the first choice of --fit that fits. On a CPU a prediction is exact, and a window takes as long
+  /// as one of training, so none is run.
   whisper::PlanChoice choose(const Options& given, const whisper::PlanQuestion& question) {
     whisper::PlanMeasure proof;
     if (!room_.device.is_cpu()) proof = [this](const Options& options) { return prove(options); };
@@ -188,7 +188,7 @@ class PlanTrials {
   [[nodiscard]] whisper::TrainingClips longest_clips(const Options& options) const {
     return training_clips(corpus_, settings_, options).longest();
   }
-  /// Reads the batches that need most, once for each number of clips.
+  /// Reads the hardest batches, once for each number of clips.
   const std::vector<Batch>& hardest_batches(const Options& options) {
     const auto size = options.training.batch_size;
     const auto [found, is_new] = hardest_.try_emplace(size);
@@ -208,8 +208,8 @@ class PlanTrials {
 };
 
 /// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
-/// the first choice of --fit that does, for a `resumed` run of those that it can go on with. It tries them
-/// without the model, which is then no longer held.
+/// the first choice of --fit that does, for a `resumed` run of those it can resume with. It tries them
+/// without the model, which is then released.
 void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
                   at::Device device, bool resumed) {
   const auto& training = options.training;
@@ -230,7 +230,7 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   app::throw_does_not_fit(report.cap, choice.flags);
 }
 
-/// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses.
+/// Returns the choice that the run of `snapshot` began with, if it used --fit; else chooses.
 whisper::PlanChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
                            const whisper::Recognizer& settings, const whisper::PlanRoom& room) {
   if (!snapshot.empty())
@@ -240,7 +240,7 @@ whisper::PlanChoice fitted(const Options& given, const fs::path& snapshot, const
       .choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
 }
 
-/// Leaves the choice of --fit in `options`, and holds the device to its size.
+/// Sets the choice of --fit in `options`, and limits the device to its size.
 void choose_plan(const app::Session& session, const whisper::Corpus& corpus,
                  const whisper::Recognizer& settings, Options& options) {
   session.snapshot().release();  // dry steps need the memory
@@ -298,7 +298,7 @@ void finetune(Options options) {
   whisper::print_result(*heard, options, result, session.seconds());
 }
 
-/// The same, held to --fit. Throws app::DoesNotFit if the run passes it after all.
+/// The same within the limit of --fit. Throws app::DoesNotFit if the run exceeds it after all.
 void finetune_within(const Options& options) try {
   finetune(options);
 } catch (const c10::OutOfMemoryError& error) {

@@ -33,7 +33,7 @@ struct Options {
   std::string save_dtype = "fp32";
 };
 
-/// All that is written, checked before anything is.
+/// Everything to be written, checked before anything is.
 struct Folder {
   std::string tokenizer;
   Json tokenizer_config, preprocessor_config, generation_config;
@@ -62,7 +62,7 @@ void check_folders(const Options& options) {
   }
 }
 
-/// Returns a folder's tokenizer, refused where the other programs would refuse it.
+/// Returns a folder's tokenizer; refuses what the other programs would refuse.
 std::string tokenizer_of(const fs::path& folder) {
   (void)whisper::load_tokenizer(folder / "tokenizer.json");
   return looptorch::read_file(folder / "tokenizer.json");
@@ -82,7 +82,7 @@ Folder folder_of(const std::string& tokenizer, const Json& ids, Converted conver
           .config = config};
 }
 
-/// Converts openai-whisper's file. What it does not have comes from a folder of the same vocabulary.
+/// Converts openai-whisper's file. Missing parts come from a folder of the same vocabulary.
 Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   const auto tokenizer = tokenizer_of(of_tokenizer);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));

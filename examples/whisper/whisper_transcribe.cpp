@@ -25,7 +25,7 @@ namespace {
 
 namespace app = looptorch::app;
 
-/// Text on one line: what would end the line or the column becomes a space.
+/// Returns text on one line: replaces the ends of lines and columns by spaces.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
@@ -45,14 +45,14 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   return recognizer;
 }
 
-/// Shows on a terminal how many minutes of a long file have been heard; nothing for no number.
+/// Shows on a terminal the transcribed minutes of a long file; nothing for no number.
 void show_progress(std::optional<double> seconds) {
   if (::isatty(STDERR_FILENO) != 1) return;
   std::cerr << '\r' << (seconds ? std::to_string(std::llround(*seconds / 60)) + " minutes heard" : "")
             << "\033[K" << std::flush;
 }
 
-/// Prints or writes what is heard.
+/// Prints or writes the transcripts.
 class Output {
  public:
   explicit Output(const whisper::TranscribeOptions& options) : detects_(options.language == "auto") {
@@ -70,7 +70,7 @@ class Output {
       std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
   }
 
-  /// The line of a stream, or its files, grow by each part.
+  /// Adds a part to the line or the files of a stream.
   void use(const whisper::StreamPart& part) {
     const bool is_first = !text_;
     if (is_first) {
@@ -104,15 +104,15 @@ class Output {
   std::optional<whisper::GrowingFiles> growing_;
 };
 
-/// Returns the files as they are, and of a folder those that are audio in it and below, by name.
+/// Returns the files as they are, and the audio files in and below folders, by name.
 std::vector<std::string> files_of(const std::vector<std::string>& names) {
   std::vector<std::string> files;
   for (const std::filesystem::path& file : looptorch::audio_files(names)) files.push_back(file.string());
   return files;
 }
 
-/// A file that cannot be used is told on stderr, and the others are still heard. Throws a looptorch::Error at
-/// the end if there was one.
+/// Reports unusable files on stderr and transcribes the others. Then throws a looptorch::Error if there was
+/// one.
 void transcribe(whisper::TranscribeOptions options) {
   options.check();
   options.files = files_of(options.files);

@@ -42,7 +42,7 @@ struct Clip {
   int words_per_minute = 0;
   double seconds = 0;
 
-  /// Named after all that makes the sound, so that a file which is there is the right one.
+  /// Named after all that determines the sound, so that an existing file is the right one.
   [[nodiscard]] fs::path file() const {
     const auto sound = text + "|" + voice + "|" + std::to_string(words_per_minute);
     return fs::path("audio") / (looptorch::hex_of(looptorch::stable_hash(sound)) + ".flac");
@@ -54,8 +54,7 @@ struct Split {
   std::vector<Clip> clips;
 };
 
-/// The whole corpus before a word is spoken. No sentence comes twice, neither within a split nor between
-/// them.
+/// Plans the whole corpus before any speech. No sentence occurs twice, within a split or between them.
 std::vector<Split> plan(const Options& options) {
   whisper::Phraseology phrases(static_cast<std::uint64_t>(options.seed));
   whisper::Dice dice(~static_cast<std::uint64_t>(options.seed));
@@ -85,7 +84,7 @@ double seconds_of(const fs::path& file) {
   }
 }
 
-/// Speaks the clip into its file unless that is done; a file gets its name only when it is complete.
+/// Speaks the clip into its file unless it exists; a file gets its name only when complete.
 void speak(Clip& clip, const fs::path& root) {
   const auto file = root / clip.file();
   clip.seconds = seconds_of(file);
@@ -104,7 +103,7 @@ void speak(Clip& clip, const fs::path& root) {
   }
 }
 
-/// Speaks all clips with `jobs` workers; the first error ends the work and is thrown.
+/// Speaks all clips with `jobs` workers; throws the first error.
 void speak_all(const std::vector<Clip*>& clips, const Options& options) {
   looptorch::parallel_for_each(
       clips, options.jobs, [&](Clip* clip) { speak(*clip, options.output); },

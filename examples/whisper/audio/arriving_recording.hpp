@@ -28,7 +28,7 @@ namespace whisper {
 /// Windows of one stream, from its beginning on.
 class ArrivingRecording {
  public:
-  /// Reads `input` when windows need it. Throws UsageError for a rate that cannot be resampled.
+  /// Reads `input` as windows need it. Throws UsageError for a rate that cannot be resampled.
   ArrivingRecording(int input, const PcmFormat& format, std::int64_t mel_bins, std::string name)
       : ArrivingRecording(std::make_unique<PcmReader>(input, format), mel_bins, std::move(name)) {}
   ArrivingRecording(std::unique_ptr<PcmReader> reader, std::int64_t mel_bins, std::string name)
@@ -39,8 +39,8 @@ class ArrivingRecording {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Waits until the frames before `end` have arrived, or the stream has ended, and returns `end` or, if that
-  /// is less, the number of frames of the whole. No frame before `begin` can be had any more.
+  /// Waits for the frames before `end`, or the stream's end, and returns `end` or, if less, the number of
+  /// frames of the whole. Discards frames before `begin`.
   [[nodiscard]] std::int64_t frames_until(std::int64_t begin, std::int64_t end) {
     while (frames_.ready() < end) {
       read_some();
@@ -49,7 +49,7 @@ class ArrivingRecording {
     return ended_ ? std::min(end, frames_.samples() / kSamplesPerFrame) : end;
   }
 
-  /// True if there was a sound before frame `end`. Without one nothing can be said about its loudness.
+  /// True if there was a sound before frame `end`. Without one the loudness is unknown.
   [[nodiscard]] bool has_sound_before(std::int64_t end) const {
     return first_sound_ / kSamplesPerFrame < end;
   }
@@ -59,13 +59,13 @@ class ArrivingRecording {
     return at::constant_pad_nd(frames_(first, count), {0, length - count});
   }
 
-  /// Returns `[M, length]`: the frames from `first` on, and those of silence behind the stream's end.
+  /// Returns `[M, length]`: the frames from `first` on, then those of silence after the stream's end.
   [[nodiscard]] at::Tensor with_silence(std::int64_t first, std::int64_t length) {
     (void)frames_until(first, first + length);
     return frames_(first, length);
   }
 
-  /// Throws what is wrong with the way in which the stream ended; see PcmReader::check_end.
+  /// Throws if the stream ended badly; see PcmReader::check_end.
   void check_end() const {
     if (failure_) std::rethrow_exception(failure_);
     reader_->check_end();

@@ -55,7 +55,7 @@ class ClipMels {
 
 namespace detail {
 
-/// Names everything on which frames depend beside the clip, for a cache.
+/// Names everything that frames depend on besides the clip, for a cache.
 [[nodiscard]] inline std::string mel_settings(const SpeechOptions& options) {
   return looptorch::message("Whisper's log-mel, ", options.mel_bins, " bins, ", options.max_seconds, " s");
 }
@@ -83,8 +83,8 @@ class MelSource {
 
   [[nodiscard]] at::Tensor operator()(std::int64_t index) const { return get_(index); }
 
-  /// Computes the tensors that a cache lacks, in parallel. Clips that cannot be used stay out: reading them
-  /// throws as it does without a cache. Does nothing without one.
+  /// Computes missing tensors of a cache, in parallel. Skips unusable clips: reading them throws as without a
+  /// cache. Does nothing without one.
   void prepare(std::int64_t workers,
                const std::function<void(const looptorch::CacheProgress&)>& progress) const {
     if (build_) build_({.workers = workers, .progress = progress, .skip_failures = true});

@@ -23,7 +23,7 @@ using SpeechError = looptorch::audio::ClipError;
 
 inline constexpr double kWhisperSeconds = 30;  ///< Whisper's window, its longest input.
 
-/// The seconds by which a clip may exceed the model's length; the rest is cut. Manifests round durations, and
+/// How many seconds a clip may exceed the model's length; the rest is cut. Manifests round durations, and
 /// encoders add some samples.
 inline constexpr double kLengthSlack = 0.05;
 
@@ -58,8 +58,8 @@ class Listener {
         log_mel_({.mel_bins = options.mel_bins, .max_samples = std::llround(options.max_seconds * kRate)}) {}
 
   /// Returns the frames of a file, or of its part between `start` and `end` (seconds). Throws SpeechError for
-  /// a clip that is silent or longer than `max_seconds`, which is detected without decoding the rest, and
-  /// what looptorch::audio::decode throws.
+  /// a clip that is silent or longer than `max_seconds`, found without decoding the rest, and what
+  /// looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
                                       double end = std::numeric_limits<double>::infinity()) const {
     return log_mel_(reader_(file, start, end));

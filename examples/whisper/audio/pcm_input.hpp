@@ -39,25 +39,25 @@ namespace whisper {
 struct PcmFormat {
   std::int64_t sample_rate = 16000;  ///< Hz
   std::string samples = "s16le";     ///< or "f32le"
-  std::int64_t channels = 1;         ///< Interleaved; their mean is heard.
+  std::int64_t channels = 1;         ///< Interleaved; their mean is used.
 
   [[nodiscard]] bool is_float() const { return samples == "f32le"; }
   /// Returns the bytes of one sample of all channels.
   [[nodiscard]] std::size_t bytes() const {
     return (is_float() ? 4 : 2) * static_cast<std::size_t>(channels);
   }
-  /// Returns the seconds that so many bytes last.
+  /// Returns the duration in seconds of so many bytes.
   [[nodiscard]] double seconds(std::size_t size) const {
     return static_cast<double>(size / bytes()) / static_cast<double>(sample_rate);
   }
 };
 
-/// Reads samples from a descriptor, whole ones only, until its end or a signal that asks to stop: SIGTERM and
-/// SIGINT end the input while this object lives.
+/// Reads whole samples from a descriptor until its end or a stop signal: SIGTERM and SIGINT end the input
+/// while this object lives.
 class PcmReader {
  public:
-  /// Gives the pipe, if `input` is one, room for half a minute at 16 kHz, so that a recorder need not wait
-  /// while a window is heard.
+  /// Gives a pipe a buffer for half a minute at 16 kHz, so that a recorder need not wait while a window is
+  /// transcribed.
   PcmReader(int input, const PcmFormat& format) : input_(input), format_(format) {
 #ifdef F_SETPIPE_SZ
     (void)::fcntl(input, F_SETPIPE_SZ, 1 << 20);
@@ -69,16 +69,15 @@ class PcmReader {
   /// The most bytes that `peek` waits for.
   static constexpr std::size_t kMostPeeked = std::size_t{1} << 16;
 
-  /// Waits for the first `count` bytes, or for the end, and returns all that have arrived. They stay to be
-  /// read. Only before anything was.
+  /// Waits for the first `count` bytes, or the end, and returns all that have arrived. They stay unread. Call
+  /// it only before reading.
   [[nodiscard]] std::string_view peek(std::size_t count) {
     while (!ended_ && held_ < std::min(count, kMostPeeked)) fill();
     return {block_.data(), held_};
   }
 
-  /// Passes over a header of `header` bytes that were peeked, which says that samples of `format` follow: so
-  /// many bytes of them, or, without `size`, all. What lies behind them is read and dropped, but for another
-  /// file, which `check_end` refuses.
+  /// Skips a peeked header of `header` bytes, after which samples of `format` follow: so many bytes, or,
+  /// without `size`, all. Reads and drops what comes after them, but `check_end` refuses another file there.
   void take_header(std::size_t header, const PcmFormat& format, std::optional<std::uint64_t> size) {
     given_ = header;
     format_ = format;
@@ -104,9 +103,8 @@ class PcmReader {
     return {block_.data(), given_};
   }
 
-  /// Throws what is wrong with the way in which the input ended, if it has: FileError for what cannot be
-  /// read, ClipError for a part of a sample at the end of what has no header and for a WAV file behind
-  /// another, and Interrupted for a signal.
+  /// Throws if the input ended badly: FileError if it cannot be read, ClipError for an incomplete sample at
+  /// the end of headerless input and for a WAV file after another, and Interrupted for a signal.
   void check_end() const {
     if (failure_) std::rethrow_exception(failure_);
     if (!ended_) return;
@@ -128,7 +126,7 @@ class PcmReader {
   }
 
  private:
-  /// Sees whether a WAV file begins in `bytes`, or in them and those before.
+  /// Looks for the beginning of a WAV file in `bytes` and those before.
   void look_for_header(std::string_view bytes) {
     constexpr std::size_t kForm = 8, kHeader = 12;
     behind_ += bytes;
@@ -137,7 +135,7 @@ class PcmReader {
     behind_.erase(0, behind_.size() - std::min(behind_.size(), kHeader - 1));
   }
 
-  /// Drops what was given, and waits until a whole number of units can be.
+  /// Drops the bytes last returned, and waits for a whole number of units.
   void take(std::size_t unit) {
     held_ -= given_;
     std::memmove(block_.data(), block_.data() + given_, held_);
@@ -170,14 +168,14 @@ class PcmReader {
   std::size_t held_ = 0, given_ = 0;  // bytes in the block
   std::uint64_t total_ = 0;           // bytes of samples so far
   std::optional<std::uint64_t> announced_{};
-  std::string behind_{};  // the last bytes behind the samples
+  std::string behind_{};  // the last bytes after the samples
   bool has_header_ = false, has_second_ = false;
   bool ended_ = false;
   std::exception_ptr failure_{};
 };
 
-/// Returns the mean of the channels, float32 `[T]`, of the bytes of whole samples: of those before the first
-/// that is not a finite number.
+/// Returns the mean of the channels, float32 `[T]`, of whole samples, up to the first that is not a finite
+/// number.
 inline at::Tensor pcm_samples(std::string_view bytes, const PcmFormat& format) {
   const auto count = static_cast<std::int64_t>(bytes.size() / format.bytes());
   const at::Tensor samples_T = at::empty({count}, at::kFloat);
@@ -239,8 +237,8 @@ class PcmWriter {
 
 }  // namespace detail
 
-/// Copies the samples up to the end to a file that libsndfile reads. Throws ClipError for no samples,
-/// FileError for what cannot be stored, and what PcmReader::check_end throws.
+/// Copies the remaining samples to a file that libsndfile reads. Throws ClipError if there are none,
+/// FileError if they cannot be stored, and what PcmReader::check_end throws.
 inline UnnamedFile store_pcm(PcmReader& reader) {
   UnnamedFile file;
   detail::PcmWriter writer(file, reader.format());
@@ -253,8 +251,8 @@ inline UnnamedFile store_pcm(PcmReader& reader) {
   return file;
 }
 
-/// Copies all bytes as they are, those of a file. Throws FileError for what cannot be stored, and what
-/// PcmReader::check_end throws.
+/// Copies a file's bytes unchanged. Throws FileError if they cannot be stored, and what PcmReader::check_end
+/// throws.
 inline UnnamedFile store_file(PcmReader& reader) {
   UnnamedFile file;
   for (auto bytes = reader.next_bytes(); !bytes.empty(); bytes = reader.next_bytes()) file.write(bytes);

@@ -28,7 +28,7 @@ inline std::uint64_t number_at(std::string_view bytes, std::size_t at, int count
                                                  count);
 }
 
-/// Returns the samples that a WAV header's `fmt ` chunk announces, if a pipe of raw ones could have them.
+/// Returns the sample format of a WAV header's `fmt ` chunk, if raw input could have it.
 inline std::optional<PcmFormat> pcm_format(std::string_view chunk) {
   constexpr std::uint64_t kIntegers = 1, kFloats = 3, kExtensible = 0xfffe;
   if (chunk.size() < 16) return std::nullopt;
@@ -68,8 +68,8 @@ inline bool take_wav_header(PcmReader& reader) {
   return false;
 }
 
-/// True if frames follow one another from the beginning on, of which `size` returns the bytes by the first
-/// `header` ones, or 0. Waits for the bytes of three.
+/// True if the input begins with frames in sequence; `size` returns a frame's bytes by its first `header`
+/// ones, or 0. Waits for three frames.
 template <class Size>
 bool begins_with_frames(PcmReader& reader, std::size_t header, Size size) {
   std::size_t at = 0;
@@ -99,7 +99,7 @@ inline unsigned byte_at(std::string_view bytes, std::size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
 
-/// Returns the bytes of the ADTS frame, of AAC, that begins with `header`; 0 if none does.
+/// Returns the bytes of an AAC frame (ADTS) that begins with `header`; 0 if none does.
 inline std::size_t adts_frame(std::string_view header) {
   if (byte_at(header, 0) != 0xff || (byte_at(header, 1) & 0xf6) != 0xf0) return 0;
   if ((byte_at(header, 2) >> 2 & 15) > 12) return 0;  // the rate
@@ -121,13 +121,13 @@ inline std::size_t ac3_frame(std::string_view header) {
   return rate == 0 ? 4 * bits : rate == 2 ? 6 * bits : 2 * (bits * 96'000 / 44'100 + size % 2);
 }
 
-/// Returns the bytes of the packet of an MPEG transport stream that begins with `header`; 0 if none does.
+/// Returns the bytes of an MPEG transport stream's packet with this `header`; 0 if it is none.
 inline std::size_t transport_packet(std::string_view header) {
   const bool has_content = byte_at(header, 3) & 0x30, is_damaged = byte_at(header, 1) & 0x80;
   return header.starts_with('G') && has_content && !is_damaged ? 188 : 0;
 }
 
-/// True if `bytes` begin with `magic`, in which a question mark stands for any byte.
+/// True if `bytes` begin with `magic`; a question mark matches any byte.
 inline bool matches(std::string_view bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin(),
                                                     [](char a, char b) { return a == '?' || a == b; });
@@ -137,7 +137,7 @@ inline bool matches(std::string_view bytes, std::string_view magic) {
   throw looptorch::audio::ClipError(looptorch::message("-: ", why...));
 }
 
-/// Throws ClipError for a file that libsndfile does not read. Heard as samples, it would be noise.
+/// Throws ClipError for a file that libsndfile does not read. As raw samples it would be noise.
 inline void refuse_container(PcmReader& reader) {
   using namespace std::string_view_literals;
   constexpr std::array<std::pair<std::string_view, const char*>, 12> kOthers{
@@ -165,7 +165,7 @@ inline void refuse_container(PcmReader& reader) {
   if (begins_with_frames(reader, 4, transport_packet)) refuse("an MPEG transport stream");
 }
 
-/// Throws ClipError for text, such as a server's error, and for the header of a file that is damaged.
+/// Throws ClipError for text, such as a server's error, and for a damaged file's header.
 inline void refuse_damage(PcmReader& reader) {
   const auto bytes = reader.peek(12);
   constexpr std::array<std::string_view, 4> kHeaders{"RIFF", "RIFX", "RF64", "FORM"};
@@ -187,9 +187,9 @@ inline void refuse_damage(PcmReader& reader) {
 
 }  // namespace detail
 
-/// Returns true if the pipe holds a file that is to be read as a whole. False if samples follow: those of
-/// `reader`'s format or, behind the header of a WAV file, that it now has. Throws ClipError for a file that
-/// cannot be read.
+/// Returns true if the pipe holds a file to be read as a whole. False if samples follow, raw ones in
+/// `reader`'s format or those of a WAV file, whose format it then has. Throws ClipError for an unreadable
+/// file.
 inline bool begins_as_file(PcmReader& reader) {
   using namespace std::string_view_literals;
   constexpr std::array kFiles{"RIFF????WAVE"sv,

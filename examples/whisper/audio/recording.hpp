@@ -27,7 +27,7 @@ inline constexpr std::int64_t kFramesPerSecond = 100;
 /// Windows of one file, from its beginning on.
 class Recording {
  public:
-  /// Reads `file` once. `name` stands for it in errors. Throws SpeechError for a silent file, and what
+  /// Reads `file` once. Errors call it `name`. Throws SpeechError for a silent file, and what
   /// looptorch::audio::SampleStream throws.
   Recording(const std::filesystem::path& file, std::int64_t mel_bins, std::string name)
       : name_(std::move(name)),
@@ -39,9 +39,9 @@ class Recording {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Returns the number of mel frames that lie within the recording.
+  /// Returns the number of mel frames in the recording.
   [[nodiscard]] std::int64_t frames() const { return loudest_.samples / kSamplesPerFrame; }
-  /// Returns `end` or, if that is less, the number of frames. No frame before `begin` is asked for any more.
+  /// Returns `end` or, if less, the number of frames. Frames before `begin` are no longer needed.
   [[nodiscard]] std::int64_t frames_until(std::int64_t /*begin*/, std::int64_t end) const {
     return std::min(end, frames());
   }
@@ -51,7 +51,7 @@ class Recording {
     return static_cast<double>(loudest_.samples) / looptorch::audio::LogMel::kSampleRate;
   }
 
-  /// Returns how loud each frame is.
+  /// Returns the level of each frame.
   [[nodiscard]] const SoundLevels& levels() const { return levels_; }
 
   /// Returns `[M, length]`: `count` frames from `first` on, then zeros, as openai-whisper pads its windows.
@@ -60,7 +60,7 @@ class Recording {
     return at::constant_pad_nd(frames_(first, count), {0, length - count});
   }
 
-  /// Returns `[M, length]`: the frames from `first` on, and those of silence behind the recording's end.
+  /// Returns `[M, length]`: the frames from `first` on, then those of silence after the recording's end.
   [[nodiscard]] at::Tensor with_silence(std::int64_t first, std::int64_t length) {
     return frames_(first, length);
   }

@@ -18,7 +18,7 @@ class SoundLevels {
   static constexpr std::size_t kSamples = 160;  ///< of a frame
   static constexpr float kSilence = -120;       ///< dB, the lowest level
 
-  /// Appends samples, float32 `[T]` on the CPU. What is left of a frame waits for the next ones.
+  /// Appends samples, float32 `[T]` on the CPU. An incomplete frame waits for the next samples.
   void add(const at::Tensor& samples_T) {
     const auto* sample = samples_T.const_data_ptr<float>();
     for (std::int64_t i = 0; i < samples_T.numel(); ++i) {

@@ -29,7 +29,7 @@ inline looptorch::FileError system_error(const std::string& name, const char* wh
 
 }  // namespace detail
 
-/// A file that goes with this object, and with the process however that ends.
+/// A file that is deleted with this object, and however the process ends.
 class UnnamedFile {
  public:
   /// Makes it in the folder for temporary files. Throws looptorch::FileError.
@@ -59,7 +59,7 @@ class UnnamedFile {
     }
   }
 
-  /// Calls `use` for all that was written, a block after the other. Throws looptorch::FileError.
+  /// Calls `use` for all written data, block by block. Throws looptorch::FileError.
   template <class Use>
   void read(Use use) const {
     std::array<char, std::size_t{1} << 16> block;

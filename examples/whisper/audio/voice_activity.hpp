@@ -96,7 +96,7 @@ inline std::vector<FrameSpan> loud_spans(const std::vector<float>& levels, const
 
 }  // namespace detail
 
-/// Returns where speech is, in order and apart from each other, by the level of each frame in dB.
+/// Returns the spans with speech, sorted and disjoint, by the level of each frame in dB.
 inline std::vector<FrameSpan> find_speech(const std::vector<float>& levels,
                                           const VoiceOptions& options = {}) {
   std::vector<FrameSpan> speech;
@@ -118,8 +118,8 @@ inline std::vector<FrameSpan> find_speech(const std::vector<float>& levels,
   return speech;
 }
 
-/// Returns chunks of at most `longest` frames that hold all of `speech`: neighbours together where they fit.
-/// Speech that is longer is cut where it is quietest, in the second half of what fits.
+/// Returns chunks of at most `longest` frames that cover all of `speech`, neighbours together if they fit.
+/// Cuts longer speech where it is quietest, in the second half of what fits.
 inline std::vector<FrameSpan> pack_speech(const std::vector<FrameSpan>& speech, std::int64_t longest,
                                           const std::vector<float>& levels) {
   const auto smooth = detail::smoothed(levels, 10);

@@ -22,12 +22,12 @@
 
 namespace whisper {
 
-/// The treatment of a clip that cannot be used.
+/// What to do with an unusable clip.
 enum class OnBadAudio { skip, stop };
 
-inline constexpr std::size_t kListedClips = 5;  ///< that are named of those that are left out at a time
+inline constexpr std::size_t kListedClips = 5;  ///< of skipped clips that are named at a time
 
-/// Why clips were left out, each clip once.
+/// Why clips were skipped, each clip once.
 struct SkippedItems : looptorch::app::SkippedItems {
   SkippedItems() : looptorch::app::SkippedItems({.one = "clip", .many = "clips"}) {}
 };
@@ -46,7 +46,7 @@ struct ClipVerdict {
   double seconds = 0;
 };
 
-/// Verdicts as a dataset, so that the loader's threads compute them, in order.
+/// Verdicts as a dataset, for the loader's threads to compute in order.
 template <class Measure>
 struct ClipVerdicts {
   const std::vector<looptorch::Utterance>& utterances;
@@ -67,10 +67,10 @@ struct ClipVerdicts {
 
 }  // namespace detail
 
-/// Returns the utterances for which `measure` returns a length in seconds, which becomes their `duration`. An
-/// utterance for which it throws a looptorch::Error is added to `skipped`. Throws SpeechError for the first
-/// such utterance if `check` stops at it, and if no utterance is left. `measure` is called by several
-/// threads. Faults end with the utterance's line in `lines`.
+/// Returns the utterances for which `measure` returns a length in seconds, their `duration`. Adds an
+/// utterance for which it throws a looptorch::Error to `skipped`. Throws SpeechError for the first such
+/// utterance if `check` stops at it, and if no utterance is left. Several threads call `measure`. Faults end
+/// with the utterance's line in `lines`.
 template <class Measure>
 std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
                                               SkippedItems& skipped, const Measure& measure,

@@ -29,28 +29,28 @@
 
 namespace whisper {
 
-/// The location of the data, and how much of them is used.
+/// The location of the data, and the part of them to use.
 struct CorpusOptions {
   std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
   std::filesystem::path transcripts;              ///< Instead of the three.
-  bool empty_texts = false;                       ///< Clips without a text are used, too.
+  bool empty_texts = false;                       ///< Uses clips without a text too.
   bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
-  double train_subset = 100;         ///< Per cent of the training clips.
+  double train_subset = 100;         ///< Stops at wrong lines; otherwise lists and skips them.
   double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
   bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
   bool chunking = false;             ///< Packs the segments of recordings into windows.
   bool keeps_cut_off = false;        ///< Training windows also have the sound of a segment that they cut off.
   std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
-  bool cache_encoder = false;        ///< It is to keep an encoder's states instead: see Corpus::encode_by.
+  bool cache_encoder = false;        ///< Caches an encoder's states instead: see Corpus::encode_by.
   std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
   std::int64_t workers = 2, seed = 1;
   std::size_t few = std::numeric_limits<std::size_t>::max();  ///< Clips that each part may have: a rehearsal.
 
   [[nodiscard]] double longest() const { return max_audio_seconds > 0 ? max_audio_seconds : kWhisperSeconds; }
 
-  /// Throws CommandLineError if neither manifests nor transcripts are named, or both, and for threads without
-  /// a cache.
+  /// Throws CommandLineError unless either manifests or transcripts are named, and for threads without a
+  /// cache.
   void check() const {
     if (prepare_workers > 0 && cache.empty())
       throw looptorch::app::CommandLineError("--prepare-workers fills a cache: name it by --cache");
@@ -65,7 +65,7 @@ struct CorpusOptions {
   }
 };
 
-/// The lines of the manifests; transcripts are those of training alone.
+/// The lines of the manifests; only training reads transcripts.
 struct CorpusLines {
   ManifestLines train, validation, test;
 };
@@ -78,8 +78,8 @@ struct Corpus {
   WindowTexts windows;  ///< The texts of packed windows, of all three.
   CorpusLines lines;
 
-  /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache: as it
-  /// computes in training, and for the test as it computes when it only hears.
+  /// Replaces all clips by the states of a frozen encoder, kept in the options' cache: as in training, and
+  /// for the test as in inference.
   void encode_by(const ClipEncoder& training, const ClipEncoder& hearing, const CorpusOptions& options) {
     for (auto* part : {&train, &validation}) part->encode_by(training, options.cache);
     test.encode_by(hearing, options.cache);
@@ -103,7 +103,7 @@ inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const 
 }
 
 /// Adds to `check` that a segment ends within its recording: packed with others, it would spoil their window.
-/// A recording that cannot be read is found with the other clips.
+/// Unreadable recordings are found with the other clips.
 inline UtteranceCheck check_segments(const UtteranceCheck& check) {
   const auto seconds_of = std::make_shared<const looptorch::audio::ClipLengths>();
   return [=](const looptorch::Utterance& segment) {
@@ -147,7 +147,7 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
   return split;
 }
 
-/// Returns the training windows that end within a segment with all of their sound, if that is wanted.
+/// Returns training windows cut off within a segment with all of their sound, if wanted.
 inline std::map<std::int64_t, looptorch::Utterance> longer_sounds(
     const CorpusOptions& options, const std::vector<looptorch::Utterance>& train, const WindowTexts& texts) {
   if (!options.keeps_cut_off) return {};
@@ -161,13 +161,13 @@ inline std::map<std::int64_t, looptorch::Utterance> longer_sounds(
 /// One manifest, and how its clips are read.
 struct ClipSource {
   std::filesystem::path manifest;
-  double max_seconds = kWhisperSeconds;  ///< Length to which clips are padded; longer ones are left out.
-  bool empty_texts = false;              ///< Clips without a text are used, too.
-  bool strict = false;                   ///< Stops at wrong lines; otherwise they are listed and left out.
+  double max_seconds = kWhisperSeconds;  ///< Length to which clips are padded; longer ones are skipped.
+  bool empty_texts = false;              ///< Uses clips without a text too.
+  bool strict = false;                   ///< Stops at wrong lines; otherwise lists and skips them.
 };
 
-/// Reads the clips of one manifest for a model that is not trained on them, and decodes each once to find
-/// silent and damaged ones. Writes wrong lines to `log`, and adds unusable clips to `skipped`. Throws what
+/// Reads the clips of one manifest for a model not trained on them, and decodes each once to find silent and
+/// damaged ones. Writes wrong lines to `log`, and adds unusable clips to `skipped`. Throws what
 /// read_utterances and keep_usable throw.
 inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& recognizer, ClipCheck check,
                                 SkippedItems& skipped, std::ostream& log) {
@@ -189,7 +189,7 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
   return {std::move(utterances), recognizer.tokenizer, decoding, speech};
 }
 
-/// Reads the corpus for a model. Writes to `log` which lines and clips are left out. Throws CommandLineError,
+/// Reads the corpus for a model. Writes skipped lines and clips to `log`. Throws CommandLineError,
 /// SpeechError, and what read_utterances and read_transcripts throw.
 inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
   options.check();

@@ -34,18 +34,18 @@
 namespace whisper {
 
 struct Sample {
-  at::Tensor mel_MT;                 ///< Or [S, D], what a frozen encoder makes of it: see encode_by.
+  at::Tensor mel_MT;                 ///< Or [S, D], a frozen encoder's states: see encode_by.
   std::vector<std::int64_t> tokens;  ///< Prompt, text, end of text.
   std::string text;
   std::string language{};
-  std::int64_t given = 0;  ///< Tokens of previous text, which stand before the prompt and are not learnt.
+  std::int64_t given = 0;  ///< Tokens of previous text, before the prompt and not learnt.
   std::int64_t index = 0;  ///< In its dataset.
 };
 
 struct Batch {
   at::Tensor mel_BMT;            ///< Or [B, S, D], if they are `encoded`.
-  at::Tensor tokens_BL;          ///< The decoder's input, padded behind the end.
-  at::Tensor labels_BL;          ///< Its expected output; kIgnored behind the end and before the prompt's.
+  at::Tensor tokens_BL;          ///< The decoder's input, padded after the end.
+  at::Tensor labels_BL;          ///< Its expected output; kIgnored after the end and before the prompt's.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
   bool encoded = false;                    ///< The encoder has run.
@@ -129,13 +129,13 @@ inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance
   }
 }
 
-/// The utterances of a manifest as training samples. Texts are tokenised once, at construction, so that a
-/// text that does not fit is found before training begins; audio is read when a sample is requested.
+/// The utterances of a manifest as training samples. Tokenises texts once, at construction, to find text that
+/// does not fit before training begins; reads audio when a sample is requested.
 class SpeechDataset {
  public:
-  /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens.
-  /// With `cache` the clips' frames are kept in that folder. `longer` holds some clips, by their number, with
-  /// more of their sound: see get_longer.
+  /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens. Keeps the
+  /// clips' frames in the folder `cache`, if given. `longer` holds some clips, by their number, with more of
+  /// their sound: see get_longer.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer,
                 const DecodingOptions& decoding, SpeechOptions options,
                 const std::filesystem::path& cache = {},
@@ -155,7 +155,7 @@ class SpeechDataset {
   /// Reads and transforms one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index) const { return sample(index, index); }
 
-  /// The same with more of the clip's sound, which must be there.
+  /// The same with more of the clip's sound, which must exist.
   [[nodiscard]] Sample get_longer(std::int64_t index) const {
     return sample(index, size() + std::distance(longer_.begin(), longer_.find(index)));
   }
@@ -172,7 +172,7 @@ class SpeechDataset {
     return batch;
   }
 
-  /// From now on returns what `encoder` makes of each clip instead of its frames, kept in the folder `cache`.
+  /// From now on returns `encoder`'s states of each clip instead of its frames, cached in `cache`.
   void encode_by(const ClipEncoder& encoder, const std::filesystem::path& cache) {
     mels_ = MelSource(EncodedClips(ClipMels(sounds(), options_), encoder),
                       detail::mel_settings(options_) + ", " + encoder.identity(), cache);
@@ -196,13 +196,13 @@ class SpeechDataset {
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
     return utterances_[static_cast<std::size_t>(index)].audio_filepath;
   }
-  /// Returns the clip's line, by which a resumed run knows its data.
+  /// Returns the clip's line, by which a resumed run recognises its data.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const {
     return lines_(utterances_[static_cast<std::size_t>(index)]);
   }
 
  private:
-  /// Returns the utterances, and behind them those with more sound.
+  /// Returns the utterances, then those with more sound.
   [[nodiscard]] std::vector<looptorch::Utterance> sounds() const {
     auto all = utterances_;
     for (const auto& [index, utterance] : longer_) all.push_back(utterance);

@@ -22,7 +22,7 @@
 
 namespace whisper {
 
-/// An encoder that is not trained any more. Safe to call from several threads.
+/// A frozen encoder. Safe to call from several threads.
 class ClipEncoder {
  public:
   /// `autocast`: the type that the encoder computes in; empty: its weights'.
@@ -39,7 +39,7 @@ class ClipEncoder {
     return model->encoder()(mel_MT.unsqueeze(0).to(device)).squeeze(0).to(at::kCPU);
   }
 
-  /// Returns a text that another encoder, with other weights or of another type, does not have.
+  /// Returns a text that differs for an encoder with other weights or of another type.
   [[nodiscard]] const std::string& identity() const { return identity_; }
 
  private:

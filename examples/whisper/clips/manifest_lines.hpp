@@ -15,7 +15,7 @@ namespace whisper {
 
 class ManifestLines {
  public:
-  /// Takes what was read of a file, and segments that were dropped.
+  /// Adds the lines read from a file, and dropped segments.
   void add(const looptorch::Manifest& read, const std::vector<looptorch::ManifestFault>& drops = {}) {
     const auto name = read.path.string();
     for (const auto* faults : {&read.faults, &drops})
@@ -27,10 +27,10 @@ class ManifestLines {
     files_.push_back(name);
   }
 
-  /// Returns the lines that were left out, each as FILE:LINE: REASON.
+  /// Returns the skipped lines, each as FILE:LINE: REASON.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
 
-  /// Returns the first line of what is wrong with a clip, with the clip's place.
+  /// Returns the first line of a clip's fault, with the clip's place.
   [[nodiscard]] std::string placed(const std::string& fault, const looptorch::Utterance& clip) const {
     return fault.substr(0, fault.find('\n')) + (*this)(clip);
   }

@@ -42,8 +42,8 @@ inline UtteranceCheck check_language(const SpecialTokens& special, bool is_neede
   };
 }
 
-/// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the faults
-/// of the others to `log`, and adds the lines to `lines`. Throws what looptorch::read_manifest throws.
+/// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the others'
+/// faults to `log`, and adds the lines to `lines`. Throws what looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
                                                          std::ostream& log, const UtteranceCheck& check = {},
                                                          bool empty_texts = false,
@@ -57,7 +57,7 @@ inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::
 }
 
 /// Returns the largest magnitude of an utterance's samples. Throws looptorch::audio::ClipOutside if its end
-/// lies behind the recording's by more than rounding explains.
+/// exceeds the recording's by more than rounding.
 inline double peak_of(const looptorch::Utterance& utterance) {
   looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
   if (utterance.end) part.end = *utterance.end;
@@ -85,8 +85,8 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 
 }  // namespace detail
 
-/// Which segments of a transcript are dropped. Those of windows are kept if they are short, since a window
-/// holds all that is said in it.
+/// Which segments of a transcript are dropped. Windows keep short ones, since they hold all that is said in
+/// them.
 struct SegmentLimits {
   double max_seconds = 30, min_seconds = 1, min_peak = 0.01;
   std::size_t min_characters = 3;
@@ -96,8 +96,8 @@ struct SegmentLimits {
   }
 };
 
-/// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording. Segments
-/// outside the limits are dropped and written to `log`; the lines of all are added to `lines`. Throws what
+/// Returns the segments of a transcript, or of all `.json` in a folder, each with its recording. Drops
+/// segments outside the limits and writes them to `log`; adds all lines to `lines`. Throws what
 /// looptorch::read_transcript throws.
 inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem::path& place,
                                                           const SegmentLimits& limits, bool strict,

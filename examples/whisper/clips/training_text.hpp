@@ -64,9 +64,8 @@ inline std::int64_t timestamp_token(const SpecialTokens& special, double seconds
 }
 
 /// Returns the target of a window's segments as Whisper was trained on: the prompt without "no timestamps",
-/// each segment between the tokens of its times, the time at which a segment begins that the window's end
-/// cuts off, if one does, and the end of text. It may be longer than the model's positions. `decoding` is one
-/// without timestamps.
+/// each segment between its time tokens, the begin of a segment cut off by the window's end, if any, and the
+/// end of text. May be longer than the model's positions. `decoding` is one without timestamps.
 inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                               const std::vector<SpokenSegment>& segments,
                                               std::optional<double> cut_off = {}) {
@@ -83,9 +82,9 @@ inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const 
   return tokens;
 }
 
-/// Returns what stands before a target of `length` tokens: the token for previous text and that text's last
-/// tokens, as many as decoding takes and as leave room for the target. Empty for blank text, a model without
-/// that token, and where there is no room.
+/// Returns the previous text before a target of `length` tokens: its token, then as many of the text's last
+/// tokens as decoding takes and the target leaves room for. Empty for blank text, a model without that token,
+/// and if there is no room.
 inline std::vector<std::int64_t> previous_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                                  std::string_view text, std::int64_t length) {
   const auto ids = transcript_tokens(tokenizer, text);

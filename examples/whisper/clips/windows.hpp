@@ -28,8 +28,8 @@ namespace whisper {
 /// The segments of a window, and the text before it.
 struct WindowText {
   std::vector<SpokenSegment> segments;  ///< In the order of their times, which do not overlap.
-  std::string previous{};  ///< The text of the window before; empty at the beginning of a recording.
-  /// When the next segment begins, in seconds from the window's beginning, if 30 s end within it.
+  std::string previous{};               ///< The previous window's text; empty at a recording's beginning.
+  /// The begin of a segment cut off by the 30 s, in seconds from the window's beginning.
   std::optional<double> cut_off{};
 };
 
@@ -40,7 +40,7 @@ class WindowTexts {
     texts_[place_of(window)] = std::move(text);
   }
 
-  /// Returns null for an utterance that is no such window.
+  /// Returns null for an utterance that is no packed window.
   [[nodiscard]] const WindowText* find(const looptorch::Utterance& utterance) const {
     const auto found = texts_.find(place_of(utterance));
     return found == texts_.end() ? nullptr : &found->second;
@@ -58,9 +58,9 @@ class WindowTexts {
 struct PackOptions {
   double max_seconds = 30;  ///< Of a window.
   double max_gap =
-      2;            ///< A window ends before a longer time without a segment, in which untold speech may be.
-  double lead = 1;  ///< A window begins so early before its first segment, but behind the one before.
-  double max_distance = 30;       ///< Text that ended longer ago is not previous text.
+      2;            ///< A longer gap without a segment ends a window, since it may hold untranscribed speech.
+  double lead = 1;  ///< How long before its first segment a window begins, but after the last window.
+  double max_distance = 30;       ///< Text that ended longer ago is not used as previous text.
   std::int64_t max_tokens = 224;  ///< Of a window's segments, unless one alone has more.
 };
 
@@ -92,7 +92,7 @@ class WindowPacker {
     window_.end = last_end_;
   }
 
-  /// Adds the window under way.
+  /// Adds the current window.
   void close() {
     if (text_.segments.empty()) return;
     windows_.push_back(window_);
@@ -100,7 +100,7 @@ class WindowPacker {
   }
 
  private:
-  /// Notes that `segment`, the next one, begins within the window and ends behind its longest end.
+  /// Notes that the next segment begins within the window and ends after its longest end.
   void mark_cut_off(const looptorch::Utterance& segment, double begin, double end) {
     if (text_.segments.empty() || segment.language != window_.language ||
         begin - last_end_ > options_.max_gap)
@@ -137,10 +137,10 @@ class WindowPacker {
 
 }  // namespace detail
 
-/// Returns windows of the segments, recording by recording in the order in which they are named, each by its
-/// times and in one language. A window is an utterance whose text is that of its segments; `texts` gets the
-/// rest. `tokens_of` returns the number of tokens of a segment. Utterances without `end` are no segments and
-/// stay as they are. Segments longer than `max_seconds` stay alone, to be refused as too long clips are.
+/// Returns windows of the segments, recording by recording in the order of first mention, each sorted by time
+/// and in one language. A window is an utterance with its segments' text; `texts` gets the rest. `tokens_of`
+/// returns the number of tokens of a segment. Utterances without `end` are no segments and stay as they are.
+/// Segments longer than `max_seconds` stay alone, to be refused as too long.
 inline std::vector<looptorch::Utterance> pack_windows(
     std::vector<looptorch::Utterance> segments, const PackOptions& options, WindowTexts& texts,
     const std::function<std::int64_t(const looptorch::Utterance&)>& tokens_of) {
@@ -166,8 +166,8 @@ inline std::vector<looptorch::Utterance> pack_windows(
   return windows;
 }
 
-/// Returns the windows whose longest sound ends within a segment with all of that sound, by their number in
-/// `windows`. `seconds_of` returns how long an utterance is, by its file's end.
+/// Returns the windows whose longest sound cuts off a segment, with all of that sound, by their number in
+/// `windows`. `seconds_of` returns an utterance's length by its file.
 inline std::map<std::int64_t, looptorch::Utterance> whole_sounds(
     const std::vector<looptorch::Utterance>& windows, const WindowTexts& texts, double max_seconds,
     const std::function<double(const looptorch::Utterance&)>& seconds_of) {

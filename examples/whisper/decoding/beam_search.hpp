@@ -29,7 +29,7 @@ class BeamTexts {
     for (std::size_t clip = 0; clip < found_.size(); ++clip) live_.push_back(clip);
   }
 
-  /// Returns the texts under way, by row.
+  /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
   /// Takes the scores after each row; the first time there is one row a clip.
@@ -85,7 +85,7 @@ class BeamTexts {
 
   [[nodiscard]] int64_t width() const { return static_cast<int64_t>(width_); }
 
-  /// Returns the continuations of a clip's rows, the best first.
+  /// Returns a clip's continuations, best first.
   [[nodiscard]] std::vector<Candidate> candidates(std::size_t first, std::size_t rows,
                                                   const at::Tensor& log_probs,
                                                   const at::Tensor& tokens) const {
@@ -102,7 +102,7 @@ class BeamTexts {
     return all;
   }
 
-  /// Puts the texts that end aside and returns the rows that go on.
+  /// Collects texts that end and returns the rows that continue.
   Rows continue_clip(std::vector<FoundText>& found, const std::vector<Candidate>& candidates) const {
     Rows rows;
     for (const auto& candidate : candidates) {
@@ -121,7 +121,7 @@ class BeamTexts {
     return rows;
   }
 
-  /// Adds texts that have not ended, the best first, up to `beam_size` texts.
+  /// Adds unfinished texts, best first, up to `beam_size` texts.
   void fill_up(std::vector<FoundText>& found, Rows& rows) const {
     for (std::size_t row = 0; row < rows.texts.size() && found.size() < width_; ++row)
       found.push_back({std::move(rows.texts[row]), rows.sums[row]});
@@ -130,7 +130,7 @@ class BeamTexts {
   std::size_t width_, wanted_;
   DecodingOptions options_;
   std::vector<std::vector<FoundText>> found_;  // by clip
-  std::vector<std::size_t> live_;              // clips under way
+  std::vector<std::size_t> live_;              // unfinished clips
   std::vector<std::vector<int64_t>> texts_;    // by row
   std::vector<float> sums_;                    // by row
 };

@@ -44,7 +44,7 @@ inline FoundText best_text(std::vector<FoundText> found, const DecodingOptions& 
                                      [&](const auto& a, const auto& b) { return score(a) < score(b); }));
 }
 
-/// Returns by clip the probability that it holds no speech, from the scores behind the start token.
+/// Returns each clip's probability of no speech, from the scores after the start token.
 inline std::vector<double> no_speech_probabilities(const at::Tensor& scores_BV, int64_t no_speech) {
   const auto probabilities =
       at::softmax(scores_BV.to(at::kFloat), 1).select(1, no_speech).to(at::kDouble).cpu().contiguous();
@@ -112,8 +112,8 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
 
 }  // namespace detail
 
-/// Returns one text for each clip of the encoder's states: drawn at a temperature above 0, else by a beam if
-/// `beam_size` is above 1, else the most probable tokens. Waits for the device once a token.
+/// Returns one text for each clip of the encoder's states: sampled at a temperature above 0, else by a beam
+/// if `beam_size` is above 1, else greedily. Waits for the device once a token.
 inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_BSD,
                                        const DecodingOptions& options) {
   detail::check_decoding(options);

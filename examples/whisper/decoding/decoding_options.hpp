@@ -33,16 +33,16 @@ struct DecodingOptions {
   bool ends_loops =
       false;  ///< Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
 
-  std::vector<int64_t> previous{};  ///< Text that came before, of which the last 223 tokens lead the prompt.
+  std::vector<int64_t> previous{};  ///< Earlier text; its last 223 tokens precede the prompt.
   int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< Of the text; openai-whisper has 224.
   bool without_timestamps = true;                                ///< Set it and the prompt by use_timestamps.
   double max_initial_seconds = 1;                                ///< Latest first timestamp.
   int64_t beam_size = 1;                                         ///< Texts followed at once; 1: greedily.
   double patience = 1;                     ///< The search ends with round(beam_size * patience) texts.
   std::optional<double> length_penalty{};  ///< Google NMT's alpha; else the mean log-probability decides.
-  double temperature = 0;                  ///< Above 0 texts are drawn, and there is no beam.
-  int64_t best_of = 1;                     ///< Texts that are drawn, of which the best is taken.
-  std::uint64_t seed = 0;                  ///< Of what is drawn; the same for every clip.
+  double temperature = 0;                  ///< Above 0 texts are sampled, without a beam.
+  int64_t best_of = 1;                     ///< Sampled texts, of which the best is taken.
+  std::uint64_t seed = 0;                  ///< Of the sampling; the same for every clip.
   SpecialTokens special{};
   bool empty_texts = false;           ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
   std::vector<int64_t> other_ends{};  ///< Further tokens at which a text ends.

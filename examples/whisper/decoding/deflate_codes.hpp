@@ -99,7 +99,7 @@ class CodeBuilder {
     return overflow;
   }
 
-  /// Makes room for the codes that are too long and deals the lengths out again, the longest to the rarest.
+  /// Makes room for codes that are too long and reassigns the lengths, the longest to the rarest.
   void shorten(std::vector<int>& count, int overflow) {
     for (; overflow > 0; overflow -= 2) {
       auto length = static_cast<std::size_t>(longest_) - 1;

@@ -29,13 +29,13 @@ struct FallbackOptions {
   std::optional<double> no_speech = 0.6;          ///< More than that, if also unsure, is silence.
 };
 
-/// A clip's text, and how it came about.
+/// A clip's text, and how it was decoded.
 struct Transcript {
   std::string text;             ///< Empty for silence.
   std::string language;         ///< As "en".
-  std::vector<int64_t> tokens;  ///< Those of silence, too.
+  std::vector<int64_t> tokens;  ///< Also those of silence.
   double average_log_probability = 0, no_speech_probability = 0, compression_ratio = 0, temperature = 0;
-  bool is_silence = false;  ///< True if the text was left out as no speech.
+  bool is_silence = false;  ///< True if the text was dropped as no speech.
 };
 
 namespace detail {
@@ -52,7 +52,7 @@ inline std::string_view trimmed(std::string_view text) {
                             : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
-/// True if there is probably no speech and the model is unsure of the words: no reason to try again.
+/// True if there is probably no speech and the model is unsure of the words: no retry.
 inline bool is_silent(const Transcript& transcript, const FallbackOptions& options) {
   return options.no_speech && transcript.no_speech_probability > *options.no_speech &&
          options.log_probability && transcript.average_log_probability < *options.log_probability;
@@ -66,7 +66,7 @@ inline bool is_good_enough(const Transcript& transcript, const FallbackOptions& 
   return !repeats && !unsure;
 }
 
-/// True for a text that is left out: probably no speech, unless the model is sure of the words.
+/// True for a text to drop: probably no speech, unless the model is sure of the words.
 inline bool is_dropped(const Transcript& transcript, const FallbackOptions& options) {
   if (!options.no_speech || transcript.no_speech_probability <= *options.no_speech) return false;
   return !options.log_probability || transcript.average_log_probability <= *options.log_probability;
@@ -74,9 +74,9 @@ inline bool is_dropped(const Transcript& transcript, const FallbackOptions& opti
 
 }  // namespace detail
 
-/// Decodes each clip at the first temperature, and those whose text is not good enough at the next. The last
-/// temperature's text stands, good or not. Above 0 there is no beam; `best_of` texts are drawn. `text_of`
-/// turns tokens into text.
+/// Decodes each clip at the first temperature, and retries texts that are not good enough at the next; the
+/// last one is final. Above 0 there is no beam; `best_of` texts are sampled. `text_of` turns tokens into
+/// text.
 inline std::vector<Transcript> decode_with_fallback(
     Whisper& model, const at::Tensor& states_BSD, DecodingOptions options, const FallbackOptions& fallback,
     const std::function<std::string(const std::vector<int64_t>&)>& text_of) {

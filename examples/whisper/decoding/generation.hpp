@@ -140,7 +140,7 @@ inline void check_agreement(looptorch::Json json, const WhisperConfig& config,
   check("decoder_start_token_id", config.decoder_start_token_id, false);
 }
 
-/// Sets what `json` leaves open of special tokens from the tokenizer in `folder`.
+/// Sets special tokens that `json` lacks from the tokenizer in `folder`.
 inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& config,
                                   const std::filesystem::path& folder) {
   const auto is_open = [&](const char* field) { return json.get(field, nullptr).is_null(); };
@@ -158,8 +158,8 @@ inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& co
   set("lang_to_id", language_ids);
 }
 
-/// Returns what config.json says of generation, as versions of transformers before generation_config.json had
-/// it: the ends of a text, and the lists of suppressed tokens without ids that the model does not have.
+/// Returns config.json's generation settings, as transformers had them before generation_config.json: the
+/// ends of a text, and the lists of suppressed tokens without ids that the model lacks.
 inline looptorch::Json generation_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
   const auto config = looptorch::load_json(file);
   auto json = looptorch::Json::object();
@@ -207,13 +207,13 @@ inline DecodingOptions load_decoding_options(const std::filesystem::path& folder
   }
 }
 
-/// Lets the model write all signs of its vocabulary, those too that OpenAI's settings suppress as no speech,
+/// Lets the model write all signs of its vocabulary, even those that OpenAI's settings suppress as no speech,
 /// such as "/" and "=". Special tokens stay suppressed.
 inline void allow_all_signs(DecodingOptions& options) {
   std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
 }
 
-/// Lets a text end where it begins: noise may be heard, and learnt, as an empty text.
+/// Allows empty texts, to decode and learn noise as no text.
 inline void allow_empty_texts(DecodingOptions& options) {
   options.empty_texts = true;
   std::erase(options.begin_suppress, options.end_of_text);
@@ -233,8 +233,8 @@ inline looptorch::Json new_generation_config(const std::filesystem::path& folder
 
 }  // namespace detail
 
-/// Writes which tokens are suppressed into `folder`/generation_config.json, which is made if there is none.
-/// Throws looptorch::FileError, looptorch::JsonError, and what load_generation_config throws.
+/// Writes the suppressed tokens to `folder`/generation_config.json, which is created if needed. Throws
+/// looptorch::FileError, looptorch::JsonError, and what load_generation_config throws.
 inline void save_suppressed(const std::filesystem::path& folder, const DecodingOptions& options) {
   const auto list = [](const std::vector<int64_t>& ids) {
     auto array = looptorch::Json::array();

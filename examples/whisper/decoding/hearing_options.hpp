@@ -27,7 +27,7 @@ struct HearingOptions {
   std::optional<bool> timestamps{};  ///< Off, unless times are needed.
   FallbackOptions thresholds{};
 
-  /// Sets the recognizer's decoding. Throws CommandLineError for a list of tokens that is none, and
+  /// Sets the recognizer's decoding. Throws CommandLineError for an invalid list of tokens, and
   /// GenerationConfigError for what the model cannot do.
   void apply(Recognizer& recognizer) const;
 };

@@ -13,7 +13,7 @@
 
 namespace whisper {
 
-/// A language that was heard, such as "en".
+/// A detected language, such as "en".
 struct HeardLanguage {
   std::string code;
   double probability = 0;  ///< Among the languages that the model knows.

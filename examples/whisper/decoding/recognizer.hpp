@@ -51,23 +51,23 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
   std::optional<FallbackOptions> fallback{};  ///< Without it each clip is decoded once.
-  std::string language = "en";                ///< Of clips that have none of their own.
+  std::string language = "en";                ///< Of clips without one of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
-  looptorch::LoadReport weights{};  ///< How the weights' names in the file were read.
+  looptorch::LoadReport weights{};  ///< How the file's names of weights were read.
 
   /// Returns the transcript of each row of `mel_BMT`, in eval mode. A text ends where the model ends it,
   /// where the model's positions end, or, without fallback, where it repeats itself (loop_begin). It never
-  /// ends inside a character, of which a token may be a part.
+  /// ends inside a character, even if a token is a part of one.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     std::vector<std::string> texts;
     for (auto& transcript : hear(mel_BMT)) texts.push_back(std::move(transcript.text));
     return texts;
   }
 
-  /// As `transcribe`, with how each text came about. `languages` holds that of each clip, or is empty; an
-  /// empty one stands for `language`. With `detects_language` they are not asked. Throws
-  /// GenerationConfigError for a language that the model does not know.
+  /// As `transcribe`, with details of each decoding. `languages` holds each clip's, or is empty; an empty one
+  /// means `language`. Ignored with `detects_language`. Throws GenerationConfigError for a language that the
+  /// model does not know.
   [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT,
                                              const std::vector<std::string>& languages = {}) {
     return hear_states(encode(mel_BMT), languages);
@@ -83,14 +83,14 @@ struct Recognizer {
   /// Returns the device and type of the model.
   [[nodiscard]] at::TensorOptions options() { return model->encoder()->parameters().front().options(); }
 
-  /// The same as `hear` from the encoder's states of the clips.
+  /// The same as `hear` from the encoder's states.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
                                                     const std::vector<std::string>& languages = {}) {
     return hear_states(states_BSD, codes_of(states_BSD, languages), decoding);
   }
 
-  /// The same by other `options`: those of `decoding` with another previous text. `codes` holds the language
-  /// of each clip.
+  /// The same with other `options`: `decoding` with another previous text. `codes` holds the language of each
+  /// clip.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
                                                     const std::vector<std::string>& codes,
                                                     const DecodingOptions& options) {
@@ -109,7 +109,7 @@ struct Recognizer {
     return transcripts;
   }
 
-  /// Returns the language of each clip: what is detected, or that of `languages`, or `language`.
+  /// Returns each clip's language: detected, or from `languages`, or `language`.
   [[nodiscard]] std::vector<std::string> codes_of(const at::Tensor& states_BSD,
                                                   const std::vector<std::string>& languages = {}) {
     std::vector<std::string> codes(static_cast<std::size_t>(states_BSD.size(0)), language);
@@ -203,15 +203,15 @@ inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Devic
           .weights = std::move(weights)};
 }
 
-/// Writes a line to `out` if the file's names of weights were not the model's.
+/// Writes a line to `out` if the file's weights had other names than the model's.
 inline void tell_renamed(const Recognizer& recognizer, const std::filesystem::path& folder,
                          std::ostream& out) {
   if (!recognizer.weights.renamed.empty())
     out << folder.string() << ": weights: " << recognizer.weights.text() << std::endl;
 }
 
-/// Makes the recognizer decode as openai-whisper's program does: at a higher temperature where a text repeats
-/// itself or is unsure, with the best of 5 drawn texts and at most half of the model's positions.
+/// Makes the recognizer decode as openai-whisper's program does: at a higher temperature if a text repeats
+/// itself or is unsure, with the best of 5 sampled texts and at most half of the model's positions.
 inline void use_fallback(Recognizer& recognizer, FallbackOptions fallback = {}) {
   auto& decoding = recognizer.decoding;
   decoding.ends_loops = false;

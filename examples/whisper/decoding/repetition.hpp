@@ -13,10 +13,10 @@ namespace whisper {
 inline constexpr std::size_t kLoopCopies = 5;   ///< So many equal pieces in a row are not speech,
 inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
 
-/// Returns the length of `ids` up to the end of the first piece if they end in a loop: kLoopCopies or more
-/// copies of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha
-/// ha" are not loops. Costs at most a fifth of the ids' number for each piece that partly repeats, and
-/// usually one comparison.
+/// Returns the length of `ids` up to the end of the first piece if they end in a loop: at least kLoopCopies
+/// copies of one piece, with at least kLoopTokens tokens together. "Zero zero zero" and "ha ha ha ha ha ha"
+/// are not loops. Costs at most a fifth of the ids' number for each piece that partly repeats, and usually
+/// one comparison.
 inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
   for (std::size_t piece = 1; piece * kLoopCopies <= ids.size(); ++piece) {
     const auto copies = std::max(kLoopCopies, (kLoopTokens + piece - 1) / piece);

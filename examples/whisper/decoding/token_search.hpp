@@ -21,21 +21,21 @@
 
 namespace whisper {
 
-/// A text without its end, and the sum of its tokens' log-probabilities, that of the end included.
+/// A text without its end, and the sum of its tokens' log-probabilities, end included.
 struct FoundText {
   std::vector<int64_t> tokens;
   float log_probability = 0;
 };
 
-/// The next step of all rows; without tokens if no clip goes on.
+/// The next step of all rows; without tokens if all clips are done.
 struct SearchStep {
   std::vector<int64_t> tokens;   ///< By new row: its next token.
   std::vector<int64_t> parents;  ///< By new row: the row that it continues.
-  std::vector<int64_t> clips;    ///< The clips that go on, by their places among those of the last step.
+  std::vector<int64_t> clips;    ///< The clips that continue, by their index in the last step.
 };
 
-/// Takes the most probable token each time or, at a temperature above 0, draws `best_of` texts of each clip.
-/// The seed and a clip's own scores decide its draws; the other clips of the batch have no influence.
+/// Takes the most probable token each time or, at a temperature above 0, samples `best_of` texts of each
+/// clip. Samples depend only on the seed and a clip's own scores, not on the batch's other clips.
 class SampledTexts {
  public:
   SampledTexts(int64_t clips, const DecodingOptions& options)
@@ -46,7 +46,7 @@ class SampledTexts {
     for (std::size_t clip = 0; clip < found_.size(); ++clip) rows_.push_back({.clip = clip});
   }
 
-  /// Returns the texts under way, by row.
+  /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
   /// Takes the scores after each row; the first time there is one row a clip.
@@ -126,7 +126,7 @@ class SampledTexts {
         .clamp_max(scores_RV.size(1) - 1);
   }
 
-  /// Appends the chosen token to a row; returns whether the row goes on.
+  /// Appends the chosen token to a row; returns whether the row continues.
   bool append(int64_t index, const Choice& next) {
     const auto at = static_cast<std::size_t>(index);
     auto& row = rows_[at];
@@ -142,7 +142,7 @@ class SampledTexts {
     return !row.ended;
   }
 
-  /// Stores the texts of all clips but those listed, by their places among the live ones.
+  /// Stores the texts of finished clips: all but those listed, by their index among the live ones.
   void keep(const std::vector<int64_t>& clips) {
     const auto group = static_cast<std::size_t>(started_ ? group_ : 1);
     std::vector<Row> rows;

@@ -23,8 +23,8 @@
 
 namespace whisper {
 
-/// Thrown for a file that is not CTranslate2's, is truncated, or holds another model than expected. Names
-/// file and variable.
+/// Thrown for a file that is not CTranslate2's, is truncated, or holds another model. Names file and
+/// variable.
 struct CTranslate2Error : looptorch::Error {
   using Error::Error;
 };
@@ -49,7 +49,7 @@ inline constexpr std::size_t kMaxRank = 8;
 inline constexpr std::array kCTranslate2Types{at::kFloat, at::kChar, at::kShort,
                                               at::kInt,   at::kHalf, at::kBFloat16};
 
-/// Reads a file from front to back and refuses to run past its end.
+/// Reads a file sequentially and never past its end.
 class CTranslate2Reader {
  public:
   explicit CTranslate2Reader(const std::filesystem::path& path) : file_(path) {}

@@ -33,7 +33,7 @@
 
 namespace whisper {
 
-/// How weights are stored: as they are, rounded to 16 bits, or matrices as 8 bits with a scale for each row.
+/// How weights are stored: unchanged, rounded to 16 bits, or matrices in 8 bits with a scale for each row.
 enum class ExportType { fp32, fp16, int8 };
 
 /// Converts fp32 weights, named as in transformers. Tensors that need no change share their storage. Throws
@@ -41,7 +41,7 @@ enum class ExportType { fp32, fp16, int8 };
 [[nodiscard]] CTranslate2Model to_ctranslate2(const WhisperConfig& config,
                                               const looptorch::TensorMap& weights, ExportType type);
 
-/// Writes a `model.bin`, in one step. Variables that are one tensor are written once, the others as aliases
+/// Writes a `model.bin`, in one step. Variables that share a tensor are written once, the others as aliases
 /// of the first. Throws looptorch::FileError, and CTranslate2Error for what the format cannot hold.
 void save_ctranslate2(const std::filesystem::path& path, const CTranslate2Model& model);
 

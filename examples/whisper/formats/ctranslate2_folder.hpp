@@ -43,8 +43,8 @@ namespace whisper {
   return whole.set("post_processor", nullptr).set("decoder", decoder).set("model", model);
 }
 
-/// Returns vocabulary.json: the token of each id below `size`, as tokenizer.json spells it. Ids that it lacks
-/// at the end are timestamps. Throws FolderError for one that is missing before.
+/// Returns vocabulary.json: the token of each id below `size`, as in tokenizer.json. Ids missing at the end
+/// are timestamps. Throws FolderError for an id missing before.
 [[nodiscard]] inline looptorch::Json ctranslate2_vocabulary(const looptorch::Json& tokenizer,
                                                             std::int64_t size) {
   std::vector<std::string> tokens(static_cast<std::size_t>(size));
@@ -77,8 +77,8 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns all heads of the later half of the decoder's layers, CTranslate2's choice for a model whose
-/// alignment heads are not known.
+/// Returns all heads of the later half of the decoder's layers, CTranslate2's default for a model with
+/// unknown alignment heads.
 inline looptorch::Json default_alignment_heads(const WhisperConfig& config) {
   auto heads = looptorch::Json::array();
   for (auto layer = config.decoder_layers / 2; layer < config.decoder_layers; ++layer)

@@ -24,7 +24,7 @@ namespace whisper {
 
 /// Sizes and fp32 weights, named as in transformers' WhisperForConditionalGeneration.
 struct ConvertedWhisper {
-  WhisperConfig config;  ///< Its token ids are not in model.bin: the caller sets them.
+  WhisperConfig config;  ///< Its token ids are not in model.bin: set by the caller.
   looptorch::TensorMap weights;
 };
 
@@ -81,7 +81,7 @@ class CTranslate2Converter {
     return number.item().toLong();
   }
 
-  /// Checks the settings that CTranslate2 can vary and Whisper does not: they must be absent or Whisper's.
+  /// Checks that settings which CTranslate2 can vary and Whisper does not are absent or Whisper's.
   void check_settings() {
     constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */},
                                    std::pair{"alibi", 0}, std::pair{"scale_embeddings", 0}};
@@ -125,7 +125,7 @@ class CTranslate2Converter {
     config.decoder_ffn_dim = size_of("decoder/layer_0/ffn/linear_0/weight", 0);
   }
 
-  /// Returns a variable in fp32 and removes it from those left over.
+  /// Returns a variable in fp32 and removes it from the remaining ones.
   at::Tensor take(const std::string& name, at::IntArrayRef shape) {
     const auto tensor = find(name);
     if (tensor.sizes() != shape) {
@@ -154,7 +154,7 @@ class CTranslate2Converter {
     return values.to(at::kFloat).div_(scales.to(at::kFloat).view(column));
   }
 
-  /// Takes a variable apart. Whisper's keys have no bias: theirs must be zero.
+  /// Splits a variable. Whisper's keys have no bias: theirs must be zero.
   void split(std::span<const WeightName> rows) {
     const auto& variable = rows.front().ctranslate2;
     auto shape = rows.front().shape;
@@ -170,7 +170,7 @@ class CTranslate2Converter {
   }
 
   std::string name_;
-  looptorch::TensorMap left_;  ///< Variables that are not converted yet.
+  looptorch::TensorMap left_;  ///< Variables not yet converted.
   ConvertedWhisper out_;
 };
 

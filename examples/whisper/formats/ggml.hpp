@@ -33,10 +33,10 @@ struct GgmlError : looptorch::Error {
   using Error::Error;
 };
 
-/// Writes fp32 weights, named as in transformers, in one step. With ExportType::fp16 matrices are rounded to
-/// 16 bits, as in the published files; with int8 they become blocks of 32 numbers of 8 bits with a common
-/// scale ("q8_0"), except the convolutions', which have 16 bits. `tokenizer` is a tokenizer.json. Throws
-/// looptorch::FileError and GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
+/// Writes fp32 weights, named as in transformers, in one step. ExportType::fp16 rounds matrices to 16 bits,
+/// as in the published files; int8 makes blocks of 32 8-bit numbers with a common scale ("q8_0"), except for
+/// convolutions, which have 16 bits. `tokenizer` is a tokenizer.json. Throws looptorch::FileError and
+/// GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
 void save_ggml(const std::filesystem::path& path, const WhisperConfig& config,
                const looptorch::TensorMap& weights, const looptorch::Json& tokenizer, ExportType type);
 
@@ -79,7 +79,7 @@ class GgmlWriter {
   }
 
  private:
-  /// ggml's numbers of its types.
+  /// ggml's numbers for types.
   enum TensorType : std::int32_t { kFloat32 = 0, kFloat16 = 1, kQ8 = 8 };
 
   void put(std::int64_t number) {
@@ -105,7 +105,7 @@ class GgmlWriter {
     put(filters.size(0)), put(filters.size(1)), put(filters);
   }
 
-  /// Writes the bytes of the learnt tokens, those before the end of text. The reader knows the others.
+  /// Writes the bytes of the learnt tokens, those before the end of text. The reader knows the rest.
   void write_vocabulary(const looptorch::Json& tokenizer, std::int64_t end_of_text) {
     std::map<std::int64_t, std::string> tokens;
     for (const auto& [token, id] : tokenizer.at("model").at("vocab").as_object())

@@ -28,7 +28,7 @@ inline looptorch::Json suppressed_ids(const looptorch::Json& ctranslate2, const 
 
 }  // namespace detail
 
-/// Sets the ids as published by OpenAI, where the end-of-text token also pads and begins.
+/// Sets the ids as published by OpenAI: the end-of-text token also pads and begins.
 inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
   config.eos_token_id = config.bos_token_id = config.pad_token_id = detail::special_id(ids, "<|endoftext|>");
   config.decoder_start_token_id = detail::special_id(ids, "<|startoftranscript|>");

@@ -26,8 +26,8 @@ struct WeightName {
   std::vector<std::int64_t> shape;
 };
 
-/// Returns the names of all tensors of a model of this size. Tensors that one variable of CTranslate2 holds,
-/// one below the other, stand side by side in the order of its rows, and have the same shape.
+/// Returns the names of all tensors of a model of this size. Tensors that one variable of CTranslate2 stacks
+/// are adjacent, in the order of its rows, and have the same shape.
 [[nodiscard]] std::vector<WeightName> weight_names(const WhisperConfig& config);
 
 /// Returns the tensors of each of CTranslate2's variables; `names` must outlive the result.

@@ -27,8 +27,8 @@ struct Chunk {
   at::Tensor mel_MT;      ///< A whole window.
 };
 
-/// Hears chunks in batches. What a chunk leaves to the next window, as SegmentSplitter says, is heard with
-/// the next batch. Segments appear in their results when batches are heard: all of them after `finish`.
+/// Transcribes chunks in batches. A rest that SegmentSplitter leaves to the next window goes into the next
+/// batch. Segments appear in their results as batches finish: all of them after `finish`.
 class BatchedChunks {
  public:
   /// Keeps a reference to the recognizer.
@@ -38,13 +38,13 @@ class BatchedChunks {
         read_(recognizer, plan_),
         batch_size_(static_cast<std::size_t>(batch_size)) {}
 
-  /// Adds a chunk, and hears a batch if there are enough.
+  /// Adds a chunk, and transcribes a batch if it is full.
   void add(Chunk chunk) {
     waiting_.push_back(std::move(chunk));
     if (waiting_.size() >= batch_size_) hear_batch();
   }
 
-  /// Hears what is left.
+  /// Transcribes the remaining chunks.
   void finish() {
     while (!waiting_.empty()) hear_batch();
   }
@@ -67,7 +67,7 @@ class BatchedChunks {
     }
   }
 
-  /// Returns the language of each chunk: that of its recording, or what is detected in its first chunk.
+  /// Returns the language of each chunk: its recording's, or the one detected in its first chunk.
   std::vector<std::string> languages_of(const std::vector<Chunk>& chunks,
                                         const at::Tensor& states_BSD) const {
     const auto is_known = [](const Chunk& chunk) { return !chunk.result->language.empty(); };
@@ -92,8 +92,8 @@ class BatchedChunks {
     waiting_.push_front({chunk.result, rest, at::constant_pad_nd(chunk.mel_MT.slice(1, gone), {0, gone})});
   }
 
-  /// Returns what is left to hear of a chunk. A short rest would be heard badly, alone as it is: then the
-  /// last segment is taken back, and heard again together with the rest.
+  /// Returns what remains of a chunk. A short rest would be transcribed badly on its own, so the last segment
+  /// is dropped and transcribed again with it.
   static FrameSpan rest_of(WindowSegments& window, FrameSpan span) {
     constexpr std::int64_t kShort = 5 * kFramesPerSecond;
     FrameSpan rest{span.begin + window.advance, span.end};
@@ -112,7 +112,7 @@ class BatchedChunks {
   std::deque<Chunk> waiting_;
 };
 
-/// Orders the segments of a recording whose chunks have been heard, and sets its text.
+/// Sorts the segments of a finished recording, and sets its text.
 inline void complete(Transcription& transcription, const Recognizer& recognizer) {
   std::stable_sort(transcription.segments.begin(), transcription.segments.end(),
                    [](const Segment& a, const Segment& b) { return a.seek < b.seek; });

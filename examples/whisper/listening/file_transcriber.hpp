@@ -27,17 +27,16 @@
 
 namespace whisper {
 
-/// Hears files in the order in which they are added.
+/// Transcribes files in the order in which they are added.
 class FileTranscriber {
  public:
-  /// Takes what is heard, in the order of the files.
+  /// Takes the results, in the order of the files.
   struct Use {
     std::function<void(const std::string& file, const Transcription& transcription)> whole;
     std::function<void(const StreamPart& part)> part;  ///< Of a stream longer than a window.
   };
 
-  /// Keeps references to recognizer and options. `on_progress` takes the seconds of a long file that have
-  /// been heard.
+  /// Keeps references to recognizer and options. `on_progress` takes the transcribed seconds of a long file.
   FileTranscriber(Recognizer& recognizer, const TranscribeOptions& options, Use use,
                   std::function<void(double seconds)> on_progress = {})
       : recognizer_(recognizer),
@@ -47,14 +46,13 @@ class FileTranscriber {
         slide_(recognizer, plan_),
         chunks_(recognizer, plan_, options.batch_size) {}
 
-  /// Hears a file; "-" is standard input. Short files wait until there are enough for a batch. Throws a
-  /// looptorch::Error for a file that cannot be heard, and for a stream that did not end well when what came
-  /// of it has been used.
+  /// Transcribes a file; "-" is standard input. Short files wait for a full batch. Throws a looptorch::Error
+  /// for an unusable file, and for a stream that ended badly, once its results have been used.
   void add(const std::string& file) {
     use_timestamps(false);
     std::optional<UnnamedFile> stored;
     if (file == "-") {
-      if (options_.streams()) finish();  // before it waits for the pipe
+      if (options_.streams()) finish();  // before waiting for the pipe
       auto reader = std::make_unique<PcmReader>(STDIN_FILENO, options_.pcm);
       const bool is_file = begins_as_file(*reader);
       if (!is_file && options_.streams()) return add_stream(std::move(reader), file);
@@ -74,7 +72,7 @@ class FileTranscriber {
     if (std::ssize(waiting_) >= options_.batch_size) finish();
   }
 
-  /// Hears the files that wait.
+  /// Transcribes the waiting files.
   void finish() {
     use_timestamps(false);
     chunks_.finish();
@@ -107,20 +105,20 @@ class FileTranscriber {
     return plan;
   }
 
-  /// True if short files, too, are heard as long ones are, which alone looks at parts and silences.
+  /// True if short files are also transcribed by windows, which alone support parts and silences.
   [[nodiscard]] bool slides_always() const { return !plan_.clips.empty() || plan_.hallucination_silence; }
 
-  /// Makes the model write timestamps as the flag says; without it where times are needed.
+  /// Makes the model write timestamps as the flag says; without it if times are needed.
   void use_timestamps(bool slides) {
     recognizer_.use_timestamps(options_.hearing.timestamps.value_or(slides || options_.needs_times()));
   }
 
-  /// Returns the frames of the longest recording that is heard at once.
+  /// Returns the frames of the longest recording transcribed at once.
   [[nodiscard]] std::int64_t longest_whole() const {
     return plan_.window + static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
   }
 
-  /// Hears standard input: window by window as it arrives or, if it ends within one, as a short file.
+  /// Transcribes standard input: window by window as it arrives or, if it ends within one, as a short file.
   void add_stream(std::unique_ptr<PcmReader> reader, const std::string& name) {
     ArrivingRecording recording(std::move(reader), recognizer_.model->config().num_mel_bins, name);
     if (!slides_always() && recording.frames_until(0, longest_whole() + 1) <= longest_whole()) {

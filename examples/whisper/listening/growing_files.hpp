@@ -52,7 +52,7 @@ class GrowingText {
   std::ofstream file_;
 };
 
-/// A JSON file, of which all waits in temporary files until its end is known.
+/// A JSON file, kept in temporary files until its end is known.
 class GrowingJson {
  public:
   explicit GrowingJson(std::filesystem::path path) : path_(std::move(path)) {}

@@ -19,14 +19,14 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns how unusual a word is; an ordinary one has 0.
+/// Returns how unusual a word is; 0 for an ordinary one.
 inline double anomaly_of(const Word& word) {
   const double seconds = word.end - word.start;
   return (word.probability < 0.15 ? 1.0 : 0.0) + (seconds < 0.133 ? (0.133 - seconds) * 15 : 0.0) +
          (seconds > 2.0 ? seconds - 2.0 : 0.0);
 }
 
-/// True if the first eight words are invented, as far as their times and probabilities tell.
+/// True if the first eight words seem invented, by their times and probabilities.
 inline bool is_anomalous(const Segment& segment) {
   constexpr std::size_t kLooked = 8;
   const WordPunctuation signs;
@@ -67,7 +67,7 @@ struct HeardWindow {
 /// The beginning of the next window, and whether this one counts.
 struct SkippedSilence {
   std::int64_t seek = 0;  ///< Frame.
-  bool repeats = false;   ///< True if nothing of this window counts: it begins anew behind its silence.
+  bool repeats = false;   ///< True if nothing of this window counts: it begins anew after its silence.
 };
 
 /// Skips silences longer than `threshold` seconds around invented words. Segments need words with times.
@@ -75,8 +75,8 @@ class SilenceSkipper {
  public:
   explicit SilenceSkipper(double threshold) : threshold_(threshold) {}
 
-  /// Removes the invented segments from the first one with silence around it on. `seek` is where the next
-  /// window would begin without this.
+  /// Removes invented segments, from the first one with silence around it on. `seek` is the next window's
+  /// begin without this.
   [[nodiscard]] SkippedSilence operator()(std::vector<Segment>& segments, const HeardWindow& window,
                                           std::int64_t seek) const {
     const auto begin = window.place.seek;
@@ -109,8 +109,8 @@ class SilenceSkipper {
     return seek;
   }
 
-  /// True if silence, or more invented words, lie before and behind segment `i`. `last` is when the segment
-  /// before it ends.
+  /// True if silence, or more invented words, surround segment `i`. `last` is the end of the segment before
+  /// it.
   [[nodiscard]] bool is_surrounded(const std::vector<Segment>& segments, std::size_t i,
                                    const HeardWindow& window, double last) const {
     constexpr double kEdge = 2;  // s

@@ -55,7 +55,7 @@ inline double seconds_of(std::int64_t frames) { return static_cast<double>(frame
 struct WindowSegments {
   std::vector<Segment> segments;
   std::int64_t advance = 0;      ///< Frames up to the next window's beginning.
-  bool ends_in_silence = false;  ///< True if a single timestamp ends the tokens: nothing is said behind it.
+  bool ends_in_silence = false;  ///< True if a single timestamp ends the tokens: silence follows.
 };
 
 /// Splits the tokens of windows. Takes the ids of a model's special tokens.
@@ -66,8 +66,8 @@ class SegmentSplitter {
         first_timestamp_(decoding.special.first_timestamp()),
         end_of_text_(decoding.end_of_text) {}
 
-  /// Returns the segments of the window at `place`. What follows the last pair of timestamps is left to the
-  /// next window, unless a timestamp ends it. Without a pair all tokens are one segment.
+  /// Returns the segments of the window at `place`. Tokens after the last pair of timestamps are left to the
+  /// next window, unless a timestamp ends them. Without a pair all tokens are one segment.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, WindowPlace place) const {
     const auto& tokens = transcript.tokens;
     const auto size = tokens.size();
@@ -93,12 +93,12 @@ class SegmentSplitter {
     return window;
   }
 
-  /// Returns the text of tokens, without timestamps, as Python decodes it: a part of a character is U+FFFD.
+  /// Returns the text of tokens, without timestamps, as Python decodes it: a partial character is U+FFFD.
   [[nodiscard]] std::string text_of(std::vector<std::int64_t> tokens) const {
     return looptorch::replace_invalid_utf8(bytes_of(std::move(tokens)));
   }
 
-  /// Returns the bytes of that text, in which parts of characters are kept.
+  /// Returns the bytes of that text, incomplete characters included.
   [[nodiscard]] std::string bytes_of(std::vector<std::int64_t> tokens) const {
     std::erase_if(tokens, [&](std::int64_t id) { return id >= end_of_text_; });
     return tokenizer_.bytes_of(tokens);
@@ -123,7 +123,7 @@ class SegmentSplitter {
     return ends;
   }
 
-  /// Returns the seconds up to the last timestamp, or those of the window.
+  /// Returns the seconds up to the last timestamp, or the window's.
   [[nodiscard]] double whole_duration(const std::vector<std::int64_t>& tokens, WindowPlace place) const {
     const auto last = std::find_if(tokens.rbegin(), tokens.rend(), [&](auto id) { return is_time(id); });
     if (last != tokens.rend() && *last != first_timestamp_) return seconds_at(*last);

@@ -25,18 +25,18 @@
 
 namespace whisper {
 
-/// How a recording is heard, beside the recognizer's own settings.
+/// How a recording is transcribed, besides the recognizer's own settings.
 struct HearingPlan {
   std::int64_t window = 3000;              ///< Mel frames of a window.
   bool condition_on_previous_text = true;  ///< Makes the text so far the prompt of the next window.
-  std::function<void(double seconds)> on_progress{};  ///< Takes how much of a long recording has been heard.
+  std::function<void(double seconds)> on_progress{};  ///< Takes the transcribed part of a long recording.
   std::optional<AlignmentHeads> word_heads{};         ///< With them, words get times.
-  std::vector<FrameSpan> clips{};                     ///< The parts to hear, in order; empty: all.
+  std::vector<FrameSpan> clips{};                     ///< The parts to transcribe, in order; empty: all.
   std::optional<double> hallucination_silence{};      ///< SilenceSkipper's threshold; needs `word_heads`.
-  bool carry_initial_prompt = false;  ///< Each window has the initial prompt, not the first alone.
+  bool carry_initial_prompt = false;  ///< Gives every window the initial prompt, not only the first.
 };
 
-/// Turns what was decoded in a window into segments, with words where they are wanted.
+/// Converts a window's tokens into segments, with words if wanted.
 class WindowReader {
  public:
   /// Keeps references to both.
@@ -45,8 +45,8 @@ class WindowReader {
     if (plan.word_heads) align_.emplace(recognizer.model, recognizer.tokenizer, *plan.word_heads);
   }
 
-  /// Returns the segments of the window at `place`, which was decoded from `states_1SD`. `last_speech` is
-  /// when the last word before it ended, and becomes that of its own last word.
+  /// Returns the segments of the window at `place`, decoded from `states_1SD`. `last_speech` is the end of
+  /// the last word before it, and becomes that of its own last word.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
                                           WindowPlace place, double& last_speech) const {
     auto window = read(transcript, states_1SD, place, last_speech);
@@ -55,7 +55,7 @@ class WindowReader {
     return window;
   }
 
-  /// The same with empty segments as they are, which clear_empty clears.
+  /// The same, but keeps empty segments, which clear_empty clears.
   [[nodiscard]] WindowSegments read(const Transcript& transcript, const at::Tensor& states_1SD,
                                     WindowPlace place, double last_speech) const {
     auto window = split_(transcript, place);
@@ -92,7 +92,7 @@ inline void join_text(Transcription& transcription, const Recognizer& recognizer
   transcription.text = SegmentSplitter(recognizer.tokenizer, recognizer.decoding).text_of(std::move(tokens));
 }
 
-/// Hears recordings in sequence.
+/// Transcribes recordings window by window.
 class SlidingWindows {
  public:
   /// Keeps a reference to the recognizer, whose `decoding.previous` is the initial prompt.
@@ -102,8 +102,8 @@ class SlidingWindows {
   /// Takes the segments of a window as soon as they are decided, and the language.
   using UseSegments = std::function<void(std::vector<Segment> segments, const std::string& language)>;
 
-  /// Returns the transcript of a Recording or an ArrivingRecording. A language that is not given is detected
-  /// in the first window. With `use` the segments go there, and neither they nor the text are kept.
+  /// Returns the transcript of a Recording or an ArrivingRecording. Detects a missing language in the first
+  /// window. With `use` the segments go there, and neither they nor the text are kept.
   template <class Sound>
   [[nodiscard]] Transcription operator()(Sound& recording, const UseSegments& use = {}) const {
     torch::NoGradGuard no_grad;
@@ -128,16 +128,16 @@ class SlidingWindows {
  private:
   inline static const std::vector<FrameSpan> kWhole{{0, std::numeric_limits<std::int64_t>::max()}};
 
-  /// The state in which a window begins.
+  /// The state at a window's beginning.
   struct Hearing {
     Transcription result;
     DecodingOptions options;
-    std::vector<std::int64_t> said{};  // since the prompt began anew
+    std::vector<std::int64_t> said{};  // since the prompt was reset
     bool begins_anew = false;          // without the initial prompt
     double last_speech = 0;
   };
 
-  /// Hears the window at `place`, and returns where the next one begins.
+  /// Transcribes the window at `place`, and returns where the next one begins.
   template <class Sound>
   std::int64_t hear_window(Sound& recording, WindowPlace place, Hearing& hearing) const {
     const auto mel_MT = recording.window(place.seek, place.frames, plan_.window);
@@ -164,8 +164,8 @@ class SlidingWindows {
     return next;
   }
 
-  /// Returns the frames of the recording, or of as much as decides whether it ends within the threshold
-  /// behind a window.
+  /// Returns the frames of the recording, or as many as decide whether it ends within the threshold after a
+  /// window.
   template <class Sound>
   std::int64_t frames_in_reach(Sound& recording, WindowPlace place) const {
     constexpr double kLongest = 1e6;  // s
@@ -174,8 +174,8 @@ class SlidingWindows {
                                   place.seek + plan_.window + 1 + static_cast<std::int64_t>(reach));
   }
 
-  /// Returns where the next window begins: behind the last complete segment or, if words have times, behind
-  /// the last word.
+  /// Returns where the next window begins: after the last complete segment or, if words have times, after the
+  /// last word.
   [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place) const {
     const bool by_word =
         plan_.word_heads && !window.ends_in_silence && last_end(window.segments) > seconds_of(place.seek);
@@ -190,9 +190,9 @@ class SlidingWindows {
     return recognizer_.codes_of(recognizer_.encode(first_MT.unsqueeze(0))).front();
   }
 
-  /// Makes the window's tokens the end of the next window's prompt. A text that was drawn at a high
-  /// temperature ends it: it would lead the next one astray. The initial prompt stands before it until then,
-  /// or always if it is carried, and then leaves that much less room.
+  /// Appends the window's tokens to the next window's prompt. A text sampled at a high temperature resets the
+  /// prompt: it would mislead the next one. The initial prompt precedes it until then, or always if it is
+  /// carried, and then leaves less room.
   void remember(Hearing& hearing, const WindowSegments& window, double temperature) const {
     constexpr double kTrusted = 0.5;
     auto& said = hearing.said;

@@ -20,13 +20,13 @@ namespace whisper {
 struct StreamPart {
   std::string name;  ///< Of the stream.
   std::vector<Segment> segments{};
-  std::string text{};  ///< As Transcription has it, from where the part before ended.
+  std::string text{};  ///< As in Transcription, from the end of the part before.
   std::string language{};
   bool has_words = false;
   bool is_last = false;
 };
 
-/// Joins the texts of segments. A character may have its first byte in one and its last in the next.
+/// Joins the texts of segments. A character may be split between two of them.
 class SegmentTexts {
  public:
   /// Keeps a reference to the recognizer.
@@ -41,7 +41,7 @@ class SegmentTexts {
     return text;
   }
 
-  /// Returns the rest: U+FFFD for a part of a character.
+  /// Returns the rest: U+FFFD for an incomplete character.
   [[nodiscard]] std::string finish() { return looptorch::replace_invalid_utf8(std::exchange(bytes_, {})); }
 
  private:
@@ -52,7 +52,7 @@ class SegmentTexts {
 /// A text that is shown as it grows, without the white space at its ends.
 class ShownText {
  public:
-  /// Returns what more can be shown.
+  /// Returns what can be shown in addition.
   [[nodiscard]] std::string add(std::string_view text) {
     hidden_ += text;
     const auto words = stripped(hidden_);

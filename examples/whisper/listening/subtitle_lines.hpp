@@ -84,10 +84,10 @@ class SubtitleWords {
     words_.push_back(std::move(word));
   }
 
-  /// Returns the words of the subtitles that are complete, and forgets them.
+  /// Returns and forgets the words of complete subtitles.
   [[nodiscard]] std::vector<std::vector<Word>> take() { return std::exchange(subtitles_, {}); }
 
-  /// Completes the subtitle under way.
+  /// Completes the current subtitle.
   void finish() {
     if (!words_.empty()) close();
   }
@@ -104,7 +104,7 @@ class SubtitleWords {
   std::size_t width_;
   std::optional<std::int64_t> lines_;
   bool keeps_segments_;
-  std::size_t line_ = 0;  // characters of the line under way
+  std::size_t line_ = 0;  // characters of the current line
   std::int64_t line_count_ = 1;
   std::optional<double> last_start_{};
   std::vector<Word> words_;
@@ -127,7 +127,7 @@ inline std::string underlined(const std::vector<Word>& words, std::size_t marked
 /// Turns segments into subtitles, one after the other.
 class Subtitles {
  public:
-  /// `times` decides which times are the same: a gap that it does not show gets no subtitle of its own.
+  /// `times` decides which times are equal: an invisible gap gets no subtitle of its own.
   Subtitles(const SubtitleOptions& options, TimeFormat times, bool has_words)
       : options_(options), times_(times), has_words_(has_words), words_(options) {}
 

@@ -22,13 +22,13 @@ struct WarpedPoint {
 };
 
 /// Returns the path through `costs_NT` (float64 on the CPU, contiguous) from (0, 0) to the last token and
-/// time. Each step goes on by a token, a time or both. O(N T) time; 5 bytes of memory for each cost.
+/// time. Each step advances by a token, a time or both. O(N T) time; 5 bytes of memory for each cost.
 inline std::vector<WarpedPoint> warp_times(const at::Tensor& costs_NT) {
   const auto tokens = costs_NT.size(0), times = costs_NT.size(1);
   const auto* cost = costs_NT.const_data_ptr<double>();
   enum Way : unsigned char { kBoth, kToken, kTime };
   std::vector<Way> ways(static_cast<std::size_t>(tokens * times));
-  // Sums of the costs up to each token, one time before and now; with a border that no path may pass.
+  // Sums of the costs up to each token, at the last time and now, with an impassable border.
   constexpr float kBorder = std::numeric_limits<float>::infinity();
   std::vector<float> before(static_cast<std::size_t>(tokens) + 1, kBorder), now(before);
   before[0] = 0;

@@ -39,21 +39,20 @@ struct TranscribeOptions {
   SubtitleOptions subtitles;
   PcmFormat pcm;
 
-  /// True if what is written shows times.
+  /// True if the output shows times.
   [[nodiscard]] bool needs_times() const {
     return word_timestamps || (!output_format.empty() && output_format != "txt");
   }
 
-  /// True if standard input is heard as it arrives. To find speech, all of it must be there.
+  /// True if standard input is transcribed as it arrives. Finding speech needs all of it.
   [[nodiscard]] bool streams() const { return stream && !vad; }
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const;
 };
 
-/// Returns the clips of a list such as "0,12.5,60": begin and end of each in seconds, in frames of 10 ms; the
-/// last end may be missing and is then the recording's. Throws CommandLineError for what is no list of times
-/// that grow.
+/// Returns the clips of a list such as "0,12.5,60": begin and end of each in seconds, as frames of 10 ms. A
+/// missing last end means the recording's. Throws CommandLineError unless the list has increasing times.
 inline std::vector<FrameSpan> parse_clips(std::string_view list) {
   using looptorch::app::CommandLineError;
   std::vector<std::int64_t> frames;

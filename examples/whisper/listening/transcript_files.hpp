@@ -29,8 +29,8 @@ class TranscriptFiles {
     std::filesystem::create_directories(folder_);
   }
 
-  /// Throws UsageError if two recordings have one name without folder and extension, since the files of one
-  /// would replace those of the other.
+  /// Throws UsageError if two recordings have the same name without folder and extension: the files of one
+  /// would replace the other's.
   static void require_distinct(const std::vector<std::string>& recordings) {
     std::map<std::string, std::string> known;
     for (const auto& recording : recordings) {
@@ -44,7 +44,7 @@ class TranscriptFiles {
   [[nodiscard]] const std::vector<std::string>& formats() const { return formats_; }
   [[nodiscard]] const SubtitleOptions& options() const { return options_; }
 
-  /// Returns where the transcript of a recording goes.
+  /// Returns the path of a recording's transcript.
   [[nodiscard]] std::filesystem::path path_of(const std::string& recording, const std::string& format) const {
     return folder_ / (stem_of(recording) + "." + format);
   }

@@ -27,12 +27,12 @@ class TranscriptText {
         times_{.always_hours = format == "srt", .decimal_mark = format == "srt" ? ',' : '.'},
         subtitles_(options, times_, has_words) {}
 
-  /// Returns what stands before the first segment.
+  /// Returns the text before the first segment.
   [[nodiscard]] std::string begin() const {
     return format_ == "vtt" ? "WEBVTT\n\n" : format_ == "tsv" ? "start\tend\ttext\n" : "";
   }
 
-  /// Returns what the next segment adds.
+  /// Returns the text that the next segment adds.
   [[nodiscard]] std::string add(const Segment& segment) {
     if (format_ == "txt") return std::string(stripped(segment.text)) + '\n';
     if (format_ == "tsv")
@@ -41,7 +41,7 @@ class TranscriptText {
     return shown(subtitles_.add(segment));
   }
 
-  /// Returns what the end adds: the words of a subtitle under way.
+  /// Returns the text at the end: the words of an unfinished subtitle.
   [[nodiscard]] std::string finish() { return shown(subtitles_.finish()); }
 
  private:
@@ -75,7 +75,7 @@ inline std::string text_of(std::string_view format, const Transcription& transcr
 
 namespace detail {
 
-/// Returns the parts between brackets, with commas.
+/// Returns the parts in brackets, with commas.
 inline std::string json_list(const std::vector<std::string>& parts) {
   std::string list;
   for (const auto& part : parts) list.append(list.empty() ? "" : ", ").append(part);

@@ -28,7 +28,7 @@ namespace whisper {
 /// Heads of the decoder's cross attention, by layer.
 using AlignmentHeads = std::map<std::int64_t, std::vector<std::int64_t>>;
 
-/// A word and when it is said, in seconds from the window's beginning.
+/// A word and its time, in seconds from the window's beginning.
 struct AlignedWord {
   std::string text;
   std::vector<std::int64_t> tokens;
@@ -36,8 +36,8 @@ struct AlignedWord {
 };
 
 /// Returns the `alignment_heads` of a folder's generation_config.json, or all heads of the last half of the
-/// layers, as openai-whisper does for models that it does not know. Throws GenerationConfigError for a head
-/// that the model does not have, and looptorch::FileError.
+/// layers, as openai-whisper does for unknown models. Throws GenerationConfigError for a head that the model
+/// does not have, and looptorch::FileError.
 inline AlignmentHeads load_alignment_heads(const std::filesystem::path& folder, const WhisperConfig& config) {
   const auto file = folder / "generation_config.json";
   const auto json = std::filesystem::exists(file) ? looptorch::load_json(file) : looptorch::Json::object();
@@ -109,15 +109,15 @@ inline at::Tensor normalised(const at::Tensor& scores_LS) {
 
 }  // namespace detail
 
-/// Aligns texts with the windows that they were decoded from.
+/// Aligns texts with the windows they were decoded from.
 class WordAligner {
  public:
   /// Keeps references to model and tokenizer.
   WordAligner(Whisper& model, const Tokenizer& tokenizer, AlignmentHeads heads)
       : model_(model), tokenizer_(tokenizer), heads_(std::move(heads)) {}
 
-  /// Returns the words of `text` (ids below the end of text) in the window of `states_1SD`, of which `frames`
-  /// mel frames are sound. `decoding` holds the prompt without timestamps. Empty for an empty text.
+  /// Returns the words of `text` (ids below the end of text) in the window of `states_1SD`, whose first
+  /// `frames` mel frames are sound. `decoding` holds the prompt without timestamps. Empty for an empty text.
   [[nodiscard]] std::vector<AlignedWord> operator()(const std::vector<std::int64_t>& text,
                                                     const at::Tensor& states_1SD, std::int64_t frames,
                                                     const DecodingOptions& decoding,

@@ -40,7 +40,7 @@ inline std::u32string characters_of(std::string_view bytes) {
   return characters;
 }
 
-/// True for a part of ASCII's punctuation in its order, as a single sign is, and for blanks alone.
+/// True for a substring of ASCII's punctuation, as a single sign is, and for blanks alone.
 inline bool is_punctuation(std::string_view text) {
   constexpr std::string_view kSigns = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   return kSigns.find(stripped(text)) != std::string_view::npos;
@@ -60,7 +60,7 @@ inline std::vector<WordTokens> split_at_characters(const Tokenizer& tokenizer,
     const auto bytes = tokenizer.bytes_of(pending, /*skip_special=*/false);
     const auto characters = detail::characters_of(bytes);
     const auto fault = characters.find(detail::kReplacement);
-    // A fault that the whole text has, too, does not wait for more tokens.
+    // A fault that the whole text has too needs no more tokens.
     const bool is_whole = fault == std::u32string::npos ||
                           (done + fault < whole.size() && whole[done + fault] == detail::kReplacement);
     if (!is_whole) continue;
@@ -71,7 +71,7 @@ inline std::vector<WordTokens> split_at_characters(const Tokenizer& tokenizer,
   return words;
 }
 
-/// Splits at blanks and around punctuation. Tokens from `first_special` on stand alone.
+/// Splits at blanks and around punctuation. Tokens from `first_special` on are words of their own.
 inline std::vector<WordTokens> split_at_blanks(const Tokenizer& tokenizer,
                                                const std::vector<std::int64_t>& tokens,
                                                std::int64_t first_special) {

@@ -29,14 +29,14 @@ inline bool holds(std::string_view list, std::string_view text) {
   return list.find(text) != std::string_view::npos;
 }
 
-/// How long the words of a window are.
+/// Lengths of a window's words.
 struct WordLengths {
   double median = 0;
 
   [[nodiscard]] double longest() const { return 2 * median; }
 };
 
-/// Returns the median length of words that last some time, at most 0.7 s.
+/// Returns the median length of words longer than 0, at most 0.7 s.
 inline WordLengths lengths_of(const std::vector<AlignedWord>& words) {
   std::vector<double> lengths;
   for (const auto& word : words)
@@ -49,7 +49,7 @@ inline WordLengths lengths_of(const std::vector<AlignedWord>& words) {
   return {std::min(0.7, median)};
 }
 
-/// Shortens long signs that end a sentence, and long words behind them.
+/// Shortens long signs that end a sentence, and long words after them.
 inline void shorten_at_sentence_ends(std::vector<AlignedWord>& words, WordLengths lengths) {
   constexpr std::string_view kEnds = ".。!！?？";
   for (std::size_t i = 1; lengths.median > 0 && i < words.size(); ++i) {
@@ -61,7 +61,7 @@ inline void shorten_at_sentence_ends(std::vector<AlignedWord>& words, WordLength
   }
 }
 
-/// Joins `from` to `to`, before or behind it, and empties it.
+/// Joins `from` to `to`, before or after it, and empties it.
 inline void join(AlignedWord& to, AlignedWord& from, bool before) {
   to.text = before ? from.text + to.text : to.text + from.text;
   to.tokens.insert(before ? to.tokens.begin() : to.tokens.end(), from.tokens.begin(), from.tokens.end());
@@ -86,7 +86,7 @@ inline void join_punctuation(std::vector<AlignedWord>& words, const WordPunctuat
   }
 }
 
-/// Shortens the first words of a segment if they are too long behind a pause.
+/// Shortens the first words of a segment if they are too long after a pause.
 inline void shorten_behind_pause(std::vector<Word>& words, WordLengths lengths, double last_speech) {
   const double longest = lengths.longest();
   if (words[0].end - last_speech <= 4 * lengths.median) return;
@@ -139,7 +139,7 @@ inline void set_word_times(std::vector<Segment>& segments, std::vector<AlignedWo
   }
 }
 
-/// Returns when the last word of the segments ends; for segments without words, when they end; 0 for none.
+/// Returns the end of the segments' last word; of the segments without words; 0 for none.
 inline double last_end(const std::vector<Segment>& segments) {
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment)
     if (!segment->words.empty()) return segment->words.back().end;

@@ -32,7 +32,7 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 }
 
 /// Returns the folder of the model that the adapters of `folder` name, relative to `folder` or to the current
-/// one, or what was downloaded under that name. Throws LoraError if that is no folder here.
+/// one, or in the download cache. Throws LoraError if there is none.
 [[nodiscard]] inline std::filesystem::path adapted_folder(const std::filesystem::path& folder) {
   const auto file = folder / detail::kAdapterConfig;
   const auto named = looptorch::load_json(file).get("base_model_name_or_path", nullptr);
@@ -80,8 +80,8 @@ inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) 
   for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
 }
 
-/// Throws UsageError if adapters written to `output` would replace what they, or others, stand on: the folder
-/// of the model that they adapt, or one that holds a whole model.
+/// Throws UsageError if adapters written to `output` would replace the model that they, or others, need: the
+/// adapted model's folder, or one that holds a whole model.
 inline void require_room_for_adapters(const std::filesystem::path& output,
                                       const std::filesystem::path& model) {
   std::error_code none;

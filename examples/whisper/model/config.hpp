@@ -44,9 +44,9 @@ struct WhisperConfig {
   friend bool operator==(const WhisperConfig&, const WhisperConfig&) = default;
 };
 
-/// Reads and checks a config.json; throws ConfigError. An id may be a list of one. Where `eos_token_id` lists
-/// several, it is the one that the tokenizer beside the file calls "<|endoftext|>"; the others must not spell
-/// text. Ids that are null or absent are the tokenizer's, too.
+/// Reads and checks a config.json; throws ConfigError. An id may be a list of one. If `eos_token_id` lists
+/// several, takes the one that the folder's tokenizer calls "<|endoftext|>"; the others must not spell text.
+/// Takes null or missing ids from the tokenizer too.
 [[nodiscard]] WhisperConfig load_config(const std::filesystem::path& path);
 
 /// Writes a config.json that `transformers` loads as WhisperForConditionalGeneration; throws FileError.
@@ -118,7 +118,7 @@ inline void check_ends(const looptorch::Json& listed, std::optional<std::int64_t
   if (const auto why = wrong_end(listed, tokens, vocabulary); !why.empty()) refuse(", and " + why);
 }
 
-/// Sets the ids that `json` leaves open from the tokenizer in `folder`.
+/// Sets the ids missing in `json` from the tokenizer in `folder`.
 inline void settle_ids(looptorch::Json& json, const std::filesystem::path& folder, std::string_view name) {
   const auto value = [&](const char* field) { return json.get(field, nullptr); };
   const auto is_open = [&](const char* field) { return value(field).is_null(); };

@@ -37,8 +37,7 @@ struct DecoderCache {
   /// Returns the number of clips that the rows attend to.
   [[nodiscard]] int64_t clips() const { return layers.empty() ? 0 : layers.front().cross.keys.size(0); }
 
-  /// Keeps the rows of the batch that `rows` (int64) lists, one for each clip; finished rows then cost
-  /// nothing.
+  /// Keeps the rows of the batch that `rows` (int64) lists, one for each clip; finished rows are dropped.
   void select(const at::Tensor& rows) {
     select_rows(rows);
     select_clips(rows);
@@ -76,7 +75,7 @@ class DecoderLayerImpl : public torch::nn::Module {
                   encoder_attn->project(states_BSD));
   }
 
-  /// Does the same, and sets `scores_BHLS` to how strongly each head attends to the states, before softmax.
+  /// The same, and sets `scores_BHLS` to each head's attention to the states, before softmax.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
                                    at::Tensor& scores_BHLS) {
     auto normed_BLD = self_attn_layer_norm(x_BLD);
@@ -141,8 +140,8 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
-  /// Does the same without recomputation; `use` takes each layer's number, from 0 on, and its attention to
-  /// the states before softmax, `[B, H, L, S]`.
+  /// The same without recomputation; `use` takes each layer's number, from 0 on, and its attention to the
+  /// states before softmax, `[B, H, L, S]`.
   template <class Use>
   [[nodiscard]] at::Tensor forward_watched(const at::Tensor& tokens_BL, const at::Tensor& states_BSD,
                                            const Use& use) {
@@ -171,8 +170,8 @@ class DecoderImpl : public torch::nn::Module {
     return detail::product(states_D, embed_tokens->weight, {}, half_embedding_);
   }
 
-  /// Holds the weights in 16 bits, too, where that loses nothing: decoding on a CPU then takes less time, and
-  /// half of the decoder's memory more. A weight that is changed later is multiplied as without this.
+  /// Also holds the weights in 16 bits if that loses nothing: decoding on a CPU then takes less time, and the
+  /// decoder half as much memory more. A weight changed later is multiplied as without this.
   void hold_half_weights() {
     for (const auto& module : modules(/*include_self=*/false))
       if (auto* layer = module->as<PlainProjectionImpl>()) layer->hold_half_weights();

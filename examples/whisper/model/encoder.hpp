@@ -87,7 +87,7 @@ class EncoderImpl : public torch::nn::Module {
   }
 
  private:
-  /// The convolutions, which are recomputed as the layers are.
+  /// The convolutions, recomputed as the layers are.
   [[nodiscard]] at::Tensor stem(const at::Tensor& mel_BMT) {
     const auto apply = [](torch::nn::Conv1d& convolution, const at::Tensor& x) { return convolution(x); };
     const auto x_BDT = looptorch::keep_product(apply, conv1, mel_BMT);

@@ -24,11 +24,11 @@ namespace whisper {
 
 namespace detail {
 
-/// FBGEMM's functions behind LibTorch's operators, which depend on how LibTorch was built, on its release and
-/// on the processor.
+/// FBGEMM's functions behind LibTorch's operators. They depend on LibTorch's build and release and on the
+/// processor.
 class Fbgemm {
  public:
-  /// Returns the functions, or nothing where they are missing or fail.
+  /// Returns the functions, or nothing if they are missing or fail.
   static const std::optional<Fbgemm>& get() {
     static const auto found = find();
     return found;
@@ -51,7 +51,7 @@ class Fbgemm {
   using Multiply = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&);
   using Multiply271 = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&);  // before 2.8
 
-  /// Drops warnings of this thread: LibTorch warns that PyTorch deprecates the operators.
+  /// Drops this thread's warnings: LibTorch warns that PyTorch deprecates the operators.
   class Silence {
    public:
     Silence() : guard_(&handler_) {}
@@ -69,12 +69,12 @@ class Fbgemm {
     try {
       const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
       if (found) return found->template typed<Function>();
-    } catch (const c10::Error&) {  // its arguments are others
+    } catch (const c10::Error&) {  // other arguments
     }
     return std::nullopt;
   }
 
-  /// The first call of each function decides, and takes LibTorch's warning.
+  /// Decides at the first call of each function, and takes LibTorch's warning.
   static std::optional<Fbgemm> find() {
     Fbgemm found;
     constexpr auto* kMultiply = "aten::fbgemm_linear_fp16_weight_fp32_activation";
@@ -87,7 +87,7 @@ class Fbgemm {
       torch::NoGradGuard no_grad;
       const auto weight_NK = at::eye(4), x_MK = at::ones({1, 4});
       if (at::equal(found.multiply(x_MK, found.pack(weight_NK), at::ones({4})), x_MK + 1)) return found;
-    } catch (const c10::Error&) {  // built without FBGEMM, or for a processor that it does not serve
+    } catch (const c10::Error&) {  // built without FBGEMM, or an unsupported processor
     }
     return std::nullopt;
   }
@@ -99,12 +99,12 @@ class Fbgemm {
 
 }  // namespace detail
 
-/// A weight and its bias in 16 and 32 bits, as they were when they were packed. Large matrices are packed in
-/// several parts, which threads multiply at the same time.
+/// A weight and its bias in 16 and 32 bits, as they were when packed. Large matrices are packed in several
+/// parts, which threads multiply in parallel.
 class HalfWeights {
  public:
-  /// Packs fp32 `weight_NK`. Returns nothing if an fp16 number cannot hold one of its values exactly, for
-  /// another type or device, and where FBGEMM is missing. `bias_N` may be undefined.
+  /// Packs fp32 `weight_NK`. Returns nothing if fp16 cannot hold one of its values exactly, for another type
+  /// or device, and without FBGEMM. `bias_N` may be undefined.
   static std::optional<HalfWeights> pack(const at::Tensor& weight_NK, const at::Tensor& bias_N = {}) {
     torch::NoGradGuard no_grad;
     if (!weight_NK.device().is_cpu() || weight_NK.scalar_type() != at::kFloat || weight_NK.is_inference() ||
@@ -116,8 +116,8 @@ class HalfWeights {
     return HalfWeights(weight_NK.detach(), bias_N);
   }
 
-  /// True if the product of `x` and `weight_NK` may be read from here: the weight is as it was, the rows are
-  /// few (fp32's products are as fast from some hundred on), and no gradients are wanted.
+  /// True if this can compute the product of `x` and `weight_NK`: the weight is unchanged, the rows are few
+  /// (fp32's products are as fast from some hundred on), and no gradients are needed.
   [[nodiscard]] bool serves(const at::Tensor& x, const at::Tensor& weight_NK) const {
     constexpr std::int64_t kMostRows = 256;
     return !at::GradMode::is_enabled() && x.device().is_cpu() && x.scalar_type() == at::kFloat &&

@@ -32,9 +32,9 @@ using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std
 #endif
 }
 
-/// Returns oneDNN's product of fp32 tensors for AMD's processors, for which MKL, which at::linear calls, has
-/// slow kernels: oneDNN's take half the time from some rows on. Nothing on other processors, and with a
-/// LibTorch that has no such operator.
+/// Returns oneDNN's product of fp32 tensors for AMD's processors: at::linear calls MKL, whose kernels are
+/// slow there; oneDNN's take half the time from some rows on. Nothing on other processors, and with a
+/// LibTorch without the operator.
 inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
   static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
     if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
@@ -42,14 +42,14 @@ inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_prod
     if (!found) return std::nullopt;
     try {
       return found->typed<OneDnnProduct>();
-    } catch (const c10::Error&) {  // its arguments are others
+    } catch (const c10::Error&) {  // other arguments
       return std::nullopt;
     }
   }();
   return product;
 }
 
-/// True where oneDNN's product is the faster one. It has no gradient.
+/// True if oneDNN's product is faster. It has no gradient.
 inline bool prefers_onednn(const at::Tensor& x) {
   constexpr int64_t kRowsAtLeast = 4;
   return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
@@ -73,15 +73,15 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
 
 }  // namespace detail
 
-/// torch::nn::Linear by the fastest product, with its bias in the product itself, where torch::nn::Linear
-/// adds it in another pass. Can hold its weight in 16 bits, too.
+/// torch::nn::Linear by the fastest product, with a fused bias, which torch::nn::Linear adds in another pass.
+/// Can also hold its weight in 16 bits.
 class PlainProjectionImpl : public torch::nn::LinearImpl {
  public:
   using LinearImpl::LinearImpl;
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) { return detail::product(x, weight, bias, half_); }
 
-  /// Packs the weight; without effect where HalfWeights cannot hold it.
+  /// Packs the weight; without effect if HalfWeights cannot hold it.
   void hold_half_weights() { half_ = HalfWeights::pack(weight, bias); }
 
   [[nodiscard]] const std::optional<HalfWeights>& half_weights() const { return half_; }
@@ -97,7 +97,7 @@ using Projection = looptorch::Lora<PlainProjection>;
 /// Applies a layer, with its adapter if it has one.
 inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->forward(x); }
 
-/// Does the same. A Checkpointed layer in CheckpointMode::light keeps the result.
+/// The same. A Checkpointed layer in CheckpointMode::light keeps the result.
 inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
   return looptorch::keep_product(linear, layer, x);
 }

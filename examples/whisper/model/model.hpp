@@ -38,15 +38,15 @@ class WhisperImpl : public torch::nn::Module {
     return decoder()->logits(decoder()(tokens_BL, encoder()(mel_BMT)));
   }
 
-  /// Excludes the encoder from training for good: it builds no graph, keeps no activations and gets no
-  /// gradients. Returns the parameters that are left to train.
+  /// Freezes the encoder for good: it builds no graph, keeps no activations and gets no gradients. Returns
+  /// the parameters that are still trained.
   [[nodiscard]] std::vector<at::Tensor> freeze_encoder() {
     for (auto& parameter : encoder()->parameters()) parameter.requires_grad_(false);
     return decoder()->parameters();
   }
 
   /// Returns the loss of predicting `labels_BL` from the tokens before them, the mean over the labels that
-  /// are not kIgnored. All scores never exist at once.
+  /// are not kIgnored. Never holds all scores at once.
   [[nodiscard]] at::Tensor loss(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL,
                                 const at::Tensor& labels_BL) {
     return decoder()->loss(decoder()(tokens_BL, encoder()(mel_BMT)), labels_BL);

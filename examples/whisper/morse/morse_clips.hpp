@@ -26,7 +26,7 @@ struct ClipRanges {
   std::int64_t characters = 0;  ///< Texts of at most so many characters, drawn singly; 0: phrases.
 };
 
-/// One clip before it is heard.
+/// One clip before synthesis.
 struct Clip {
   std::string text;  ///< Empty: noise alone.
   Conditions conditions;
@@ -40,7 +40,7 @@ struct Clip {
   }
 };
 
-/// Draws one clip after the other. No phrase comes twice; characters may, since a few have few orders.
+/// Draws clips one by one. No phrase comes twice; characters may, since a few have few orders.
 class Clips {
  public:
   /// Throws MorseError for ranges that no clip can keep: the shortest phrase must fit the longest clip.
@@ -94,8 +94,8 @@ class Clips {
     finish(clip);
   }
 
-  /// Gives the clip as many of a few characters as fit into the longest clip, at least one. The slower a
-  /// character is to key, the less often it fits.
+  /// Fills the longest clip with a few characters, at least one. The slower a character is to key, the less
+  /// often it fits.
   void drill(Clip& clip) {
     const double jitter = clip.conditions.jitter.draw(random_);
     while (clip.text.empty()) {
@@ -110,7 +110,7 @@ class Clips {
     finish(clip);
   }
 
-  /// Takes the last character away, and the blank before it.
+  /// Drops the last character, and the blank before it.
   static void shorten(std::string& text) {
     text.pop_back();
     if (text.ends_with(' ')) text.pop_back();

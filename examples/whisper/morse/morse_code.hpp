@@ -67,9 +67,9 @@ struct Mark {
   double begin = 0, end = 0;
 };
 
-/// Returns the marks of a text from time 0, in order and apart from each other. Dashes are 3 dots long, gaps
-/// 1 within a character, 3 between characters and 7 between words. Throws MorseError for a character without
-/// code and for a speed or jitter out of range.
+/// Returns the marks of a text from time 0, sorted and disjoint. Dashes are 3 dots long, gaps 1 within a
+/// character, 3 between characters and 7 between words. Throws MorseError for a character without code and
+/// for a speed or jitter out of range.
 [[nodiscard]] inline std::vector<Mark> keyed(std::string_view text, const Keying& keying,
                                              looptorch::SplitMix64& random) {
   if (!(keying.words_per_minute >= 1 && keying.words_per_minute <= 100))

@@ -30,7 +30,7 @@ struct Between {
   }
 };
 
-/// What lies between the key and the ear.
+/// The conditions between the key and the ear.
 struct Conditions {
   std::string_view name;
   Between jitter;         ///< Of the key's times; see Keying.
@@ -59,8 +59,7 @@ inline constexpr std::array<Conditions, 5> kConditions{{
 
 namespace detail {
 
-/// Adds a tone that is keyed by `marks`, from `start` seconds on, with flanks of 5 ms in the form of a raised
-/// cosine.
+/// Adds a tone keyed by `marks`, from `start` seconds on, with raised-cosine flanks of 5 ms.
 class KeyedTone {
  public:
   KeyedTone(double hertz, double amplitude, double drift_hz, double fading, looptorch::SplitMix64& random)
@@ -105,7 +104,7 @@ class KeyedTone {
   double hertz_, amplitude_, drift_hz_, fading_, phase_, drift_phase_, fading_phase_, fading_hertz_;
 };
 
-/// White noise behind a band-pass filter of second order, scaled to the power `power`.
+/// White noise through a second-order band-pass filter, scaled to the power `power`.
 [[nodiscard]] inline std::vector<float> band_noise(std::size_t samples, double hertz, double width,
                                                    double power, looptorch::SplitMix64& random) {
   const double w = 2 * std::numbers::pi * hertz / kSampleRate, alpha = std::sin(w) * width / hertz / 2;
@@ -123,7 +122,7 @@ class KeyedTone {
   return noise;
 }
 
-/// Adds crackles: bursts of noise that die away within some milliseconds.
+/// Adds crackles: bursts of noise that decay within some milliseconds.
 inline void add_clicks(std::span<float> samples, double a_second, looptorch::SplitMix64& random) {
   const double seconds = static_cast<double>(samples.size()) / kSampleRate;
   for (double now = 0;;) {
@@ -140,8 +139,8 @@ inline void add_clicks(std::span<float> samples, double a_second, looptorch::Spl
 
 }  // namespace detail
 
-/// Returns samples at 16 kHz in [-1, 1] of `marks`, the first of which begins at `start` seconds; without
-/// marks, what is heard while the station is silent.
+/// Returns samples at 16 kHz in [-1, 1] of `marks`, the first at `start` seconds; without marks, what is
+/// heard while the station is silent.
 [[nodiscard]] inline std::vector<float> render(std::span<const Mark> marks, double start, double seconds,
                                                const Conditions& conditions, looptorch::SplitMix64& random) {
   constexpr double kAmplitude = .3;

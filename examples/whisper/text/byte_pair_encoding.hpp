@@ -26,7 +26,7 @@ class MergeTable {
   /// Reserves room for `merges` merges without another allocation.
   void reserve(std::size_t merges);
 
-  /// Adds a merge. For a pair that is listed twice the last rank counts, as in `tokenizers`.
+  /// Adds a merge. Of a pair listed twice the last rank counts, as in `tokenizers`.
   void add(std::int64_t left, std::int64_t right, Merge merge);
 
   /// Returns the pair's merge, or one of rank `kNoMerge` if it was not learnt.
@@ -123,7 +123,7 @@ class MergeQueue {
     std::size_t previous, next;  ///< Beyond the array at the ends.
   };
 
-  /// A merge of two neighbours as they were when it was found.
+  /// A merge of two neighbours as of when it was found.
   struct Candidate {
     MergeTable::Merge merge;
     std::size_t left;

@@ -16,7 +16,7 @@
 
 namespace whisper {
 
-/// A map from bytes to token ids in [0, 2^31), of a size that is known beforehand.
+/// A map from bytes to token ids in [0, 2^31), of known size.
 class PieceTable {
  public:
   static constexpr std::int32_t kAbsent = -1;

@@ -72,7 +72,7 @@ inline bool is_multilingual(std::int64_t vocabulary, const looptorch::Json& ids)
 
 }  // namespace detail
 
-/// The tokenizer of a folder, of which only special tokens are asked; absent if the folder has none.
+/// The special tokens of a folder's tokenizer; absent if the folder has none.
 class FolderTokens {
  public:
   explicit FolderTokens(const std::filesystem::path& folder) {

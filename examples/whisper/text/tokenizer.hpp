@@ -52,7 +52,7 @@ class Tokenizer {
   /// become U+FFFD. Ids without a token are omitted, and so are special tokens if `skip_special`.
   [[nodiscard]] std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
 
-  /// Returns the bytes of token ids, in which parts of characters are kept.
+  /// Returns the bytes of token ids, incomplete characters included.
   [[nodiscard]] std::string bytes_of(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
 
   /// Returns the id of a token as the file spells it, for example "<|endoftext|>".
@@ -141,8 +141,7 @@ inline void Tokenizer::read_merges(const looptorch::Json& model) {
   }
 }
 
-/// Lists the tokens that merging makes of their own bytes. This excludes only the few that an earlier merge
-/// cuts across.
+/// Lists the tokens that merging makes of their own bytes: all but the few that an earlier merge cuts across.
 inline void Tokenizer::list_whole_pieces() {
   whole_pieces_ = PieceTable(ids_.size());
   std::vector<std::int64_t> ids;

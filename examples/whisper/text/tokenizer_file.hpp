@@ -69,8 +69,7 @@ inline constexpr std::int64_t kMaxTokens = 1 << 20;
   return out;
 }
 
-/// Throws TokenizerError for settings with which `tokenizers` would split or join differently from this
-/// class.
+/// Throws TokenizerError for settings that would make `tokenizers` split or join differently.
 inline void check_tokenizer_kind(const looptorch::Json& json) {
   const auto refuse = [](const std::string& what) { throw TokenizerError("not a GPT-2 tokenizer: " + what); };
   if (!json.get("normalizer", nullptr).is_null()) refuse("it has a normalizer");
@@ -91,7 +90,7 @@ inline void check_tokenizer_kind(const looptorch::Json& json) {
   }
 }
 
-/// Returns what a flag of an added token makes it do.
+/// Returns the effect of an added token's flag.
 [[nodiscard]] inline std::string flag_meaning(std::string_view flag) {
   if (flag == "single_word") return "it is not found within a word";
   return flag == "lstrip" ? "it takes away the blanks before it" : "it takes away the blanks behind it";

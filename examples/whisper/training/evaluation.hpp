@@ -54,7 +54,7 @@ class WordErrors {
     by_language_[language] += errors;
   }
 
-  /// Adds up what the ranks of a run have counted in all languages.
+  /// Sums the counts of a run's ranks in all languages.
   void all_reduce(looptorch::RankReduction& reduction) {
     reduction.sum("words right", all_.hits);
     reduction.sum("words wrong", all_.substitutions);
@@ -108,7 +108,7 @@ struct Transcripts {
   }
 };
 
-/// Transcribes a batch, `at_once` clips at a time. Where memory runs out goes on with half as many, says so
+/// Transcribes a batch, `at_once` clips at a time. If memory runs out, retries with half as many, reports it
 /// on stderr, and leaves their number in `at_once`. Throws c10::OutOfMemoryError if there is no room for one.
 inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch& batch,
                                              std::int64_t& at_once) {
@@ -133,7 +133,7 @@ inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch
   return heard;
 }
 
-/// Transcribes a dataset, `clips` at a time; fewer where memory runs out.
+/// Transcribes a dataset, `clips` at a time; fewer if memory runs out.
 inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
                                   std::int64_t clips = 16) {
   Transcripts result;
@@ -156,7 +156,7 @@ inline void set_error_rates(looptorch::app::Summary& summary, const std::string&
   for (const auto& [language, rate] : rates.by_language) summary.set(name + "_" + language, rate);
 }
 
-/// The values on which transcripts depend beside the clips.
+/// What transcripts depend on besides the clips.
 struct TranscriptsKey {
   std::filesystem::path model;
   std::string language;

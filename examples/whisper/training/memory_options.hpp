@@ -33,11 +33,11 @@ struct MemoryOptions {
   std::int64_t lora = 0;  ///< Rank of the adapters; 0: none, the weights themselves are trained.
   double lora_alpha = 16, lora_dropout = 0;
   std::string lora_patterns = "*q_proj,*v_proj";
-  bool int8_base = false;  ///< The weights that the adapters stand on are kept in 8 bits.
-  std::string fit;         ///< The memory to choose the others for; empty: they are as given.
+  bool int8_base = false;  ///< Keeps the base weights of adapters in 8 bits.
+  std::string fit;         ///< The memory to choose the others for; empty: as given.
 
-  /// Throws CommandLineError for flags that contradict each other. `has_precision` says that a forward pass
-  /// computes in another type than the weights'.
+  /// Throws CommandLineError for flags that contradict each other. `has_precision`: a forward pass computes
+  /// in another type than the weights'.
   void check(bool has_precision) const {
     using looptorch::app::CommandLineError;
     if (bf16_weights && lora == 0 && optimizer == "adamw")

@@ -46,21 +46,21 @@ namespace whisper {
   }
 }
 
-/// What --fit stands for without a size: what the device has free.
+/// --fit without a size: the device's free memory.
 inline constexpr const char* kFitFree = "free";
 
 /// The outcome of one choice.
 struct PlanTrial {
   std::int64_t needed = 0;
   bool fits = false;
-  bool by_batch = true;      ///< A smaller batch needs less: it is not all held between the steps.
-  bool ran_out = false;      ///< It needs more than `needed`, at which memory ran out.
+  bool by_batch = true;      ///< A smaller batch needs less: not all of it is held between the steps.
+  bool ran_out = false;      ///< It needs more than `needed`, where memory ran out.
   std::string refused = {};  ///< The status of a library that cannot compute it on this device.
 
-  /// True if it needs `needed`, not that or more.
+  /// True if it needs exactly `needed`, not at least or more.
   [[nodiscard]] bool is_exact() const { return by_batch && !ran_out && refused.empty(); }
 
-  /// Returns "needs 1.2 GB"; where only a part of it is known, at least or more than that.
+  /// Returns "needs 1.2 GB"; if only a part is known, at least or more than that.
   [[nodiscard]] std::string words() const {
     if (!refused.empty()) return "cannot be computed here: " + refused;
     return looptorch::message("needs ",
@@ -75,7 +75,7 @@ struct PlanTrial {
 struct PlanChoice {
   FinetuneOptions options;
   std::string saving;  ///< Saving::words
-  std::string flags;   ///< By which it differs from the given options; empty: by none.
+  std::string flags;   ///< Its differences from the given options; empty: none.
   std::int64_t needed = 0;
 };
 
@@ -89,8 +89,8 @@ namespace detail {
   return false;
 }
 
-/// True if a run that was begun as `given` can go on with `chosen`: batches and recomputation are free,
-/// precision takes --resume-changed, and all else belongs to what a snapshot holds.
+/// True if a run begun as `given` can resume with `chosen`: batches and recomputation may change, precision
+/// takes --resume-changed, and snapshots fix all else.
 [[nodiscard]] inline bool can_go_on(const FinetuneOptions& given, const FinetuneOptions& chosen) {
   const auto &was = given.memory, &is = chosen.memory;
   return was.optimizer == is.optimizer && was.bf16_weights == is.bf16_weights && was.lora == is.lora &&
@@ -102,9 +102,9 @@ namespace detail {
 
 /// The purpose of a choice.
 struct PlanQuestion {
-  std::string asking = "--fit";  ///< The flag that asks, which begins each line.
-  double margin = 0;             ///< The share of the memory that is to stay free, for the last line.
-  bool resumed = false;          ///< Only what a run from a snapshot can go on with is tried.
+  std::string asking = "--fit";  ///< The asking flag, which begins each line.
+  double margin = 0;             ///< The share of the memory to keep free, for the last line.
+  bool resumed = false;          ///< Tries only what a run from a snapshot can resume with.
 };
 
 namespace detail {
@@ -119,8 +119,7 @@ class Misfits {
     if (trial.is_exact()) flags_ = std::move(flags);
   }
 
-  /// Returns what the least of those needs that were measured to their end; where there is none, what each
-  /// needs at least.
+  /// Returns the least need that was measured to its end; if there is none, what each needs at least.
   [[nodiscard]] std::string words() const {
     if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
     return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,
@@ -150,7 +149,7 @@ using PlanMeasure = std::function<PlanTrial(const FinetuneOptions&)>;
 
 namespace detail {
 
-/// Returns the numbers of clips in a batch that are tried: `given`, its half, and so on to 1.
+/// Returns the numbers of clips in a batch to try: `given`, its half, and so on to 1.
 [[nodiscard]] inline std::vector<std::int64_t> batches_of(std::int64_t given) {
   std::vector<std::int64_t> batches{given};
   while (batches.back() > 1) batches.push_back(batches.back() % 2 == 0 ? batches.back() / 2 : 1);
@@ -159,9 +158,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns the first choice that fits as `predict` and then, unless it is empty, `prove` say. Writes a line
-/// to `log` for each that was tried, and which was chosen, behind the name of the flag that asks and `cap`.
-/// Throws app::DoesNotFit if none does.
+/// Returns the first choice that fits by `predict` and then, unless empty, by `prove`. Writes a line to `log`
+/// for each choice tried, and for the chosen one, after the name of the asking flag and `cap`. Throws
+/// app::DoesNotFit if none fits.
 [[nodiscard]] inline PlanChoice choose_plan(const FinetuneOptions& given, std::int64_t cap,
                                             const PlanMeasure& predict, std::ostream& log,
                                             const PlanQuestion& question = {},

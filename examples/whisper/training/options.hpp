@@ -77,7 +77,7 @@ struct FinetuneOptions {
           "by then: leave out one of the two");
   }
 
-  /// Returns how layers save memory: those that do not recompute keep their products alone.
+  /// Returns how layers save memory: those that do not recompute keep only their products.
   [[nodiscard]] looptorch::CheckpointOptions checkpoint(bool recomputes) const {
     using Mode = looptorch::CheckpointMode;
     return {.mode = recomputes ? Mode::recompute : Mode::light,
@@ -91,15 +91,15 @@ struct FinetuneOptions {
     return training.precision == Precision::fp16 || training.precision == Precision::mixed;
   }
 
-  /// Returns what a card's defaults leave alone: weights in bf16 and --fit say the precision themselves, and
-  /// updates in backward can neither scale losses nor be done again.
+  /// Returns what a card's defaults leave alone: weights in bf16 and --fit set the precision themselves, and
+  /// updates in backward can neither scale losses nor be retried.
   [[nodiscard]] looptorch::app::NotByDefault not_by_default() const {
     return {.precision = memory.holds_bf16() || !memory.fit.empty(),
             .fp16 = memory.in_backward(),
             .retry_on_oom = memory.in_backward()};
   }
 
-  /// Returns the flags that lower a peak, for what WatchMemory says of it. --fit tries them in order.
+  /// Returns the flags that lower a peak, for WatchMemory's advice. --fit tries them in order.
   [[nodiscard]] static looptorch::app::MemoryFlags memory_flags() {
     return {.recomputation = "--gradient-checkpointing all",
             .optimizer = "--optimizer adamw8bit",
@@ -108,9 +108,9 @@ struct FinetuneOptions {
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
 
-  /// True if the validation clips are decoded, too.
+  /// True if validation also decodes the clips.
   [[nodiscard]] bool measures_error_rate() const { return best == "wer"; }
-  /// Returns the metric by which a model is better than another.
+  /// Returns the metric that ranks models.
   [[nodiscard]] std::string metric() const {
     return measures_error_rate() ? "validation.wer" : "validation.loss";
   }
@@ -121,7 +121,7 @@ struct FinetuneOptions {
     return token_multiple > 0 ? token_multiple : training.capture ? kOfGraphs : 1;
   }
 
-  /// Returns what is drawn for each clip in each epoch.
+  /// Returns the random choices for each clip in each epoch.
   [[nodiscard]] TrainingDraws draws() const {
     return {.masks = spec_augment ? std::optional(masks) : std::nullopt,
             .timestamps_share = timestamps_share,
@@ -129,8 +129,8 @@ struct FinetuneOptions {
             .token_multiple = padded_to()};
   }
 
-  /// Returns what decides what is learnt and is in no policy's state, for RunSettings. `weights` tells the
-  /// weights of --model from others (weights_identity).
+  /// Returns settings that decide what is learnt and are in no policy's state, for RunSettings. `weights`
+  /// tells the weights of --model from others (weights_identity).
   [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data,
                                                             const std::string& weights) const {
     using looptorch::app::setting;
@@ -162,7 +162,7 @@ struct FinetuneOptions {
   /// True if the model may write what its folder's settings suppress.
   [[nodiscard]] bool changes_suppressed() const { return all_signs || corpus.empty_texts; }
 
-  /// Makes the model decode what it is to learn.
+  /// Makes the model decode what it will learn.
   void apply(Recognizer& recognizer) const {
     if (fallback) use_fallback(recognizer);
     if (spell) recognizer.tokenizer.spell_out();

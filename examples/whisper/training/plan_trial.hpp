@@ -28,8 +28,8 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns the bytes that the other texts take which are drawn for each of `clips`: keys and values of the
-/// decoder's own tokens, twice while they grow. Drawing them would take minutes.
+/// Returns the bytes of the other texts sampled for each of `clips`: keys and values of the decoder's own
+/// tokens, twice while they grow. Sampling them would take minutes.
 inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
   const auto& config = recognizer.model->config();
   const auto tokens = config.max_target_positions / 2;
@@ -38,8 +38,8 @@ inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
   return 2 * clips * (recognizer.decoding.best_of - 1) * of_text;
 }
 
-/// Returns the most bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s
-/// where the test clips are, and with several texts for each clip where unsure ones are decoded again.
+/// Returns the peak bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s if
+/// the test clips are, and with several texts for each clip if unsure ones are retried.
 inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
                                    at::Device device) {
   const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
@@ -56,8 +56,7 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
          (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }
 
-/// Returns the most bytes of tensors that reading clips takes beside a run: batches that wait, and sound that
-/// is decoded.
+/// Returns the peak bytes of tensors for reading clips during a run: waiting batches, and decoded sound.
 inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
   const looptorch::MemoryCounter counter(at::kCPU);
   const auto before = counter.read().allocated;
@@ -117,11 +116,11 @@ struct PlanRoom {
   return room;
 }
 
-/// How a run is measured: by shapes, on a CPU whatever the device is, or by steps of the run itself.
+/// How a run is measured: by shapes, always on a CPU, or by steps of the run itself.
 enum class PlanBy { shapes, steps };
 
 /// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
-/// transcribing before, after and within it. Leaves the model as it was.
+/// transcription before, after and within it. Leaves the model unchanged.
 template <class Trainer>
 [[nodiscard]] PlanTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
                                     const std::vector<Batch>& hardest, const PlanRoom& room, PlanBy by,
@@ -139,7 +138,7 @@ template <class Trainer>
       {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
   PlanTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
                   .ran_out = report.out_of_memory};
-  // The program transcribes before and after training, and within it where validation does.
+  // The program transcribes before and after training, and within it if validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
   if (whole_program && trial.needed <= room.allowed())
     for (const Batch& batch : hardest)
@@ -150,7 +149,7 @@ template <class Trainer>
   return trial;
 }
 
-/// Returns what `measure` does; where it runs out of memory, or a library cannot compute on the device, that.
+/// Returns `measure`'s result, or that it ran out of memory, or that a library cannot compute it here.
 template <class Measure>
 [[nodiscard]] PlanTrial with_refusals(const PlanRoom& room, Measure&& measure) {
   try {
@@ -164,8 +163,8 @@ template <class Measure>
   }
 }
 
-/// Adds to a prediction for a CPU that fits what the program takes there beside the run: batches that wait,
-/// sound that is decoded, and the pictures of the learning curve.
+/// Adds to a fitting prediction for a CPU the program's other memory: waiting batches, decoded sound, and the
+/// pictures of the learning curve.
 inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
                         const PlanRoom& room) {
   constexpr std::int64_t kPictures = 4'000'000;

@@ -22,8 +22,7 @@
 
 namespace whisper {
 
-/// Returns what the model hears before it is trained. A run that goes on from a snapshot reads what was heard
-/// when it began.
+/// Returns the untrained model's transcripts. A resumed run reads those of its beginning.
 inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpus,
                                      const FinetuneOptions& options, bool resumed) {
   const auto file = options.output / "before.json";
@@ -37,8 +36,8 @@ inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpu
   return before;
 }
 
-/// Writes the model to the output folder, or its adapters, which are merged into its weights then, unless
-/// those are kept in 8 bits: widened they might not fit.
+/// Writes the model to the output folder, or its adapters. Then merges them into its weights, unless those
+/// are in 8 bits: widened they might not fit.
 inline void save_trained(Whisper& model, const FinetuneOptions& options) {
   if (options.memory.lora == 0)
     return save_pretrained(model, options.model, options.output, dtype_of(options.save_dtype));
@@ -47,7 +46,7 @@ inline void save_trained(Whisper& model, const FinetuneOptions& options) {
 }
 
 /// Adds the training clips that the loader could not read, prints them, and writes the list of all to
-/// skipped.txt, to which a resumed run adds, with the lines that were told as they were read.
+/// skipped.txt, to which a resumed run adds, with the lines reported while reading.
 inline void report_skipped(Corpus& corpus, looptorch::SkippedSamples unreadable,
                            const std::filesystem::path& folder, bool resumed) {
   auto& skipped = corpus.skipped;
@@ -75,7 +74,7 @@ inline void report_best(looptorch::app::Summary& summary, const std::string& met
   summary.set("best_step", kept.best.step()).set("best_" + name, *kept.best.value());
 }
 
-/// What was heard before and after training, and how much of it was wrong.
+/// The transcripts before and after training, and their errors.
 struct Comparison {
   Comparison(Transcripts heard_before, Transcripts heard_after, const std::string& normalizer)
       : before(std::move(heard_before)),

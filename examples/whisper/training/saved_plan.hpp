@@ -41,12 +41,12 @@ inline void keep_fit(const std::filesystem::path& run, const PlanChoice& choice)
   kKeptFit.save(detail::fit_file(run), {choice.saving, choice.options.training.batch_size});
 }
 
-/// Removes what an earlier run in the folder was begun with.
+/// Removes the choice of an earlier run in the folder.
 inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remove(detail::fit_file(run)); }
 
 /// Returns the choice of the run that wrote a snapshot, with the other flags as `given`, and writes a line to
-/// `log`; none if it was begun without --fit. Throws ConfigError for a file that holds no such choice, and
-/// app::CommandLineError for flags that the choice does not go with.
+/// `log`; none if it began without --fit. Throws ConfigError for an invalid file, and app::CommandLineError
+/// for flags that the choice contradicts.
 [[nodiscard]] inline std::optional<PlanChoice> saved_plan(const std::filesystem::path& snapshot,
                                                           const FinetuneOptions& given, std::int64_t cap,
                                                           std::ostream& log) {

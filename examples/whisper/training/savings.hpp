@@ -31,12 +31,12 @@ inline void recompute_encoder(FinetuneOptions& options) {
   if (options.recompute == "none" && !options.memory.freeze_encoder) options.recompute = "encoder";
 }
 inline void recompute_all(FinetuneOptions& options) { options.recompute = "all"; }
-/// True if weights may be held in bf16: the device computes in it, and fp16 was not asked for.
+/// True if weights may be held in bf16: the device computes in it, and fp16 was not requested.
 [[nodiscard]] inline bool takes_bf16_weights(const FinetuneOptions& options) {
   return options.memory.holds_bf16() ||
          (options.has_bf16 && options.training.precision != looptorch::app::Precision::fp16);
 }
-/// bf16, or fp16 where that was asked for or the device has nothing else.
+/// bf16, or fp16 if that was requested or the device has nothing else.
 inline void use_16bit_products(FinetuneOptions& options) {
   using looptorch::app::Precision;
   if (options.memory.holds_bf16() || options.training.precision == Precision::fp16) return;
@@ -157,8 +157,8 @@ namespace detail {
   return flags;
 }
 
-/// Returns `given` with a way to save memory and with batches of `batch` clips, a divisor of those given:
-/// the clips of a step stay.
+/// Returns `given` with a memory saving and with batches of `batch` clips, a divisor of those given, which
+/// keeps the clips of a step.
 [[nodiscard]] inline FinetuneOptions with_saving(FinetuneOptions given, const Saving& saving,
                                                  std::int64_t batch) {
   saving.apply(given);
@@ -168,7 +168,7 @@ namespace detail {
   return given;
 }
 
-/// Returns "all layers recomputed, 2 x 4 clips". Products are called by the type that they have.
+/// Returns "all layers recomputed, 2 x 4 clips". Names products by their type.
 [[nodiscard]] inline std::string words_of(const Saving& saving, const FinetuneOptions& chosen) {
   constexpr std::string_view kProducts = "products in bf16";
   std::string words = saving.words;

@@ -32,13 +32,13 @@ namespace whisper {
 struct TrainingDraws {
   std::optional<looptorch::audio::SpecAugmentOptions> masks{};
   double timestamps_share = 0;      ///< Share of the windows whose target has timestamps.
-  double prompt_share = 0;          ///< Share of those whose target follows the text of the window before.
+  double prompt_share = 0;          ///< Share of those whose target follows the previous window's text.
   std::int64_t token_multiple = 1;  ///< Tokens of a batch are padded to a multiple of this.
 };
 
-/// A dataset of SpeechDataset's clips that draws. Clips that are no windows have neither timestamps nor
-/// previous text. A window of which SpeechDataset has more sound ends within a segment: with timestamps it is
-/// that sound, and the target ends with the time at which the segment begins; without them neither is there.
+/// SpeechDataset's clips with random choices. Clips that are no windows have neither timestamps nor previous
+/// text. If SpeechDataset has more sound of a window, it ends within a segment: with timestamps it has that
+/// sound, and the target ends with the segment's begin; without them it has neither.
 class TrainingClips {
  public:
   /// `clips` must outlive it.
@@ -80,7 +80,7 @@ class TrainingClips {
     return sample;
   }
 
-  /// Returns the same clips, each in its longest form if that is ever drawn.
+  /// Returns the same clips, each in the longest form that may be drawn.
   [[nodiscard]] TrainingClips longest() const {
     auto clips = *this;
     for (auto* share : {&clips.draws_.timestamps_share, &clips.draws_.prompt_share})
@@ -101,11 +101,11 @@ class TrainingClips {
   }
 
  private:
-  static constexpr std::uint64_t kForm = 1, kMasks = 2;  // what a seed is derived for
+  static constexpr std::uint64_t kForm = 1, kMasks = 2;  // the purposes of derived seeds
 
-  /// The forms of a window's target beside the plain one.
+  /// The forms of a window's target besides the plain one.
   struct Forms {
-    std::vector<std::int64_t> timed;                 // empty: has none
+    std::vector<std::int64_t> timed;                 // empty: none
     std::vector<std::int64_t> before, before_timed;  // previous text before the plain and the timed one
   };
 
@@ -145,8 +145,8 @@ class TrainingClips {
   std::vector<Forms> targets_;
 };
 
-/// Returns the batch of `batch_size` clips that needs the most memory: of the longest texts, since audio is
-/// padded to one length. Holds `clips`, best those of `longest`, by reference.
+/// Returns the batch of `batch_size` clips that needs the most memory: that with the longest texts, since
+/// audio is padded to one length. Holds `clips`, best those of `longest`, by reference.
 [[nodiscard]] inline looptorch::SampleBatches<TrainingClips> hardest_batches(const TrainingClips& clips,
                                                                              std::int64_t batch_size) {
   std::vector<looptorch::SampleLengths> lengths;

@@ -33,8 +33,8 @@
 
 namespace whisper {
 
-/// The clips of a measurement that the report shows: their texts, words that were not recognised marked, and
-/// what is said in them.
+/// The clips of a measurement that the report shows: their texts with unrecognised words marked, and their
+/// transcripts.
 class ShownClips {
  public:
   void clear() { texts_.clear(), indices_.clear(); }
@@ -44,11 +44,11 @@ class ShownClips {
     indices_.push_back(index);
   }
 
-  /// Plays the clips, too, from now on. `clips` must outlive it.
+  /// Also plays the clips from now on. `clips` must outlive it.
   void play(const SpeechDataset& clips) { clips_ = &clips; }
 
   [[nodiscard]] const std::vector<looptorch::TextExample>& texts() const { return texts_; }
-  /// Returns the texts, and behind them the sound that there is room for.
+  /// Returns the texts, then as much sound as there is room for.
   [[nodiscard]] std::vector<looptorch::Example> examples() {
     std::vector<looptorch::Example> examples(texts_.begin(), texts_.end());
     if (!clips_) return examples;
@@ -92,7 +92,7 @@ class ValidationMeasure {
     }
   }
 
-  /// Adds up what the ranks of a run have measured.
+  /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
     reduction.sum("loss of labels", loss_);
     reduction.sum("labels", labels_);
@@ -105,7 +105,7 @@ class ValidationMeasure {
     return measured;
   }
 
-  /// Returns the first clips of the last time they were heard.
+  /// Returns the first clips of the last measurement.
   [[nodiscard]] std::shared_ptr<ShownClips> shown() const { return shown_; }
 
  private:
@@ -124,9 +124,9 @@ class ValidationMeasure {
   std::int64_t labels_ = 0;
 };
 
-/// A policy that adds a row to FOLDER/curve.csv whenever the validation clips were measured, and draws the
-/// curve as curve.png: the training loss since the epoch began, the validation loss and, if it is measured,
-/// the word error rate. A run that goes on from a snapshot goes on with its curve.
+/// A policy that adds a row to FOLDER/curve.csv whenever the validation clips were measured, and draws
+/// curve.png: the training loss since the epoch began, the validation loss and, if measured, the word error
+/// rate. A resumed run continues its curve.
 class WriteCurve {
  public:
   struct State {
@@ -136,13 +136,13 @@ class WriteCurve {
   static constexpr looptorch::Phase phase = looptorch::Phase::observe;
   static constexpr bool only_reports = true;
 
-  /// Offers what `shown` has with each measurement.
+  /// Offers the contents of `shown` with each measurement.
   WriteCurve(const std::filesystem::path& folder, bool has_error_rate, std::shared_ptr<ShownClips> shown = {})
       : file_(file_in(folder)), has_error_rate_(has_error_rate), shown_(std::move(shown)) {}
 
   static std::filesystem::path file_in(const std::filesystem::path& folder) { return folder / "curve.csv"; }
 
-  /// Removes what an earlier run left in the folder. A run that begins anew calls it.
+  /// Removes an earlier run's files from the folder, for a run that begins anew.
   static void remove_from(const std::filesystem::path& folder) {
     std::filesystem::remove(file_in(folder));
     std::filesystem::remove(file_in(folder).replace_extension(".png"));
