@@ -20,8 +20,8 @@ namespace konkanivani {
 
 using looptorch::KeyValues;
 
-/// Attention with biased projections. A mask is bool (true: may be seen) or a bias to the scores, and
-/// broadcasts to `[B, H, T, S]`; each query must see a key.
+/// Attention with biased projections. A mask is bool (true: visible) or a bias to the scores, and broadcasts
+/// to `[B, H, T, S]`; each query must see a key.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
@@ -31,7 +31,7 @@ class AttentionImpl : public torch::nn::Module {
     out_proj = register_module("out_proj", looptorch::Linear(width, width));
   }
 
-  /// Projects `source_BSD` to what queries attend to.
+  /// Projects `source_BSD` to keys and values.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
     return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
   }
@@ -47,7 +47,7 @@ class AttentionImpl : public torch::nn::Module {
     return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
   }
 
-  /// Computes attention. A block that is recomputed keeps the result, which is slow to compute and small.
+  /// Computes attention. A recomputed block keeps the result, which is slow to compute and small.
   [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source,
                                   const at::Tensor& mask) {
     const auto attention = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

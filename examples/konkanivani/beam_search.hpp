@@ -32,11 +32,11 @@ struct BeamOptions {
   std::size_t n_best = 1;
   double ctc_weight = 0.3;
   double length_bonus = 0;        ///< added for each character
-  std::int64_t max_length = 400;  ///< characters; a clip has at most as many as frames, too
+  std::int64_t max_length = 400;  ///< characters; at most as many as frames, too
 };
 
-/// Returns the `n_best` texts of each clip, best first. The model should be in eval mode; its device does the
-/// decoder's part, the host CTC's and the ranking.
+/// Returns the `n_best` texts of each clip, best first. The model should be in eval mode; the decoder runs on
+/// its device, CTC and the ranking on the host.
 template <class Model>
 [[nodiscard]] std::vector<std::vector<Hypothesis>> beam_search(Model& model, const Encoded& encoded,
                                                                const BeamOptions& options = {});
@@ -68,7 +68,7 @@ class ClipSearch {
   [[nodiscard]] const std::vector<GrowingText>& growing() const { return growing_; }
 
   /// Ends each text, and extends the best ones by a character. `decoder_V` returns the decoder's log
-  /// probabilities behind text i, or nullptr.
+  /// probabilities after text i, or nullptr.
   template <class Decoder>
   void step(Decoder&& decoder_V) {
     std::vector<GrowingText> next;
@@ -145,9 +145,9 @@ class ClipSearch {
 
 /// The growing texts of all clips, as rows of the decoder's batch.
 struct BeamRows {
-  std::vector<std::int64_t> last, clip, parent;  ///< by row; `parent` is a row of the step before
+  std::vector<std::int64_t> last, clip, parent;  ///< by row; `parent` is a row of the last step
 
-  /// Returns the rows; `first` holds each clip's first row in the step before.
+  /// Returns the rows; `first` holds each clip's first row in the last step.
   [[nodiscard]] static BeamRows of(const std::vector<ClipSearch>& clips,
                                    const std::vector<std::size_t>& first) {
     BeamRows rows;

@@ -49,16 +49,16 @@ class Listener {
           looptorch::audio::LogMelOptions{.mel_bins = options.mel_bins, .max_samples = seconds * kRate});
   }
 
-  /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak, since log-mel frames
-  /// depend on how loud a recording is, and what is said does not. Throws SpeechError for a clip that is
-  /// silent or longer than `max_seconds`, and what looptorch::audio::decode throws.
+  /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak, since log-mel frames depend
+  /// on a recording's loudness, and speech does not. Throws SpeechError for a clip that is silent or longer
+  /// than `max_seconds`, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
     const auto samples_T = reader_(utterance);
     return samples_T * (kPeak / samples_T.abs().max());
   }
 
   [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
-    const auto needed = samples_T.size(0) + kWindow;  // the last frame includes silence behind the clip
+    const auto needed = samples_T.size(0) + kWindow;  // the last frame includes silence after the clip
     const auto& log_mel = log_mels_[std::min<std::size_t>(static_cast<std::size_t>((needed - 1) / kRate),
                                                           log_mels_.size() - 1)];
     const auto count = (samples_T.size(0) + kHop - 1) / kHop;
@@ -69,7 +69,7 @@ class Listener {
   static constexpr double kPeak = 0.5;
 
  private:
-  static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
+  static constexpr double kSlowest = 1.25;  // room for a clip played more slowly
   static constexpr std::int64_t kWindow = 400;
 
   looptorch::audio::ClipReader reader_;

@@ -77,8 +77,8 @@ inline void check_config(const ModelConfig& config, std::string_view where) {
   if (config.kernel % 2 == 0) refuse("kernel is ", config.kernel, "; it must be odd");
 }
 
-/// Throws ConfigError with each field in which the model that `where` holds is not the one asked for. Dropout
-/// is free: no weight depends on it.
+/// Throws ConfigError with each field in which the model of `where` differs from the requested one. Dropout
+/// may differ: no weight depends on it.
 inline void require_same_model(const ModelConfig& saved, const ModelConfig& asked, std::string_view where) {
   if (const auto differences = kConfigFields.differences(saved, asked, {"dropout"}); !differences.empty())
     throw ConfigError(
@@ -87,7 +87,7 @@ inline void require_same_model(const ModelConfig& saved, const ModelConfig& aske
 
 inline looptorch::Json config_to_json(const ModelConfig& config) { return kConfigFields.write(config); }
 
-/// Reads a configuration; `where` is the JSON's name in errors. Throws ConfigError.
+/// Reads a configuration; errors call it `where`. Throws ConfigError.
 inline ModelConfig config_from_json(const looptorch::Json& json, std::string_view where) {
   const auto config = kConfigFields.read(json, where);
   check_config(config, where);

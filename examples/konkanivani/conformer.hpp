@@ -65,7 +65,7 @@ class ConvolutionModuleImpl : public torch::nn::Module {
     pointwise_out = register_module("pointwise_out", looptorch::Linear(width, width));
   }
 
-  /// Takes `valid_BT` as bool; padded frames are zero before the convolution, like those beyond the ends of a
+  /// Takes `valid_BT` as bool; zeroes padded frames before the convolution, like those beyond the ends of a
   /// clip.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& valid_BT) {
     const auto gated_BTD = at::glu(pointwise_in(norm(x_BTD)), -1);

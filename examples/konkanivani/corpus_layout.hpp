@@ -46,9 +46,8 @@ namespace konkanivani {
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
                                                    SkippedItems* skipped = nullptr);
 
-/// Reads a manifest by `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. If they
-/// are listed, a line whose audio is missing, in all normal forms of Unicode, is kept: SpeechDataset leaves
-/// the clip out.
+/// Reads a manifest by `looptorch::read_manifest`; lists or throws wrong lines in the same way. If it lists
+/// them, keeps a line whose audio is missing in all normal forms of Unicode: SpeechDataset skips the clip.
 [[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
                                                               SkippedItems* skipped);
 
@@ -81,7 +80,7 @@ struct Found {
   std::vector<fs::path> transcripts;
   std::multimap<std::string, fs::path> audio;  // by name_key
 
-  /// Returns the audio files of a name; of several those that are spelled in the same way, if there are any.
+  /// Returns the audio files of a name; of several, those with the same spelling, if any.
   [[nodiscard]] std::vector<fs::path> audio_called(const std::string& name) const {
     std::vector<fs::path> like, same;
     const auto [begin, end] = audio.equal_range(name_key(name));

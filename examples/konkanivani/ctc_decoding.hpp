@@ -30,8 +30,7 @@ struct Hypothesis {
 /// neither a character nor blank are impossible in a transcript, and the others share their probability.
 [[nodiscard]] at::Tensor ctc_log_probs(const at::Tensor& scores_BTV);
 
-/// Returns the most probable path of each clip, without repetitions and blanks; clip i has `frames[i]`
-/// frames.
+/// Returns each clip's most probable path without repetitions and blanks; clip i has `frames[i]` frames.
 [[nodiscard]] std::vector<std::vector<std::int64_t>> decode_ctc_greedily(
     const at::Tensor& log_probs_BTV, std::span<const std::int64_t> frames);
 

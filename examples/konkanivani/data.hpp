@@ -64,9 +64,9 @@ struct Batch {
   std::vector<std::string> texts;
 };
 
-/// Returns the length to which clips of up to `frames` mel frames are padded: the next multiple of 32.
-/// Batches then have a few shapes instead of hundreds, for which libraries reuse their preparations (oneDNN's
-/// kernels, cuDNN's plans).
+/// Returns the padded length of clips of up to `frames` mel frames: the next multiple of 32. Batches then
+/// have a few shapes instead of hundreds, for which libraries reuse their preparations (oneDNN's kernels,
+/// cuDNN's plans).
 [[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) {
   constexpr std::int64_t kStep = 32;
   return (frames + kStep - 1) / kStep * kStep;
@@ -100,15 +100,15 @@ struct Batch {
   return batch;
 }
 
-/// The utterances of a manifest as samples. Texts are encoded and headers of audio files are read once, at
-/// construction, so that their faults are found before training begins; audio is decoded when a sample is
-/// requested. A clip's duration is that of its file, or of the part of it, whatever its line says.
+/// The utterances of a manifest as samples. Encodes texts and reads headers of audio files once, at
+/// construction, to find faults before training begins; decodes audio when a sample is requested. A clip's
+/// duration is that of its file, or of its part, whatever its line says.
 class SpeechDataset {
  public:
-  /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
+  /// Checks and encodes the utterances. Notes characters outside the vocabulary in `unknown`. Skips a text
   /// without characters, a clip longer than `max_seconds` and a header that looptorch::audio::ClipLengths
-  /// refuses are listed in `skipped` and are no samples; without it they throw SpeechError or AudioError,
-  /// which names the file. Throws SpeechError if no clip is left.
+  /// refuses, and lists them in `skipped`; without it throws SpeechError or AudioError, which names the file.
+  /// Throws SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
                 SpeechOptions options, UnknownCharacters& unknown, SkippedItems* skipped = nullptr)
       : options_(std::move(options)) {
@@ -150,7 +150,7 @@ class SpeechDataset {
     return utterances_[static_cast<std::size_t>(index)];
   }
 
-  /// Returns the clip's line, by which a resumed run knows its data.
+  /// Returns the clip's line, by which a resumed run recognises its data.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return lines_(utterance(index)); }
 
   /// Reads one clip. Throws what Listener throws.
@@ -208,7 +208,7 @@ class SpeechDataset {
     return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
   }
 
-  /// Throws for a clip that cannot be used, judged by its text and its file. Sets its duration.
+  /// Throws for a clip that its text or its file makes unusable. Sets its duration.
   void check(looptorch::Utterance& utterance, const std::vector<std::int64_t>& ids,
              const looptorch::audio::ClipLengths& seconds_of) const {
     if (ids.empty())
@@ -250,7 +250,7 @@ class SpeechDataset {
   return {clips, looptorch::hard_batches(lengths, batches)};
 }
 
-/// The hardest batches, and those of a smaller limit: --batch-size where the number of clips limits most
+/// The hardest batches, and those of a smaller limit: --batch-size if the number of clips limits most
 /// batches, else --batch-frames, so that a window of more and smaller batches keeps about its clips. A run
 /// that `resumes` can only divide its --batch-size. Holds the clips by reference.
 class HardestBatches {
@@ -272,8 +272,8 @@ class HardestBatches {
   }
   /// Returns the limit in clips, or frames.
   [[nodiscard]] std::int64_t size() const { return by_clips_ ? limit_.clips : limit_.frames; }
-  /// Returns the flag that sets the limit, and the least that changes anything: a batch has a clip. A resumed
-  /// run whose clips have no limit has no such flag.
+  /// Returns the flag that sets the limit, and its smallest useful value: a batch has a clip. A resumed run
+  /// whose clips have no limit has no such flag.
   [[nodiscard]] looptorch::app::MemoryFlags flags() const {
     if (by_clips_) return {};
     if (resumes_) return {.batch = ""};

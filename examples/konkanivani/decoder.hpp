@@ -98,7 +98,7 @@ class DecoderImpl : public torch::nn::Module {
     output = register_module("output", looptorch::Linear(config.d_model, config.vocabulary));
   }
 
-  /// Returns scores `[B, L, V]` of the character behind each of `characters_BL`, of which the first
+  /// Returns scores `[B, L, V]` of the character after each of `characters_BL`, of which the first
   /// `lengths_B` of a row are text and the others padding.
   [[nodiscard]] at::Tensor forward(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
                                    const Encoded& encoded) {
@@ -112,7 +112,7 @@ class DecoderImpl : public torch::nn::Module {
     return output(x_BLD);
   }
 
-  /// Returns scores `[B, V]` of the character behind `next_B`, given those in `cache`.
+  /// Returns scores `[B, V]` of the character after `next_B`, given those in `cache`.
   [[nodiscard]] at::Tensor extend(const at::Tensor& next_B, const Encoded& encoded, DecoderCache& cache) {
     cache.layers.resize(layers->size());
     if (cache.length == 0) cache.visible_B11T = visible_states(encoded);

@@ -51,7 +51,7 @@ class Listening {
       clips_.push_back({batch.indices[i], batch.texts[i], vocabulary.decode(texts[i].front().ids)});
   }
 
-  /// Returns everything that was added since the last call.
+  /// Returns and removes everything added so far.
   [[nodiscard]] Transcripts take() {
     auto clips = std::exchange(clips_, {});
     std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) { return a.index < b.index; });
@@ -75,8 +75,8 @@ class Listening {
   std::vector<Clip> clips_;
 };
 
-/// Transcribes a dataset, in eval mode, by batches of similar length. Clips that cannot be transcribed are
-/// listed in `skipped`; without it, they throw LoaderError.
+/// Transcribes a dataset, in eval mode, by batches of similar length. Lists clips that fail in `skipped`;
+/// without it, throws LoaderError.
 [[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
                                                 const BatchSize& size,
                                                 const looptorch::LoaderOptions& loading,

@@ -27,7 +27,7 @@
 
 namespace konkanivani {
 
-/// Parts of names: the public project's, and this example's. The first that a name begins with is replaced.
+/// Parts of names: the public project's, and this example's. Replaces the first matching prefix.
 using NamePair = std::pair<std::string_view, std::string_view>;
 inline constexpr std::array<NamePair, 4> kPublicNames{{{"encoder.input_proj.", "encoder.linear."},
                                                        {"encoder.layers.", "encoder.blocks."},
@@ -55,7 +55,7 @@ inline constexpr std::array<NamePair, 7> kPublicLayerNames{{{"self_attn.", "self
                                                             {"norm2.", "cross_norm."},
                                                             {"norm3.", "norm."}}};
 
-/// The flags that leave out what depends on the characters.
+/// The flags that drop weights which depend on the characters.
 inline constexpr std::string_view kWithoutCharacters =
     "--rename 'ctc_head.*=' --rename 'decoder.embedding.*=' --rename 'decoder.output*='";
 
@@ -68,7 +68,7 @@ template <class Pairs>
   return std::string(name);
 }
 
-/// Replaces what stands behind "encoder.blocks.3.".
+/// Replaces the part after "encoder.blocks.3.".
 template <class Pairs>
 [[nodiscard]] std::string with_layer(const std::string& name, std::string_view layers, const Pairs& pairs) {
   if (!name.starts_with(layers)) return name;
@@ -110,15 +110,15 @@ inline void add_public(const std::string& name, at::Tensor tensor, looptorch::Te
 
 }  // namespace detail
 
-/// Returns this example's name for one of the public project's; others stay.
+/// Returns this example's name for the public project's; leaves other names.
 [[nodiscard]] inline std::string name_from_public(std::string_view name) {
   auto ours = detail::with_beginning(name, kPublicNames);
   ours = detail::with_layer(ours, "encoder.blocks.", kPublicBlockNames);
   return detail::with_layer(ours, "decoder.layers.", kPublicLayerNames);
 }
 
-/// Translates the public project's tensors, so that the model computes what that project's does from the same
-/// frames. Returns what to know of them; empty, and changes nothing, for tensors of another origin.
+/// Translates the public project's tensors, so that the model computes the same from the same frames. Returns
+/// remarks on them; empty, and changes nothing, for tensors of another origin.
 inline std::string translate_public(looptorch::TensorMap& tensors) {
   if (!tensors.contains("encoder.input_proj.weight") && !tensors.contains("decoder.output_proj.weight"))
     return {};
@@ -131,7 +131,7 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
          "loudness for all clips, so that the first steps adapt";
 }
 
-/// Returns the flags that ask for a model of the file's size, or leave out what depends on the characters.
+/// Returns the flags for a model of the file's size, or that drop what depends on the characters.
 [[nodiscard]] inline std::string advise_sizes(const looptorch::TensorMap& tensors, const ModelConfig& asked) {
   const auto head = tensors.find("ctc_head.weight");
   if (head == tensors.end() || head->second.dim() != 2) return {};
@@ -148,8 +148,8 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
                             asked.vocabulary, ": ", kWithoutCharacters, " begins them anew");
 }
 
-/// Throws VocabularyError if the weights that were loaded are of other characters than `vocabulary`, as far
-/// as a vocabulary.json beside them says so.
+/// Throws VocabularyError if the loaded weights have other characters than `vocabulary`, by a vocabulary.json
+/// beside them, if any.
 inline void require_same_characters(const std::filesystem::path& file, const Vocabulary& vocabulary) {
   std::error_code none;
   const auto beside =
@@ -160,8 +160,8 @@ inline void require_same_characters(const std::filesystem::path& file, const Voc
                                            file.string(), ": ", kWithoutCharacters, " begins them anew"));
 }
 
-/// Loads what --weights names into the model, or says that a run which goes on does not read it. Throws what
-/// looptorch::app::load_first_weights throws, and VocabularyError.
+/// Loads the weights of --weights into the model, or reports that a resumed run does not read them. Throws
+/// what looptorch::app::load_first_weights throws, and VocabularyError.
 inline void begin_from_weights(const KonkaniVani& model, const looptorch::app::FirstWeights& weights,
                                const Vocabulary& vocabulary, bool resumes) {
   const auto advise = [&](const looptorch::TensorMap& tensors) {

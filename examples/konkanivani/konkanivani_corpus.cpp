@@ -49,7 +49,7 @@ struct Clip {
   kv::Recording recording;
   double seconds = 0;
 
-  /// Named after all that makes the sound, so that a file which is there is the right one.
+  /// Named after all that determines the sound, so that an existing file is the right one.
   [[nodiscard]] fs::path file() const {
     const auto sound =
         message(text, '|', voice, '|', words_per_minute, '|', pitch, '|', recording.room, '|',
@@ -73,8 +73,7 @@ Clip draw_clip(std::string text, const Options& options, kv::Dice& dice) {
   return clip;
 }
 
-/// The whole corpus before a word is spoken. No sentence comes twice, neither within a split nor between
-/// them.
+/// Plans the whole corpus before any speech. No sentence occurs twice, within a split or between them.
 std::vector<Split> plan(const Options& options) {
   constexpr int kPatience = 100'000;
   const auto grammar = kv::Grammar::konkani();
@@ -114,7 +113,7 @@ double seconds_of(const fs::path& file) {
   }
 }
 
-/// Speaks the clip into its file unless that is done; a file gets its name only when it is complete.
+/// Speaks the clip into its file unless it exists; a file gets its name only when complete.
 void speak(Clip& clip, const fs::path& root) {
   const auto file = root / clip.file();
   clip.seconds = seconds_of(file);
@@ -130,7 +129,7 @@ void speak(Clip& clip, const fs::path& root) {
   clip.seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(kRate);
 }
 
-/// Speaks all clips with `jobs` workers; the first error ends the work and is thrown.
+/// Speaks all clips with `jobs` workers; throws the first error.
 void speak_all(const std::vector<Clip*>& clips, const Options& options) {
   looptorch::parallel_for_each(
       clips, options.jobs, [&](Clip* clip) { speak(*clip, options.output); },

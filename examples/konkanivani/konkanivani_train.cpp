@@ -72,7 +72,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   const auto identify = [&] {
     if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
   };
-  // A resumed run may yet be refused, and its snapshots' folder has an identity.
+  // A resumed run may still be refused, and its snapshots' folder has an identity.
   if (!kv::lies_in(options.snapshots(), session.snapshot().path)) identify();
   return session.fit(trainer, clips, [&](const lt::FitResult& fit) {
     if (session.resumes()) identify();
@@ -80,7 +80,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   });
 }
 
-/// Prints which settings train, and why: `script_flag` is what asked for those of the Python script.
+/// Prints the settings, and why: `script_flag` selected those of the Python script.
 void print_preset(const Options& options, const std::string& script_flag) {
   const auto& training = options.training;
   const bool is_original = options.preset == "original";

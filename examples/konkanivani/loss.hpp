@@ -95,7 +95,7 @@ inline at::Tensor wide(const at::Tensor& scores) {
 }  // namespace detail
 
 /// Returns the sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the `frames`
-/// of each clip. A clip that is too short for its text counts 0 instead of infinity, without a gradient.
+/// of each clip. A clip too short for its text counts 0 instead of infinity, without a gradient.
 [[nodiscard]] inline at::Tensor ctc_loss_sum(const at::Tensor& scores_BTV, const Targets& targets,
                                              at::IntArrayRef frames) {
   const auto log_probs_TBV = at::log_softmax(detail::wide(scores_BTV), -1).transpose(0, 1);
@@ -113,9 +113,8 @@ inline at::Tensor wide(const at::Tensor& scores) {
 }
 
 /// Returns an objective's result for a model like KonkaniVani: both losses by their weights, as a sum over
-/// the batch's characters and ends. A head with weight 0 is not computed. Metrics, means over characters and
-/// ends: `ctc` and `attention`, if they are computed, and `too_short`, the share from which CTC learns
-/// nothing.
+/// the batch's characters and ends. Does not compute a head with weight 0. Metrics, means over characters and
+/// ends: `ctc` and `attention`, if computed, and `too_short`, the share from which CTC learns nothing.
 template <class Model>
 [[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, at::IntArrayRef frames,
                                          const Targets& targets, const LossOptions& options) {

@@ -29,7 +29,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
     decoder = register_module("decoder", Decoder(config));
   }
 
-  /// Encodes clips; `lengths_B` is the number of each clip's frames that are not padding.
+  /// Encodes clips; `lengths_B` is the number of each clip's unpadded frames.
   [[nodiscard]] Encoded encode(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     return encoder(mel_BMF, lengths_B);
   }
@@ -37,7 +37,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
   /// Returns CTC's scores `[B, T, V]`.
   [[nodiscard]] at::Tensor ctc_scores(const Encoded& encoded) { return ctc_head(encoded.states_BTD); }
 
-  /// Returns scores `[B, L, V]` of the character behind each of `characters_BL`; see Decoder.
+  /// Returns scores `[B, L, V]` of the character after each of `characters_BL`; see Decoder.
   [[nodiscard]] at::Tensor decoder_scores(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
                                           const Encoded& encoded) {
     return decoder(characters_BL, lengths_B, encoded);

@@ -28,7 +28,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The folder that a snapshot lies in; empty for none.
+/// Returns a snapshot's folder; empty for none.
 [[nodiscard]] inline std::filesystem::path folder_of(const std::filesystem::path& snapshot) {
   return snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal();
 }
@@ -40,7 +40,7 @@ namespace detail {
   return !snapshot.empty() && std::filesystem::equivalent(folder, folder_of(snapshot), none);
 }
 
-/// Makes `snapshots` and writes what its snapshots are of.
+/// Creates `snapshots` and writes the identity of its snapshots.
 inline void save_identity(const ModelConfig& config, const Vocabulary& vocabulary,
                           const std::filesystem::path& snapshots) {
   std::filesystem::create_directories(snapshots);
@@ -48,8 +48,8 @@ inline void save_identity(const ModelConfig& config, const Vocabulary& vocabular
   save_vocabulary(snapshots / "vocabulary.json", vocabulary);
 }
 
-/// Throws ConfigError for an output folder with a model of other sizes or of another program. Of a run that
-/// begins anew, rather than goes on from `snapshot`, removes the curve that an earlier one left.
+/// Throws ConfigError for an output folder with a model of other sizes or of another program. For a new run,
+/// without a `snapshot` to resume, removes the curve of an earlier one.
 inline void begin_in(const std::filesystem::path& output, const ModelConfig& config,
                      const std::filesystem::path& snapshot) {
   if (const auto file = output / "config.json"; std::filesystem::exists(file))
@@ -57,8 +57,8 @@ inline void begin_in(const std::filesystem::path& output, const ModelConfig& con
   if (snapshot.empty()) std::filesystem::remove(output / "curve.csv");
 }
 
-/// Before a snapshot is read. Throws VocabularyError or ConfigError that names each difference between the
-/// run that it is of and this one, and what reading the files throws.
+/// Call before a snapshot is read. Throws VocabularyError or ConfigError that names each difference between
+/// its run and this one, and what reading the files throws.
 inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabulary,
                              const std::filesystem::path& snapshot) {
   const auto folder = folder_of(snapshot);

@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, 6> kScriptFlags{
     "--batch_size",    "--gradient_accumulation_steps", "--mixed_precision", "--d_model", "--encoder_layers",
     "--decoder_layers"};
 
-/// The words of a command line, and the flag among them by which they are the script's; empty if none is.
+/// The words of a command line, and its first flag of the script; empty if none.
 struct ScriptWords {
   std::vector<std::string> words;
   std::string script_flag = {};
@@ -30,13 +30,13 @@ struct ScriptWords {
   }
 };
 
-/// True for a flag, written out or shortened as the command line allows it, but no shorter than `least`.
+/// True for a flag, in full or shortened as the command line allows, but no shorter than `least`.
 [[nodiscard]] inline bool is_short_for(std::string_view flag, std::string_view name, std::string_view least) {
   return name.starts_with(flag) && flag.starts_with(least);
 }
 
-/// Puts `--preset=original` in front of words with one of kScriptFlags. Words with `--preset` stay as they
-/// are, and so do those with `--config`: that file says the preset of its run, or that it had none.
+/// Puts `--preset=original` before words with one of kScriptFlags. Leaves words with `--preset` alone, and
+/// those with `--config`: that file has its run's preset, or none.
 [[nodiscard]] inline ScriptWords script_words(int argc, const char* const* argv) {
   ScriptWords read{.words = {argv, argv + argc}};
   const auto flag_of = [](std::string_view word) { return word.substr(0, word.find('=')); };

@@ -11,7 +11,7 @@ namespace konkanivani {
 
 using looptorch::app::SkippedItems;
 
-/// In a catch block: lists what was caught, or throws it again where there is no list.
+/// In a catch block: lists the exception, or rethrows it if there is no list.
 inline void list_or_rethrow(SkippedItems* skipped, const std::exception& caught) {
   if (skipped == nullptr) throw;
   skipped->add(caught.what());

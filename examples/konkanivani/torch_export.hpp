@@ -17,12 +17,12 @@
 
 namespace konkanivani {
 
-/// Clips shorter than this are padded: the example's lengths are valid at every size that is open.
+/// Pads shorter clips to this: the example's lengths are valid at every open size.
 inline constexpr std::int64_t kFewestFrames = 32;
 
-/// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, how many frames of each clip are
-/// not padding, to CTC's scores `[B, T, V]`, how many of the T count `[B]`, and the states `[B, T, D]`. B and
-/// F are open. Throws looptorch::ExportError and looptorch::FileError.
+/// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, the unpadded frames of each clip,
+/// to CTC's scores `[B, T, V]`, how many of the T count `[B]`, and the states `[B, T, D]`. B and F are open.
+/// Throws looptorch::ExportError and looptorch::FileError.
 inline void export_encoder(KonkaniVani& model, const std::filesystem::path& path) {
   const auto& config = model->config();
   looptorch::export_model(
@@ -43,8 +43,8 @@ inline void export_encoder(KonkaniVani& model, const std::filesystem::path& path
 }
 
 /// Writes the attention decoder: from `characters` `[B, L]`, `states` and how many of these count, `frames`,
-/// to the scores `[B, L, V]` of the character behind each. B, L and T are open. A text may be padded behind
-/// its end, where scores mean nothing. Throws as export_encoder does.
+/// to the scores `[B, L, V]` of the character after each. B, L and T are open. A text may be padded after its
+/// end, where scores mean nothing. Throws as export_encoder does.
 inline void export_decoder(KonkaniVani& model, const std::filesystem::path& path) {
   const auto& config = model->config();
   looptorch::export_model(

@@ -21,8 +21,7 @@
 
 namespace konkanivani {
 
-/// The defaults are those of the preset "measured": the recipe that run.sh runs, whose results the README
-/// gives.
+/// The defaults are the preset "measured": run.sh's recipe, whose results are in the README.
 struct TrainOptions {
   std::filesystem::path data, output;
   std::string preset = "measured";
@@ -70,7 +69,7 @@ struct TrainOptions {
     return loading;
   }
 
-  /// Greedy: quick enough for each epoch. A model whose CTC head is not trained is heard by its decoder.
+  /// Greedy: quick enough for each epoch. The decoder transcribes if the CTC head is not trained.
   [[nodiscard]] DecodingOptions decoding() const {
     if (ctc_weight > 0) return {.method = "greedy", .beam = {}};
     return {.method = "attention", .beam = {.beam = 1}};
@@ -90,7 +89,7 @@ struct TrainOptions {
     return {.max_seconds = max_seconds, .subsampling = subsampling, .cache = training.cache};
   }
 
-  /// Returns what decides what is learnt and is in no policy's state.
+  /// Returns settings that decide what is learnt and are in no policy's state.
   [[nodiscard]] std::map<std::string, std::string> settings() const {
     using looptorch::app::setting;
     const auto masks = looptorch::message(mask_frames, " frames, ", mask_bins, " bins");

@@ -21,7 +21,7 @@ struct TrainingData {
   SpeechDataset train, validation, test;
 };
 
-/// The vocabulary of the training split alone; `load_training_data` reports what the others have beside it.
+/// Returns the vocabulary of the training split; `load_training_data` reports other characters.
 [[nodiscard]] inline Vocabulary vocabulary_of(const std::vector<looptorch::Utterance>& train,
                                               const TrainOptions& options) {
   std::vector<std::string> texts;
@@ -29,8 +29,8 @@ struct TrainingData {
   return Vocabulary::of(texts, options.characters == "grapheme" ? Unit::grapheme : Unit::code_point);
 }
 
-/// Reports on stderr unknown characters and training clips that CTC cannot learn from. What cannot be used is
-/// listed in `skipped`; without it, it throws.
+/// Reports on stderr unknown characters and training clips that CTC cannot learn from. Lists unusable items
+/// in `skipped`; without it, throws.
 [[nodiscard]] inline TrainingData load_training_data(looptorch::ManifestSplit corpus,
                                                      const Vocabulary& vocabulary,
                                                      const TrainOptions& options, SkippedItems* skipped) {

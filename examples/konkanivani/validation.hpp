@@ -29,7 +29,7 @@
 namespace konkanivani {
 
 /// For looptorch::Validate: `loss` and its parts, means by character, and the error rates `cer` and `wer` of
-/// what is heard, over the clips of all ranks. Keeps in `listening` what this process heard, if it leads.
+/// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `listening`.
 class ValidationMeasure {
  public:
   /// All must outlive it.
@@ -53,7 +53,7 @@ class ValidationMeasure {
       sums_[name] += weight * (value.is_known() ? value.number() : value.tensor().item<double>());
   }
 
-  /// Adds up what the ranks of a run have measured.
+  /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
     const double ctc = options_->ctc_weight;
     for (const char* name : {"loss", "too_short"}) reduction.sum(name, sums_[name]);
@@ -101,7 +101,7 @@ class Validation {
 
   [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, listening_}; }
 
-  /// Prints the error rates of what was measured, adds them to the curve, and offers examples to the report.
+  /// Prints the measured error rates, adds them to the curve, and offers examples to the report.
   void report(const looptorch::EpochContext& epoch) {
     auto heard = listening_.take();
     const auto& metrics = epoch.run.metrics();
@@ -115,8 +115,8 @@ class Validation {
   }
 
  private:
-  /// Returns eight clips from the whole range, words that were not recognised marked, and behind them the
-  /// sound that there is room for.
+  /// Returns eight clips from the whole range, unrecognised words marked, then as much sound as there is room
+  /// for.
   std::vector<looptorch::Example> shown(const Transcripts& heard) {
     const auto size = heard.references.size(), count = std::min<std::size_t>(size, 8);
     std::vector<looptorch::Example> examples;

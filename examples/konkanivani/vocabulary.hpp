@@ -31,12 +31,12 @@ struct VocabularyError : looptorch::Error {
   using Error::Error;
 };
 
-/// Ids that stand for no character. CTC's targets contain only characters.
+/// Special ids. CTC's targets contain only characters.
 inline constexpr std::int64_t kPad = 0, kBlank = 1, kStart = 2, kEnd = 3, kUnknown = 4, kFirstCharacter = 5;
 
 enum class Unit { code_point, grapheme };
 
-/// Returns a text in the spelling that all other functions expect: `compose`, then looptorch::normalize_text.
+/// Returns a text in normalised spelling, for all other functions: `compose`, then looptorch::normalize_text.
 [[nodiscard]] inline std::string normalize(std::string_view text) {
   return looptorch::normalize_text(compose(text));
 }
@@ -70,15 +70,15 @@ class Vocabulary {
   [[nodiscard]] Unit unit() const { return unit_; }
   [[nodiscard]] const std::vector<std::string>& characters() const { return characters_; }
 
-  /// Returns the ids of a text, which is normalised first. A character that is not in the vocabulary becomes
-  /// kUnknown, and is noted.
+  /// Returns the ids of a text, after normalising it. Maps a character outside the vocabulary to kUnknown,
+  /// and counts it.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, UnknownCharacters& unknown) const;
 
   /// Returns the text of ids without special ones.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const;
 
   [[nodiscard]] looptorch::Json to_json() const;
-  /// Reads a vocabulary; `where` is the JSON's name in errors. Throws VocabularyError.
+  /// Reads a vocabulary; errors call it `where`. Throws VocabularyError.
   [[nodiscard]] static Vocabulary from_json(const looptorch::Json& json, std::string_view where);
 
   friend bool operator==(const Vocabulary& a, const Vocabulary& b) {

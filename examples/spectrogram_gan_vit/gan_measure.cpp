@@ -43,7 +43,7 @@ struct Data {
   sg::Clips train, validation, test;
 };
 
-/// Throws UsageError for too few clips to measure by, before anything is trained.
+/// Throws UsageError for too few clips to measure by, before any training.
 Data load_data(const Options& options, std::int64_t n_mels, sg::Notes& notes) {
   const auto splits = sg::load_splits(options.data, options.judges, notes);
   const auto clips = [&](const auto& songs) {
@@ -74,7 +74,7 @@ struct Measures {
   sg::Diversity diversity;
 };
 
-/// Draws as many clips as asked for, with the emotions of test clips in turn.
+/// Draws the requested number of clips, with the emotions of test clips in turn.
 Measures measure(sg::Generator& generator, sg::Judges& judges, const sg::Reference& reference,
                  const Options& options) {
   const auto& test = reference.test;
@@ -98,7 +98,7 @@ void print(const std::string& model, const Measures& measures) {
             << diversity.copies << ", spread " << diversity.spread << std::endl;
 }
 
-/// Draws pictures of the first test clips, and of what a generator makes of their emotions.
+/// Draws pictures of the first test clips, and of a generator's results for their emotions.
 void draw(sg::Generator& generator, const sg::Clips& test, const Options& options) {
   constexpr std::int64_t kPictures = 4;
   const auto write = [&](const char* name, const at::Tensor& spectrograms_N1MF) {
@@ -114,7 +114,7 @@ void draw(sg::Generator& generator, const sg::Clips& test, const Options& option
       [&](const at::Tensor& spectrograms, const at::Tensor&) { write("generated-", spectrograms); });
 }
 
-/// All generators, which must draw pictures of one size.
+/// Loads all generators, which must draw pictures of one size.
 std::vector<sg::Generator> load_generators(const Options& options, at::Device device) {
   std::vector<sg::Generator> generators;
   for (const auto& folder : options.models) {

@@ -35,10 +35,10 @@ struct Options {
   std::string valence = "drawn", arousal = "drawn", device = "auto";
 };
 
-/// Clips in one file, which are in memory together: 170 MB at 128 mel bins.
+/// Clips in one file, all in memory at once: 170 MB at 128 mel bins.
 constexpr std::int64_t kClipsInFile = 256;
 
-/// "drawn" or a number from -1 to 1. Throws CommandLineError.
+/// Parses "drawn" or a number from -1 to 1. Throws CommandLineError.
 std::optional<double> wanted(const char* flag, const std::string& text) {
   if (text == "drawn") return std::nullopt;
   try {
@@ -89,7 +89,7 @@ void write_files(const Samples& samples, const sg::DecibelScale& scale, const Op
   }
 }
 
-/// Removes what an earlier call wrote, which may have been of another model and longer.
+/// Removes an earlier call's files, which may be of another model and more.
 void clear(const fs::path& folder) {
   fs::remove(folder / "labels.csv");
   std::vector<fs::path> old;

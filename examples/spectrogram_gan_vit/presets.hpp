@@ -34,8 +34,8 @@ inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 /// Micro-batches between two flushes of the allocator's cache, as in that project.
 inline constexpr std::int64_t kFlushEvery = 10;
 
-/// Returns the largest preset that a card of so many GB has memory for. Throws CommandLineError if that is
-/// none, with what to give `instead`.
+/// Returns the largest preset for a card of so many GB. Throws CommandLineError if there is none, with what
+/// to give `instead`.
 [[nodiscard]] inline const GpuPreset& gpu_preset(
     std::int64_t gigabytes,
     const char* instead = "--batch-size and --n-mels, and --preflight says before the run what fits") {
@@ -48,14 +48,14 @@ inline constexpr std::int64_t kFlushEvery = 10;
                          " GB, not ", gigabytes, ": in its place give ", instead));
 }
 
-/// Returns how many spectrograms to generate: `count`, or if it is 0, what the settings for a card of so many
-/// GB say; 16 if neither is given. Throws CommandLineError for a card that is too small.
+/// Returns how many spectrograms to generate: `count`, or if it is 0, the preset's for a card of so many GB;
+/// 16 if neither is given. Throws CommandLineError for a card that is too small.
 [[nodiscard]] inline std::int64_t samples_to_draw(std::int64_t count, std::int64_t gigabytes) {
   const auto by_memory = gigabytes > 0 ? gpu_preset(gigabytes, "--count").synthetic : 16;
   return count > 0 ? count : by_memory;
 }
 
-/// Adds `--gpu-memory GB`; `settings` are what the program takes from it.
+/// Adds `--gpu-memory GB`; `settings` names what the program derives from it.
 inline void add_gpu_memory_flag(looptorch::app::CommandLine& line, std::int64_t& gigabytes,
                                 const std::string& settings) {
   line.option(

@@ -34,7 +34,7 @@ struct Options {
   std::string format = "text", device = "auto";
 };
 
-/// Hears files one by one.
+/// Predicts emotions of files one by one.
 class Listener {
  public:
   Listener(sv::ViT model, at::Device device)
@@ -61,8 +61,8 @@ class Listener {
     return sv::remark_on(heard, {options.seconds, options.kRate}, sg::mel_options(options).max_hz);
   }
 
-  /// Returns how much the class token attends to each patch of the file heard last, the mean over the heads
-  /// of the last block, over its spectrogram.
+  /// Returns the class token's attention to each patch of the last file, the mean over the heads of the last
+  /// block, over its spectrogram.
   [[nodiscard]] at::Tensor attention_picture() {
     const torch::NoGradGuard no_grad;
     const auto grid = model_->config().grid();
@@ -80,7 +80,7 @@ class Listener {
   sg::Picture picture_;
 };
 
-/// Names a picture after its file; a name that is taken gets a number.
+/// Names a picture after its file; adds a number to a name that is taken.
 fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
   const auto stem = file.stem().string();
   auto name = stem;

@@ -39,8 +39,8 @@ struct Outcome {
   sv::Scores validation, test;
 };
 
-/// Trains from the session's snapshot, or anew, and leaves the weights in the model that were best on
-/// validation clips.
+/// Trains from the session's snapshot, or anew, and leaves the weights in the model that were best in
+/// validation.
 Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& data, const Options& options,
               sv::SkippedItems& skipped) {
   const auto& training = options.training;

@@ -122,7 +122,7 @@ namespace detail {
   return parts;
 }
 
-/// Calls `literal(text)` and `slot(name)` in the order in which they stand in the pattern.
+/// Calls `literal(text)` and `slot(name)` in the pattern's order.
 template <class Literal, class Slot>
 void for_each_part(std::string_view pattern, Literal&& literal, Slot&& slot) {
   while (!pattern.empty()) {

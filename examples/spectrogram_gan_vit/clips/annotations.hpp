@@ -26,8 +26,7 @@
 
 namespace spectrogram_gan {
 
-/// Thrown for annotations that cannot be used. The message begins with the file, and the line if there is
-/// one.
+/// Thrown for unusable annotations. The message begins with the file, and the line if there is one.
 struct AnnotationError : looptorch::Error {
   using Error::Error;
 };
@@ -153,7 +152,7 @@ class AnnotationReader {
     }
   }
 
-  /// Returns the songs. Throws the faults, unless they were left out.
+  /// Returns the songs. Throws the faults, unless they were skipped.
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
     if (faults_ > 0 && (!skipped_ || songs_.empty())) {
       if (faults_ > 1)

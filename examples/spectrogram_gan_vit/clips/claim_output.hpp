@@ -6,9 +6,9 @@
 
 namespace spectrogram_gan {
 
-/// Throws ConfigError unless `config` is that of the model that `output` was begun with, and of that whose
-/// `snapshot` the run goes on from, if it is not empty: weights do not tell one `n_mels` from another. `load`
-/// reads config.json; `require_same_model` is found beside Config.
+/// Throws ConfigError unless `config` equals that of the model in `output`, and that of `snapshot`, from
+/// which the run resumes, unless empty: weights do not show `n_mels`. `load` reads config.json;
+/// `require_same_model` is found beside Config.
 template <class Config>
 void require_claimable(const std::filesystem::path& output, const std::filesystem::path& snapshot,
                        const Config& config, Config (*load)(const std::filesystem::path&)) {
@@ -20,8 +20,8 @@ void require_claimable(const std::filesystem::path& output, const std::filesyste
   if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
 }
 
-/// Writes config.json into `output`, as the last thing before training: a run that is refused claims nothing.
-/// `save_config` is found beside Config.
+/// Writes config.json into `output`, last before training: a refused run claims nothing. `save_config` is
+/// found beside Config.
 template <class Config>
 void claim_output(const std::filesystem::path& output, const Config& config) {
   std::filesystem::create_directories(output);

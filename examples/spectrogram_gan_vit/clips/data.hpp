@@ -64,7 +64,7 @@ struct Batch {
   return batch;
 }
 
-/// Clips that were padded, each listed once however often it is drawn. Safe to use from several threads.
+/// Padded clips, each listed once. Safe to use from several threads.
 class ShortClips {
  public:
   explicit ShortClips(double wanted_seconds) : wanted_seconds_(wanted_seconds) {}
@@ -102,14 +102,13 @@ class ShortClips {
   std::map<std::int64_t, double> seconds_;
 };
 
-/// Songs as spectrograms, read when they are asked for. Draws nothing, so that a looptorch::CachedDataset may
-/// be put above it:
+/// Songs as spectrograms, read on request. Draws nothing, so that a looptorch::CachedDataset may wrap it:
 ///
-///     SpectrogramDataset songs(splits.train, {.mel_bins = 96});
-///     looptorch::CachedDataset cached(songs, {.folder = "cache", .settings = songs.settings()});
+///   SpectrogramDataset songs(splits.train, {.mel_bins = 96});
+///   looptorch::CachedDataset cached(songs, {.folder = "cache", .settings = songs.settings()});
 class SpectrogramDataset {
  public:
-  /// Short clips are noted in `short_clips`, which several datasets may share, or in a list of its own.
+  /// Notes short clips in `short_clips`, which several datasets may share, or in its own list.
   explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {},
                               std::shared_ptr<ShortClips> short_clips = nullptr)
       : songs_(std::move(songs)),
@@ -139,7 +138,7 @@ class SpectrogramDataset {
     return batch_of(clips);
   }
 
-  /// Where a song lies: errors name it.
+  /// Returns a song's file, for errors.
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return at(index).audio; }
 
   /// For a cache: the contents of the file, and the labels.
@@ -150,7 +149,7 @@ class SpectrogramDataset {
                               std::bit_cast<std::uint64_t>(song.arousal));
   }
 
-  /// The song's line, by which a resumed run knows its data.
+  /// Returns the song's line, by which a resumed run recognises its data.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const {
     const auto& song = at(index);
     return looptorch::message(names_(song.audio), '|', song.id, '|',
@@ -158,7 +157,7 @@ class SpectrogramDataset {
                               std::bit_cast<std::uint64_t>(song.arousal));
   }
 
-  /// For a cache: all else that a clip depends on.
+  /// For a cache: everything else that a clip depends on.
   [[nodiscard]] std::string settings() const {
     const auto& options = reader_.options();
     return looptorch::message("spectrogram_gan 1, ", options.mel_bins, " mel bins, ", options.samples(),
@@ -168,7 +167,7 @@ class SpectrogramDataset {
   [[nodiscard]] const std::vector<Song>& songs() const { return songs_; }
   [[nodiscard]] const SpectrogramOptions& options() const { return reader_.options(); }
 
-  /// Those that batches have held so far.
+  /// Returns the padded clips of batches so far.
   [[nodiscard]] const std::shared_ptr<ShortClips>& short_clips() const { return short_clips_; }
 
  private:
@@ -180,9 +179,9 @@ class SpectrogramDataset {
   std::shared_ptr<ShortClips> short_clips_;
 };
 
-/// The scale to hear what a generator draws by: the mean over (at most `at_most`) clips, spread over the
-/// dataset. Clips that cannot be read do not count with OnError::skip. Throws what the dataset throws, or,
-/// if none can be read, what the last clip threw.
+/// Returns the scale for a generator's sound: the mean over (at most `at_most`) clips, spread over the
+/// dataset. Skips unreadable clips with OnError::skip. Throws what the dataset throws, or, if none can be
+/// read, what the last clip threw.
 template <class Dataset>
 [[nodiscard]] DecibelScale mean_scale(const Dataset& clips, std::int64_t at_most = 64,
                                       looptorch::OnError on_error = looptorch::OnError::fail) {

@@ -55,7 +55,7 @@ class GeneratedClips {
 
   [[nodiscard]] Batch collate(std::span<Clip> clips) const { return batch_of(clips); }
 
-  /// The file that holds a clip: errors name it.
+  /// Returns the file of a clip, for errors.
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
     return files_[place(index).file].path;
   }

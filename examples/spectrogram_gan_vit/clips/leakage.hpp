@@ -103,8 +103,8 @@ struct Fingerprints {
   at::Tensor patterns_NK;
 };
 
-/// Reads all clips of a part. Those that cannot be read are listed in `skipped`, or the first one throws, as
-/// `loading` says.
+/// Reads all clips of a part. Lists unreadable ones in `skipped`, or throws the first error, as `loading`
+/// says.
 template <class Dataset>
 [[nodiscard]] Fingerprints fingerprints_of(std::string part, const Dataset& clips,
                                            looptorch::LoaderOptions loading, SkippedItems& skipped) {
@@ -137,7 +137,7 @@ template <class... What>
       looptorch::message(b.names[j], ", for ", b.part, ", ", why..., " ", a.names[i], ", for ", a.part));
 }
 
-/// Throws if the same number, of an id or a hash, stands in both.
+/// Throws if both have the same number, of an id or a hash.
 inline void require_different(const Fingerprints& a, const Fingerprints& b,
                               std::vector<std::int64_t> Fingerprints::*numbers, const char* why) {
   std::map<std::int64_t, std::size_t> places;
@@ -165,9 +165,9 @@ inline void require_disjoint(const Fingerprints& a, const Fingerprints& b) {
                       ") of");
 }
 
-/// Throws LeakageError if a clip stands in two of the three parts, as require_disjoint says. `training` are
-/// all datasets that are trained on, recorded and generated. Clips that cannot be read are listed in
-/// `skipped`, or the first one throws, as `loading` says.
+/// Throws LeakageError if a clip is in two of the three parts, by require_disjoint. `training` are all
+/// datasets for training, recorded and generated. Lists unreadable clips in `skipped`, or throws the first
+/// error, as `loading` says.
 template <class Recorded, class... Training>
 void require_no_leakage(const looptorch::LoaderOptions& loading, SkippedItems& skipped,
                         const Recorded& validation, const Recorded& test, const Training&... training) {

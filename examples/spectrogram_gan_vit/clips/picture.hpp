@@ -15,7 +15,7 @@
 
 namespace spectrogram_gan {
 
-/// Thrown for a clip from which no spectrogram can be made. Names the file.
+/// Thrown for a clip without a usable spectrogram. Names the file.
 using looptorch::audio::ClipError;
 
 struct SpectrogramOptions {
@@ -57,8 +57,8 @@ struct Picture {
   double seconds = 0;  ///< of sound, before padding; at most the options'
 };
 
-/// Returns a spectrogram with mean 0 and deviation 1, and the scale that it loses by that. A deviation below
-/// 1e-6 counts as 1e-6.
+/// Returns a spectrogram with mean 0 and deviation 1, and the scale that this removes. A deviation below 1e-6
+/// counts as 1e-6.
 [[nodiscard]] inline std::pair<at::Tensor, DecibelScale> z_scored(const at::Tensor& decibels_MF) {
   constexpr double kNoDeviation = 1e-6;
   const auto [deviation, mean] = at::std_mean(decibels_MF, at::IntArrayRef{0, 1}, /*unbiased=*/false);

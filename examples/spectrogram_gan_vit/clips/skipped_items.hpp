@@ -11,19 +11,19 @@
 
 namespace spectrogram_gan {
 
-/// Why a song was left out.
+/// Why a song was skipped.
 enum class Fault : std::size_t {
   row,           ///< its line in the table is wrong
-  missing_file,  ///< there is no audio of its id
+  missing_file,  ///< no audio has its id
   audio,         ///< its audio is damaged, cut off or silent
 };
 
-/// Songs that were left out, each listed once however often it was tried.
+/// Skipped songs, each listed once however often it was tried.
 class SkippedItems {
  public:
-  /// Adds a song; `what` names its line or file, and says what is wrong.
+  /// Adds a song; `what` names its line or file, and the fault.
   void add(Fault fault, const std::string& what) { songs_.add(what, static_cast<std::size_t>(fault)); }
-  /// Adds the samples that a loader left out.
+  /// Adds the samples that a loader skipped.
   void add(const looptorch::SkippedSamples& skipped) {
     songs_.add(skipped, static_cast<std::size_t>(Fault::audio));
   }

@@ -26,13 +26,13 @@ namespace spectrogram_gan {
 
 using Clips = looptorch::CachedDataset<SpectrogramDataset>;
 
-/// Faults of the data that a program prints as it ends: clips that are short, songs that are left out.
+/// Faults of the data that a program prints as it ends: short clips, skipped songs.
 struct Notes {
   std::shared_ptr<ShortClips> short_clips = std::make_shared<ShortClips>(SpectrogramOptions{}.seconds);
   SkippedItems skipped;
 };
 
-/// Returns a sentence on how saved spectrograms are taken; empty if no song is one.
+/// Returns a sentence on how saved spectrograms are read; empty if no song is one.
 [[nodiscard]] inline std::string describe_saved(const std::vector<Song>& songs) {
   const auto count = std::ranges::count_if(songs, is_saved_spectrogram, &Song::audio);
   if (count == 0) return {};
@@ -41,8 +41,8 @@ struct Notes {
                             SpectrogramOptions::kHop, " samples at ", SpectrogramOptions::kRate, " Hz");
 }
 
-/// Returns the songs of a folder in three parts. Wrong lines are listed in `notes`, or the first one throws,
-/// as `options` say. Prints how saved spectrograms are taken.
+/// Returns the songs of a folder in three splits. Lists wrong lines in `notes`, or throws the first, as
+/// `options` say. Prints how saved spectrograms are read.
 [[nodiscard]] inline SongSplits load_splits(const std::filesystem::path& folder,
                                             const looptorch::app::TrainingOptions& options, Notes& notes) {
   const auto few = [&options](std::vector<Song> songs) {
@@ -56,7 +56,7 @@ struct Notes {
           HeldOutSongs(few(splits.test.songs()))};
 }
 
-/// Returns songs as clips of `n_mels` bins whose spectrograms are kept in the folder `cache`.
+/// Returns songs as clips of `n_mels` bins, with spectrograms cached in the folder `cache`.
 template <class Songs>
 [[nodiscard]] Clips cached_clips(const Songs& songs, std::int64_t n_mels, const std::filesystem::path& cache,
                                  const Notes& notes) {
@@ -65,7 +65,7 @@ template <class Songs>
   return Clips(std::move(dataset), options);
 }
 
-/// Returns a batch for a preflight: all clips have the same shape, so that any of them will do.
+/// Returns a batch for a preflight: any will do, since all clips have the same shape.
 template <class Dataset>
 [[nodiscard]] looptorch::SampleBatches<Dataset> any_batch(const Dataset& clips, std::int64_t batch_size) {
   return {clips, looptorch::hard_batches(clips.size(), batch_size)};

@@ -42,8 +42,8 @@ struct SongSplits {
   HeldOutSongs validation, test;
 };
 
-/// Puts each song into one part: its table's, else training for generated songs and a draw by id and seed for
-/// recorded ones. Throws AnnotationError if a part has no recorded songs, and looptorch::UsageError for
+/// Assigns each song to one split: its table's, else training for generated songs and a draw by id and seed
+/// for recorded ones. Throws AnnotationError if a split has no recorded songs, and looptorch::UsageError for
 /// shares that are negative or together more than 1.
 [[nodiscard]] inline SongSplits split_songs(std::vector<Song> songs, std::uint64_t seed = 42,
                                             looptorch::SplitShares shares = {}) {

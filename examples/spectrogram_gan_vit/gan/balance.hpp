@@ -17,8 +17,8 @@ namespace spectrogram_gan {
 
 [[nodiscard]] inline GanImpl& gan_of(const looptorch::Run& run) { return *run.model().as<GanImpl>(); }
 
-/// For `UpdateOptions::when` of the discriminator: false while it wins, that is, while it has been right
-/// about more than this share of real and generated spectrograms. Reads one number from the device a step.
+/// For `UpdateOptions::when` of the discriminator: false while it is right about more than this share of real
+/// and generated spectrograms. Reads one number from the device a step.
 struct UnlessWinning {
   double accuracy = 0.9;  ///< 1: it never waits
 

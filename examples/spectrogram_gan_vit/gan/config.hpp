@@ -50,7 +50,7 @@ inline void check_config(const GanConfig& config, std::string_view where) {
         looptorch::message(where, ": channels is ", config.channels, "; it must be a multiple of 8"));
 }
 
-/// Throws ConfigError with each field in which the model that `where` holds is not the one asked for.
+/// Throws ConfigError with each field in which the model of `where` differs from the requested one.
 inline void require_same_model(const GanConfig& saved, const GanConfig& asked, std::string_view where) {
   if (const auto differences = kConfigFields.differences(saved, asked); !differences.empty())
     throw ConfigError(

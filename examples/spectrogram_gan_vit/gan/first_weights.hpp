@@ -26,15 +26,15 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kS
      {".weight_u", ".norm.u"},
      {".weight_v", ".norm.v"}}};
 
-/// Returns this example's name for one of a layer under PyTorch's spectral norm; others stay.
+/// Returns this example's name for a layer's under PyTorch's spectral norm; leaves others.
 [[nodiscard]] inline std::string name_from_spectral_norm(std::string_view name) {
   for (const auto& [theirs, ours] : kSpectralNames)
     if (name.ends_with(theirs)) return std::string(name.substr(0, name.size() - theirs.size())).append(ours);
   return std::string(name);
 }
 
-/// Translates names, and adds singular vectors to weights without them, which those of `gan` would not fit.
-/// Draws from LibTorch's generator for the latter.
+/// Translates names, and adds singular vectors to weights without them, since `gan`'s would not fit. Draws
+/// them from LibTorch's generator.
 inline void translate_players(const Gan& gan, looptorch::TensorMap& tensors) {
   looptorch::TensorMap ours;
   for (const auto& [name, tensor] : tensors) ours.insert_or_assign(name_from_spectral_norm(name), tensor);
@@ -51,7 +51,7 @@ inline void translate_players(const Gan& gan, looptorch::TensorMap& tensors) {
   tensors = std::move(ours);
 }
 
-/// Returns what gan_train says of its model to looptorch::app::begin_from_weights.
+/// Returns gan_train's options for looptorch::app::begin_from_weights.
 [[nodiscard]] inline looptorch::app::FirstWeightsOptions players_of(const Gan& gan) {
   return {.parts = {"generator", "discriminator"},
           .translate =

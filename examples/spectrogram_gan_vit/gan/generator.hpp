@@ -39,9 +39,9 @@ class UpsamplingBlockImpl : public torch::nn::Module {
   ChannelAttention attention{nullptr};
 
  private:
-  /// Initialises the weights as a mixture of channels that is interpolated bilinearly, and a little noise.
-  /// Random weights would give each of the four pixels that one becomes another weight, which causes the
-  /// chequered pattern of untrained generators.
+  /// Initialises the weights as a bilinearly interpolated mixture of channels, and a little noise. Random
+  /// weights would weight the four pixels from one differently, which causes the chequered pattern of
+  /// untrained generators.
   static void begin_smooth(at::Tensor& weight_IO44) {
     const torch::NoGradGuard no_grad;
     const auto slope = at::tensor({0.25, 0.75, 0.75, 0.25}, weight_IO44.options().requires_grad(false));
@@ -51,8 +51,7 @@ class UpsamplingBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(UpsamplingBlock);
 
-/// The generator. Its output is not bounded: z-scored spectrograms reach far beyond 1, where a tanh would cut
-/// them.
+/// The generator. Its output is unbounded: z-scored spectrograms far exceed 1, where a tanh would cut them.
 class GeneratorImpl : public torch::nn::Module {
  public:
   explicit GeneratorImpl(const GanConfig& config) : config_(config) {

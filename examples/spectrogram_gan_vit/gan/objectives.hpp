@@ -21,9 +21,9 @@ namespace spectrogram_gan {
   return is_noisy ? spectrograms + gan->instance_noise * at::randn_like(spectrograms) : spectrograms;
 }
 
-/// Returns for each clip the row of another clip of the batch, all others equally likely. Real music has
-/// these emotions, which uniform draws from the square would not ensure. The batch must have 2 rows. Draws
-/// one number from the CPU's generator, which is part of snapshots; waits for no device.
+/// Returns for each clip the row of another clip of the batch, all others equally likely: real music has
+/// these emotions, while uniform draws might be of none. The batch must have 2 rows. Draws one number from
+/// the CPU's generator, which is part of snapshots; never waits for a device.
 [[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
   const auto others = conditions_B2.size(0) - 1;
   const auto shift = 1 + at::randint(others, {1}, at::kLong).item<std::int64_t>();

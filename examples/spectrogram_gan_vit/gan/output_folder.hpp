@@ -30,14 +30,14 @@ struct Best {
   return value ? std::optional(Best{kept.step(), *value}) : std::nullopt;
 }
 
-/// Removes what an earlier run left in the folder. A run that begins anew calls it.
+/// Removes an earlier run's files from the folder, for a run that begins anew.
 inline void begin_anew(const TrainOptions& options) {
   for (const auto* file : {"curve.csv", "judge.safetensors", "best/config.json"})
     std::filesystem::remove(options.output / file);
 }
 
-/// Writes the last averaged weights, which `gan` has, into OUTPUT, and those of `best` into OUTPUT/best.
-/// `snapshot` is the one that the run went on from; its folder may hold the best one too.
+/// Writes the last averaged weights, those of `gan`, into OUTPUT, and those of `best` into OUTPUT/best. The
+/// run resumed from `snapshot`; its folder may also hold the best one.
 inline void save_models(Gan& gan, const Clips& clips, const at::Tensor& labels_N2,
                         const std::optional<Best>& best, const TrainOptions& options,
                         const std::filesystem::path& snapshot) {

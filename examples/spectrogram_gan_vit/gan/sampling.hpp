@@ -37,13 +37,13 @@ namespace detail {
 
 }  // namespace detail
 
-/// The emotion that samples should express; a part that is not given is drawn for each.
+/// The emotion that samples should express; a missing part is drawn for each.
 struct WantedConditions {
   std::optional<double> valence, arousal;
 };
 
-/// Returns the labels `[K, 2]` to draw from: all if neither emotion is given, else the tenth of them that is
-/// nearest to the given one, so that the other one fits it.
+/// Returns the labels `[K, 2]` to draw from: all if no emotion is given, else the tenth of them nearest to
+/// the given one, so that the other one fits it.
 [[nodiscard]] inline at::Tensor labels_near(const at::Tensor& labels_N2, const WantedConditions& wanted) {
   if (wanted.valence.has_value() == wanted.arousal.has_value()) return labels_N2;
   const auto distances_N = wanted.valence ? (labels_N2.select(1, 0) - *wanted.valence).abs()
@@ -72,8 +72,7 @@ struct WantedConditions {
 }
 
 /// Returns spectrograms `[B, 1, M, F]` on the CPU, z-scored, for `conditions_B2`: samples `first` and
-/// following of a seed, in eval mode. Each is the same for any number of samples at once, as far as
-/// convolutions are.
+/// following of a seed, in eval mode. Each is the same in a batch of any size, as far as convolutions are.
 [[nodiscard]] inline at::Tensor draw_samples(Generator& generator, std::uint64_t seed, std::int64_t first,
                                              const at::Tensor& conditions_B2) {
   const torch::NoGradGuard no_grad;
@@ -83,8 +82,8 @@ struct WantedConditions {
   return generator(z_BZ.to(device), conditions_B2.to(device)).cpu();
 }
 
-/// Returns sound at 22.05 kHz `[T]` that approximately has a z-scored spectrogram `[M, F]`; its loudest
-/// sample is 0.9. Takes two seconds for 30 s of sound on a slow core.
+/// Returns sound at 22.05 kHz `[T]` with approximately this z-scored spectrogram `[M, F]`; its loudest sample
+/// is 0.9. Takes two seconds for 30 s of sound on a slow core.
 [[nodiscard]] inline at::Tensor sound_of(const at::Tensor& spectrogram_MF, const DecibelScale& scale,
                                          std::uint64_t seed) {
   constexpr double kLoudest = 60, kQuietest = -160;  // dB; bounds for extreme values

@@ -25,7 +25,7 @@ namespace spectrogram_gan {
 struct TrainOptions {
   std::filesystem::path data, output;
   looptorch::app::FirstWeights weights;
-  /// A batch size of 0 stands for what the preset or size says, and so do the three numbers below.
+  /// A batch size of 0, or 0 in the three numbers below, means the preset's or the size's.
   looptorch::app::TrainingOptions training{
       .epochs = 100, .batch_size = 0, .gradient_accumulation = 2, .flush_every = kFlushEvery};
   std::int64_t gpu_memory = 0, n_mels = 0, channels = 0;
@@ -35,7 +35,7 @@ struct TrainOptions {
   double r1 = 0, instance_noise = 0, mismatched = 0.5, auxiliary = 1;
   std::int64_t validate_every = 100;
 
-  /// Returns what decides what is learnt and is in no policy's state.
+  /// Returns settings that decide what is learnt and are in no policy's state.
   [[nodiscard]] std::map<std::string, std::string> settings() const {
     using looptorch::app::setting;
     return {{"--winning", setting(accuracy)},
@@ -46,7 +46,7 @@ struct TrainOptions {
             {"--r1", setting(r1)}};
   }
 
-  /// Returns the flags by which a run takes less memory.
+  /// Returns the flags that save memory.
   [[nodiscard]] looptorch::app::MemoryFlags memory_flags() const {
     return {.least_batch = least_batch(), .recomputation = ""};
   }
@@ -71,8 +71,8 @@ struct TrainOptions {
   }
 };
 
-/// Fills in the sizes that `options` leave open and returns the model's. Throws CommandLineError for flags
-/// that contradict each other, ConfigError for sizes that make no model.
+/// Sets the sizes that `options` lack and returns the model's. Throws CommandLineError for flags that
+/// contradict each other, ConfigError for sizes that make no model.
 [[nodiscard]] inline GanConfig choose_sizes(TrainOptions& options) {
   using looptorch::app::CommandLineError;
   check_weights_flags(options.weights);

@@ -77,8 +77,8 @@ template <class Dataset>
   return net;
 }
 
-/// A network's results for many spectrograms `[N, 1, M, F]`, computed `batch` at a time: features `[N, D]`
-/// and emotions `[N, 2]`, on the CPU.
+/// A network's results for many spectrograms `[N, 1, M, F]`, in batches of `batch`: features `[N, D]` and
+/// emotions `[N, 2]`, on the CPU.
 struct Heard {
   at::Tensor features_ND, conditions_N2;
 };

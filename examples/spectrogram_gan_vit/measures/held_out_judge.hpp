@@ -13,15 +13,14 @@
 
 namespace spectrogram_gan {
 
-/// Empty where a run does not validate.
+/// Empty if a run does not validate.
 struct HeldOutJudge {
   EmotionNet judge{nullptr};
   HeldOutClips held_out;
 };
 
-/// Trains the judge, or loads it where the run goes on from a snapshot, and lets it hear the held-out clips;
-/// returns an empty one for a run that does not validate. The network is another one than any of
-/// gan_measure's.
+/// Trains the judge, or loads it for a resumed run, and runs it on the held-out clips; returns an empty one
+/// for a run that does not validate. The network differs from all of gan_measure's.
 [[nodiscard]] inline HeldOutJudge prepare_validation(const Clips& clips, const Clips& held_out_clips,
                                                      std::int64_t n_mels, at::Device device, bool goes_on,
                                                      const TrainOptions& options, SkippedItems& skipped) {

@@ -23,7 +23,7 @@
 
 namespace spectrogram_gan {
 
-/// Two networks of other weights and order, so that the features' owner does not also judge the emotions.
+/// Two networks with different weights and order, so that one's features do not also judge the emotions.
 struct Judges {
   EmotionNet features, regressor;
 };
@@ -56,7 +56,7 @@ class Observer {
   std::array<std::vector<at::Tensor>, 4> rows_;
 };
 
-/// From some clips to others.
+/// Distances between two sets of clips.
 struct Distances {
   double frechet, kernel;
 };
@@ -66,7 +66,7 @@ struct Distances {
           kernel_distance(a.features_ND, b.features_ND)};
 }
 
-/// Calls `use` with each batch's spectrograms and conditions; lists what the loader leaves out.
+/// Calls `use` with each batch's spectrograms and conditions; lists what the loader skips.
 template <class Use>
 void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, SkippedItems& skipped,
                 Use&& use) {
@@ -75,7 +75,7 @@ void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, Ski
   skipped.add(loader.skipped());
 }
 
-/// Calls `use` with what a generator draws for emotions, batch by batch, and with these.
+/// Calls `use` with a generator's spectrograms for emotions, batch by batch, and the emotions.
 template <class Use>
 void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint64_t seed, Use&& use) {
   std::int64_t first = 0;
@@ -85,7 +85,7 @@ void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint
   }
 }
 
-/// The judges' figures for real clips, or for what `change` makes of these.
+/// Returns the judges' figures for real clips, or for the clips after `change`.
 template <class Change>
 [[nodiscard]] Observed observe(const Clips& clips, Judges& judges, const looptorch::LoaderOptions& loading,
                                SkippedItems& skipped, Change&& change) {
@@ -105,7 +105,7 @@ template <class Change>
   return at::cat(patches);
 }
 
-/// The cells of each clip in another order: loudness as in real ones, and no structure. Draws from LibTorch's
+/// Shuffles the cells of each clip: loudness as in real ones, and no structure. Draws from LibTorch's
 /// generator.
 [[nodiscard]] inline at::Tensor shuffled(const at::Tensor& spectrograms_N1MF) {
   auto result = spectrograms_N1MF.clone();
@@ -116,7 +116,7 @@ template <class Change>
   return result;
 }
 
-/// Real clips, and what has nothing of them, by their distances to test clips.
+/// Distances to test clips of real clips, and of clips with nothing of theirs.
 struct Reference {
   Observed test;
   at::Tensor train_patches_NK;

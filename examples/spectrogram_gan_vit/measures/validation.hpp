@@ -39,8 +39,8 @@
 
 namespace spectrogram_gan {
 
-/// Returns the judging network: the one in `file` if `goes_on`, so that the distances of an interrupted run
-/// stay comparable, else one trained on `clips` and saved there.
+/// Returns the judging network: from `file` if `goes_on`, so that the distances of an interrupted run stay
+/// comparable, else one trained on `clips` and saved there.
 template <class Clips>
 [[nodiscard]] EmotionNet validation_judge(const Clips& clips, std::int64_t n_mels, at::Device device,
                                           const EmotionNetTraining& training,
@@ -69,8 +69,8 @@ inline void require_held_out(std::int64_t clips) {
                                                    "; --validate-every 0 does without"));
 }
 
-/// Reads clips batch by batch and computes their features; clips that the loader leaves out are noted in
-/// `skipped`. Throws UsageError for fewer than 2 clips, and what the loader throws.
+/// Reads clips in batches and computes their features; notes clips that the loader skips in `skipped`. Throws
+/// UsageError for fewer than 2 clips, and what the loader throws.
 template <class Clips>
 [[nodiscard]] HeldOutClips hear_held_out(EmotionNet& judge, const Clips& clips,
                                          const looptorch::LoaderOptions& loading, SkippedItems& skipped) {
@@ -108,7 +108,7 @@ class HeldOutDistance {
             .metrics = {{"frechet", frechet}, {"kid", kernel_distance(features_ND, features_ND_)}}};
   }
 
-  /// Returns pictures of the first clips that were drawn last: the same emotions and noise each time.
+  /// Returns pictures of the first clips drawn last: the same emotions and noise each time.
   [[nodiscard]] std::shared_ptr<const std::vector<looptorch::Example>> shown() const { return shown_; }
 
  private:
@@ -152,7 +152,7 @@ inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, d
   looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
 }
 
-/// Adds one every so many steps, from what Validate measured then, and offers `shown` to the report; 0:
+/// Adds a row every so many steps from Validate's last measurement, and offers `shown` to the report; 0:
 /// never.
 struct NoteCurve {
   std::filesystem::path path;

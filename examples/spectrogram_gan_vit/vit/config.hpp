@@ -49,8 +49,8 @@ struct ViTConfig {
   friend bool operator==(const ViTConfig&, const ViTConfig&) = default;
 };
 
-/// The sizes that have a name. `base` is ViT-B/16-224; `tiny` is DeiT's; `small` learns from scratch on a
-/// CPU: its patches hold all pitches of a moment, so that a token says what is heard then.
+/// The named sizes. `base` is ViT-B/16-224; `tiny` is DeiT's; `small` learns from scratch on a CPU: its
+/// patches hold all pitches of a moment, so that a token has all the sound of that moment.
 inline constexpr std::array kSizes{
     std::pair<std::string_view, ViTConfig>{"base", {}},
     std::pair<std::string_view, ViTConfig>{
@@ -127,7 +127,7 @@ inline void check_config(const ViTConfig& config, std::string_view where) {
   }
 }
 
-/// Reads and checks a configuration; `where` is what errors call it. Throws ConfigError.
+/// Reads and checks a configuration; errors call it `where`. Throws ConfigError.
 [[nodiscard]] inline ViTConfig config_from_json(const looptorch::Json& json, std::string_view where) {
   auto config = detail::kConfigFields.read(json, where);
   config.image = detail::extent_from(json, "image_size", where);
@@ -143,7 +143,7 @@ inline void check_config(const ViTConfig& config, std::string_view where) {
   throw ConfigError(error.what());
 }
 
-/// Returns what transformers reads as a ViTForImageClassification with two outputs that are regressed.
+/// Returns the config of a ViTForImageClassification with two regressed outputs.
 [[nodiscard]] inline looptorch::Json config_to_json(const ViTConfig& config) {
   using looptorch::Json;
   auto json = detail::kConfigFields.write(config);
@@ -169,7 +169,7 @@ inline void save_config(const std::filesystem::path& path, const ViTConfig& conf
   throw looptorch::UsageError(looptorch::message("there is no ViT size \"", name, "\", only ", names));
 }
 
-/// Throws ConfigError with each key in which the model that `where` holds is not the one asked for.
+/// Throws ConfigError with each key in which the model of `where` differs from the requested one.
 inline void require_same_model(const ViTConfig& saved, const ViTConfig& asked, std::string_view where) {
   auto differences = detail::kConfigFields.differences(saved, asked);
   for (const auto& [key, found, wanted] : {std::tuple{"image_size", saved.image, asked.image},

@@ -43,8 +43,8 @@ namespace detail {
 
 inline constexpr std::string_view kTheirBlocks = "encoder.layer.", kOurBlocks = "blocks.";
 
-/// Replaces the prefix of `name` that `from` selects by the one that `to` does; returns an unknown name as it
-/// is.
+/// Replaces the prefix of `name` that `from` selects by the one that `to` selects; returns an unknown name
+/// unchanged.
 template <class Names, class From, class To>
 [[nodiscard]] std::string with_prefix(std::string_view name, const Names& names, From from, To to) {
   for (const auto& pair : names)
@@ -83,7 +83,7 @@ using Names = std::pair<std::string_view, std::string_view>;
   return name;
 }
 
-/// Gives tensors ViT's names in place of ViTForImageClassification's. Has nothing to say of them.
+/// Renames tensors from ViTForImageClassification's names to ViT's. Returns no remark.
 inline std::string translate_from_classifier(looptorch::TensorMap& tensors) {
   looptorch::TensorMap ours;
   for (const auto& [name, tensor] : tensors) ours.insert_or_assign(name_from_classifier(name), tensor);
@@ -101,11 +101,11 @@ inline std::string translate_from_classifier(looptorch::TensorMap& tensors) {
                                      &detail::Names::second, &detail::Names::first);
 }
 
-/// A pretrained model with a new head, and what was made of the file's tensors.
+/// A pretrained model with a new head, and the use of the file's tensors.
 struct Pretrained {
   ViT model{nullptr};
   std::vector<std::string> loaded;   ///< names of the model
-  std::vector<std::string> created;  ///< names of the model that begin anew
+  std::vector<std::string> created;  ///< names of the model with new weights
   std::vector<std::string> left;     ///< names of the file that the model does not have
   looptorch::LoadReport report;      ///< how the file's names were read
 
@@ -121,7 +121,7 @@ struct Pretrained {
 [[nodiscard]] Pretrained load_hugging_face(const std::filesystem::path& folder, std::int64_t n_mels = 128);
 
 /// Writes config.json and model.safetensors into `folder`, which must exist. transformers loads them as a
-/// ViTForImageClassification and passes over the normalisation. Throws looptorch::FileError.
+/// ViTForImageClassification and ignores the normalisation. Throws looptorch::FileError.
 void save_vit(const ViT& model, const std::filesystem::path& folder);
 
 /// Loads what save_vit wrote, in eval mode. Throws ConfigError, looptorch::ModuleStateError, which names each

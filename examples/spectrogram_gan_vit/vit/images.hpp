@@ -28,7 +28,7 @@ namespace spectrogram_vit {
 }
 
 /// Subtracts each mel bin's mean and divides by its deviation, both over training clips. They are buffers, so
-/// that weights, snapshots and devices take them along. As constructed it changes nothing.
+/// weights, snapshots and devices include them. Changes nothing as constructed.
 class NormalisationImpl : public torch::nn::Module {
  public:
   explicit NormalisationImpl(std::int64_t n_mels) {

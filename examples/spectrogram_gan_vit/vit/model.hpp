@@ -32,7 +32,7 @@ class ViTBlockImpl : public torch::nn::Module {
   /// Maps `[B, T, D]` to `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD);
 
-  /// Returns how much each token attends to each in an input of `forward`, `[B, A, T, T]`; rows sum to 1.
+  /// Returns each token's attention to each in an input of `forward`, `[B, A, T, T]`; rows sum to 1.
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_BTD);
 
  private:
@@ -98,7 +98,7 @@ class ViTImpl : public torch::nn::Module {
     return backbone->attention(images(spectrograms_B1MF));
   }
 
-  /// Returns what the backbone reads, `[B, C, H, W]`.
+  /// Returns the backbone's input, `[B, C, H, W]`.
   [[nodiscard]] at::Tensor images(const at::Tensor& spectrograms_B1MF) {
     return images_of(normalisation(spectrograms_B1MF), config().image, config().channels);
   }

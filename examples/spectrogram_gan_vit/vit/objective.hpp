@@ -17,7 +17,7 @@ namespace spectrogram_vit {
 using spectrogram_gan::Batch;
 
 /// The shares of the two squared errors in the loss, as in the project that this example follows: valence is
-/// the harder one to hear.
+/// harder to predict.
 struct LossWeights {
   double valence = 0.6, arousal = 0.4;
 };

@@ -13,11 +13,11 @@
 
 namespace spectrogram_vit {
 
-/// Removes what an earlier run left in the folder. A run that begins anew calls it.
+/// Removes an earlier run's files from the folder, for a run that begins anew.
 inline void begin_anew(const TrainOptions& options) { std::filesystem::remove(options.output / "curve.csv"); }
 
-/// Adds an epoch to OUTPUT/curve.csv: the training loss, what Validate measured, and how many blocks were
-/// trained.
+/// Adds an epoch to OUTPUT/curve.csv: the training loss, Validate's measurement, and the number of trained
+/// blocks.
 inline void add_to_curve(const std::filesystem::path& output, const looptorch::EpochContext& epoch) {
   const std::vector<std::string> measured{"loss",        "ccc_valence", "ccc_arousal", "mse_valence",
                                           "mse_arousal", "r2_valence",  "r2_arousal"};

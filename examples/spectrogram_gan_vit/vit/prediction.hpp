@@ -14,7 +14,7 @@ namespace spectrogram_vit {
 struct Prediction {
   std::filesystem::path file = {};
   double valence = 0, arousal = 0;  ///< labels lie in [-1, 1]; DEAM's scale is 5 + 4 x
-  double seconds = 0;               ///< that were heard, before padding
+  double seconds = 0;               ///< used, before padding
   std::int64_t sample_rate = 0;     ///< of the file, in Hz
 };
 
@@ -24,9 +24,9 @@ struct TrainedClip {
   std::int64_t sample_rate;
 };
 
-/// Returns what was done to the file before it was heard: "12.0 s, padded to 30 s; resampled from 8000 Hz, so
-/// that nothing is heard above 4000 Hz". Empty for a file of the model's rate that is long enough.
-/// `highest_hz` is the highest frequency that the model listens to.
+/// Returns how the file was converted: "12.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is
+/// heard above 4000 Hz". Empty for a file of the model's rate that is long enough. `highest_hz` is the
+/// highest frequency that the model uses.
 [[nodiscard]] inline std::string remark_on(const Prediction& heard, const TrainedClip& model,
                                            double highest_hz) {
   const auto number = [](const char* format, double value) {

@@ -47,11 +47,10 @@ inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, c
   for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
 }
 
-/// The moments of predictions of all ranks of a run, as sums that can be added up.
+/// The moments of all ranks' predictions, as sums that can be added.
 class MomentsOfRanks {
  public:
-  /// Takes the moments of this rank, and adds them to `reduction`, by names that begin with `of`. Lives until
-  /// the exchange.
+  /// Adds the moments of this rank to `reduction`, by names that begin with `of`. Lives until the reduction.
   void all_reduce(const looptorch::RegressionMoments& own, const std::string& of,
                   looptorch::RankReduction& reduction) {
     sums_.fill(0);
@@ -89,8 +88,8 @@ class MomentsOfRanks {
 /// A measure for Validate and Trainer::evaluate: adds batches and returns Scores, of all ranks within a fit.
 class EmotionMeasure {
  public:
-  /// Puts pictures of the first clips of an evaluation into `shown`, unless it is null, with the emotions
-  /// that were heard and those of the labels.
+  /// Puts pictures of an evaluation's first clips into `shown`, unless it is null, with the predicted
+  /// emotions and the labels'.
   explicit EmotionMeasure(std::shared_ptr<std::vector<looptorch::Example>> shown = nullptr)
       : shown_(std::move(shown)) {}
 
@@ -100,13 +99,13 @@ class EmotionMeasure {
     if (shown_) show(batch, heard_B2);
   }
 
-  /// Adds emotions that were heard and those of the clips, `[B, 2]` each.
+  /// Adds predicted emotions and those of the clips, `[B, 2]` each.
   void add(const at::Tensor& heard_B2, const at::Tensor& wanted_B2) {
     valence_.add(heard_B2.select(1, 0), wanted_B2.select(1, 0));
     arousal_.add(heard_B2.select(1, 1), wanted_B2.select(1, 1));
   }
 
-  /// Adds up what the ranks of a run have measured.
+  /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
     of_ranks_.emplace();
     of_ranks_->first.all_reduce(valence_.moments(), "valence", reduction);
@@ -154,7 +153,7 @@ class EmotionMeasure {
   }
 
   std::shared_ptr<std::vector<looptorch::Example>> shown_;
-  std::int64_t shown_clips_ = 0;  // of the evaluation under way
+  std::int64_t shown_clips_ = 0;  // of the current evaluation
   looptorch::RegressionMetrics valence_, arousal_;
   std::optional<std::pair<MomentsOfRanks, MomentsOfRanks>> of_ranks_;
 };
@@ -178,8 +177,8 @@ struct MeanEnergies {
   at::Tensor energies_NM, conditions_N2;
 };
 
-/// Reads all clips of a set, and adds them to `statistics` if it is given. Clips that cannot be read are
-/// listed in `skipped`, or the first one throws, as `loading` says. Throws UsageError if none can be read.
+/// Reads all clips of a set, and adds them to `statistics` if given. Lists unreadable clips in `skipped`, or
+/// throws the first error, as `loading` says. Throws UsageError if none can be read.
 template <class Clips>
 [[nodiscard]] MeanEnergies mean_energies(const Clips& clips, looptorch::LoaderOptions loading,
                                          spectrogram_gan::SkippedItems& skipped,

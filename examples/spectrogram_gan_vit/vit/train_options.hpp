@@ -30,7 +30,7 @@ struct TrainOptions {
   std::filesystem::path data, output, generated, pretrained;
   looptorch::app::FirstWeights weights;
   std::string preset = "base";
-  /// A batch size of 0 stands for what the preset or the card's memory says, and so does `n_mels`.
+  /// A batch size of 0, or `n_mels` of 0, means the preset's or the card's.
   looptorch::app::TrainingOptions training{.epochs = 30,
                                            .batch_size = 0,
                                            .gradient_accumulation = 4,
@@ -54,8 +54,7 @@ struct TrainOptions {
     return options;
   }
 
-  /// Fills in what is left open, by the card's memory. Throws CommandLineError for flags that contradict each
-  /// other.
+  /// Sets what is missing by the card's memory. Throws CommandLineError for flags that contradict each other.
   void complete() {
     check();
     const auto& card =
@@ -87,7 +86,7 @@ struct TrainOptions {
       throw CommandLineError("--unfreeze needs --pretrained: a model from scratch is trained whole");
   }
 
-  /// Returns what decides what is learnt and is in no policy's state.
+  /// Returns settings that decide what is learnt and are in no policy's state.
   [[nodiscard]] std::map<std::string, std::string> settings() const {
     const auto hidden = looptorch::message(mask_frames, " frames, ", mask_bins, " bins");
     return {{"--mixup", looptorch::app::setting(mixup)}, {"--spec-augment", spec_augment ? hidden : "off"}};
@@ -109,16 +108,16 @@ struct TrainOptions {
         .time_masks = 1, .max_frames = mask_frames, .mel_masks = 1, .max_bins = mask_bins};
   }
 
-  /// Returns what is trained from which epoch on.
+  /// Returns the parameters to train from each epoch on.
   [[nodiscard]] std::vector<looptorch::UnfreezeRule> unfreezing(std::int64_t blocks) const {
     if (from_scratch) return train_all();
     return unfreeze_rules(unfreeze.empty() ? default_unfreezing(blocks) : parse_unfreezing(unfreeze), blocks);
   }
 };
 
-/// Builds the model that `options` begin with, and prints what came from where. A pretrained backbone is
-/// frozen. Draws from LibTorch's generator. Throws what load_hugging_face throws, ConfigError for sizes that
-/// make no model, and CommandLineError for a schedule with blocks that the model lacks.
+/// Builds the initial model of `options`, and prints where its weights came from. Freezes a pretrained
+/// backbone. Draws from LibTorch's generator. Throws what load_hugging_face throws, ConfigError for sizes
+/// that make no model, and CommandLineError for a schedule with blocks that the model lacks.
 [[nodiscard]] inline ViT first_model(const TrainOptions& options) {
   const auto resize = [&](ViTBackbone& backbone) {
     if (options.image_size > 0) backbone->resize({options.image_size, options.image_size});

@@ -28,9 +28,9 @@ using spectrogram_gan::Clips;
 using spectrogram_gan::GeneratedClips;
 using spectrogram_gan::SkippedItems;
 
-/// Clips to train on: those of a dataset of recorded ones, then generated ones, masked afresh in each epoch.
-/// Both are held by reference. Masked cells get the mean of their mel bin over the training clips, `mean_M`:
-/// the clip's own mean would be loud where music has little, and quiet where it has much.
+/// Training clips: those of a dataset of recorded ones, then generated ones, masked anew in each epoch. Holds
+/// both by reference. Masked cells get the mean of their mel bin over the training clips, `mean_M`: the
+/// clip's own mean would be loud in quiet bins and quiet in loud ones.
 template <class Recorded>
 class TrainingClips {
  public:
@@ -60,7 +60,7 @@ class TrainingClips {
     return index < recorded_->size() ? recorded_->path(index) : generated_->path(index - recorded_->size());
   }
 
-  /// Generated clips by their file's name and their number in all of them.
+  /// Identifies generated clips by their file's name and their number among all.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const {
     if (index < recorded_->size()) return recorded_->fingerprint(index);
     const std::int64_t generated = index - recorded_->size();
@@ -80,9 +80,9 @@ struct TrainingData {
   std::optional<GeneratedClips> generated;
 };
 
-/// Returns the clips of `options`, and throws LeakageError if one that is trained on is held out too. Wrong
-/// lines and clips that cannot be read are listed in `notes`, or the first one throws, as the options say.
-/// Throws what load_songs, split_songs and GeneratedClips throw.
+/// Returns the clips of `options`; throws LeakageError if a training clip is also held out. Lists wrong lines
+/// and unreadable clips in `notes`, or throws the first error, as the options say. Throws what load_songs,
+/// split_songs and GeneratedClips throw.
 [[nodiscard]] inline TrainingData load_training_data(const TrainOptions& options, std::int64_t n_mels,
                                                      spectrogram_gan::Notes& notes) {
   const auto splits = spectrogram_gan::load_splits(options.data, options.training, notes);

@@ -85,12 +85,12 @@ struct UnfreezeStep {
   return rules;
 }
 
-/// Returns the rules of a run in which everything is trained from the beginning.
+/// Returns the rules of a run that trains everything from the beginning.
 [[nodiscard]] inline std::vector<looptorch::UnfreezeRule> train_all() {
   return {{.epoch = 0, .patterns = {"*"}}};
 }
 
-/// Returns the epoch from which on all that the rules name is trained.
+/// Returns the epoch from which on all named parameters are trained.
 [[nodiscard]] inline std::int64_t last_epoch(const std::vector<looptorch::UnfreezeRule>& rules) {
   std::int64_t last = 0;
   for (const auto& rule : rules) last = std::max(last, rule.epoch);
@@ -125,9 +125,9 @@ struct Trained {
   return trained;
 }
 
-/// A policy that shows unfreezing: a line when it happens, and the metric "trained_blocks" for progress and
+/// A policy that reports unfreezing: a line when it happens, and the metric "trained_blocks" for progress and
 /// curve. It also publishes "stopping.ccc", which is "validation.ccc" from the last rule's epoch on: with it,
-/// StopEarly does not end a run before all of its blocks were tried.
+/// StopEarly cannot end a run before all of its blocks were tried.
 struct ShowUnfreezing {
   std::int64_t last_epoch = 0;  ///< of the rules
   std::FILE* out = stderr;
@@ -136,8 +136,7 @@ struct ShowUnfreezing {
     Trained shown;
   };
 
-  static constexpr looptorch::Phase phase =
-      looptorch::Phase::evaluate;  // behind UnfreezeAt, before StopEarly
+  static constexpr looptorch::Phase phase = looptorch::Phase::evaluate;  // after UnfreezeAt, before StopEarly
   using runs_after = looptorch::After<looptorch::Every<looptorch::Validate>>;
 
   void on_fit_begin(looptorch::FitContext& fit, State&) const { fit.run.metrics().announce("stopping."); }
