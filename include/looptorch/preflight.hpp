@@ -70,6 +70,7 @@ class Preflight {
     window_samples_ = size_ * engine.window_length();
     counter_.add_older(held_memory(engine).uncounted);
     expected_ = expected_memory(engine);
+    if (HostMemory::device()) expected_.copies = expected_.snapshot = 0;  // they lie on the host
     empty_cache(counter_.device());
     cap_ = options.cap > 0 ? options.cap : free_and_held();
   }
@@ -149,10 +150,13 @@ class Preflight {
   /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's
   /// samples, and restores the run.
   DryMemory measure(std::int64_t samples, const Change& change = {}) {
-    const bool on_cpu = counter_.device().is_cpu();
+    const bool on_cpu = counter_.device().is_cpu() && !HostMemory::device();
     const std::vector<Batch> some = source_.of_at_most(samples);
     const std::int64_t before = counter_.read().allocated;
-    RunBackup<Engine> untouched(engine_);
+    auto untouched = [&] {
+      const HostMemory::PlaceScope on_host(HostMemory::Place::host);
+      return RunBackup<Engine>(engine_);
+    }();
     const std::int64_t copies = on_cpu ? counter_.read().allocated - before : 0;
     DryMemory dry;
     std::exception_ptr thrown;

@@ -34,7 +34,7 @@ readonly benchmarks=(
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
-  "memory_prediction  the peak that preflight predicts beside the measured one, for 60 configurations of four models"
+  "memory_prediction  the peak that preflight predicts beside the measured one, for 60 configurations of five models; on the simulated accelerator: -- sim"
   "memory_advice  micro-batch, accumulation and policies for cards of 4 to 32 GB, for all models of the examples up to large-v3"
   "host_time  the host's time of a step: Whisper, ViT, KonkaniVani and the GAN at their real depth, of width 32, beside the same nets in PyTorch"
   "include_cost   what the compiler takes for a file with <torch/torch.h>, with looptorch behind it, and with narrow headers"
@@ -169,6 +169,7 @@ read_arguments() { # sets name, json and arguments
   [ -n "$name" ] || list_benchmarks
   # On a device the rows are those of tests/gpu.
   if [ "$name" = optimizers ] && [[ ${arguments[0]-} =~ ^[a-z] ]]; then name=optimizers_on_device; fi
+  if [ "$name ${arguments[0]-}" = "memory_prediction sim" ]; then name=memory_prediction_on_sim arguments=(); fi
   [ -z "$json" ] || { : >>"$json"; } 2>/dev/null || fail "cannot write to $json; name another file"
 }
 

@@ -12,11 +12,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace looptorch {
 
-/// The memory of CPU tensors made since counting began. Thread-safe. Excludes memory that operators take past
-/// LibTorch's allocator, such as oneDNN's.
+/// Bytes of one device.
+struct MemoryReading {
+  std::int64_t allocated = 0;      ///< Tensors now.
+  std::int64_t peak = 0;           ///< Most at once since the last reset.
+  std::int64_t reserved = 0;       ///< What the allocator holds of the device, unused blocks included.
+  std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
+};
+
+/// The memory of CPU tensors that were made since counting began. Any thread may call it. Memory that
+/// operators take past LibTorch's allocator, such as oneDNN's, is not counted.
 class HostMemory final : public c10::Allocator {
  public:
   /// Begins to count if it has not begun yet, and returns the counter.
@@ -36,7 +45,10 @@ class HostMemory final : public c10::Allocator {
   /// Sets that limit. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
   void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
-  /// Returns the allocator of new blocks.
+  /// What a block has in front of its tensor's memory: its size.
+  static constexpr std::size_t kHead = c10::gAlignment;
+
+  /// Returns the allocator from which blocks come.
   [[nodiscard]] c10::Allocator& source() const { return *source_.load(std::memory_order_acquire); }
   /// Sets the allocator of new blocks. It must also free the former one's blocks, and live until the process
   /// ends.
@@ -53,6 +65,36 @@ class HostMemory final : public c10::Allocator {
   };
   /// Reports each block to `listener`, which must live until the process ends; null ends that.
   void set_listener(Listener* listener) { listener_.store(listener, std::memory_order_release); }
+
+  /// A device that these blocks stand for (shapes_only), whose allocator holds more than tensors.
+  class Device {
+   public:
+    [[nodiscard]] virtual MemoryReading read() const = 0;
+    virtual void reset_peak() = 0;
+    virtual void empty_cache() = 0;
+
+   protected:
+    ~Device() = default;
+  };
+  [[nodiscard]] static Device* device() { return device_; }
+  /// Has MemoryCounter read `device` in place of the CPU, until that is set to null.
+  static void set_device(Device* device) { device_ = device; }
+
+  /// Where a block of a run on a device lies: with its other tensors, in host memory, or, as a batch does,
+  /// among the blocks of the stream that copies.
+  enum class Place { computed, host, copied };
+  [[nodiscard]] static Place place() { return place_; }
+  /// Places this thread's blocks while it lives.
+  class PlaceScope {
+   public:
+    explicit PlaceScope(Place place) : before_(std::exchange(place_, place)) {}
+    ~PlaceScope() { place_ = before_; }
+    PlaceScope(const PlaceScope&) = delete;
+    PlaceScope& operator=(const PlaceScope&) = delete;
+
+   private:
+    Place before_;
+  };
 
   c10::DataPtr allocate(std::size_t size) override {
     const auto bytes = static_cast<std::int64_t>(size);
@@ -77,8 +119,6 @@ class HostMemory final : public c10::Allocator {
   }
 
  private:
-  static constexpr std::size_t kHead = c10::gAlignment;  // holds the block's size
-
   explicit HostMemory(c10::Allocator& source) : source_(&source) {}
 
   static HostMemory*& installed() {
@@ -112,6 +152,8 @@ class HostMemory final : public c10::Allocator {
 
   std::atomic<c10::Allocator*> source_;
   std::atomic<Listener*> listener_ = nullptr;
+  static inline Device* device_ = nullptr;
+  static inline thread_local Place place_ = Place::computed;
   std::atomic<std::int64_t> allocated_ = 0, peak_ = 0, limit_ = kNoLimit;
 };
 

@@ -22,14 +22,6 @@
 
 namespace looptorch {
 
-/// Bytes of one device.
-struct MemoryReading {
-  std::int64_t allocated = 0;      ///< Tensors now.
-  std::int64_t peak = 0;           ///< Most at once since the last reset.
-  std::int64_t reserved = 0;       ///< What the allocator holds of the device, unused blocks included.
-  std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
-};
-
 /// The memory of a device, in bytes.
 struct MemoryCapacity {
   std::int64_t total = 0;
@@ -50,6 +42,7 @@ class MemoryCounter {
   [[nodiscard]] std::int64_t older() const { return older_; }
 
   [[nodiscard]] MemoryReading read() const {
+    if (host_ && HostMemory::device()) return HostMemory::device()->read();
     if (host_) {
       const std::int64_t allocated = host_->allocated_bytes() + older_, peak = host_->peak_bytes() + older_;
       return {allocated, peak, allocated, peak};
@@ -71,7 +64,9 @@ class MemoryCounter {
 
   /// Resets peaks, for all readers.
   void reset_peak() const {
-    if (host_)
+    if (host_ && HostMemory::device())
+      HostMemory::device()->reset_peak();
+    else if (host_)
       host_->reset_peak();
     else if (auto* allocator = detail::caching_allocator(device_))
       allocator->resetPeakStats(device_.index());

@@ -11,6 +11,7 @@
 #include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/preflight/phase_probe.hpp>
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace looptorch {
@@ -56,6 +58,7 @@ class DryRun {
   /// if `evaluates`. Running out of memory is a result.
   [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates) {
     empty_cache(counter_.device());
+    if (auto* const device = HostMemory::device()) device->empty_cache();
     PhaseProbe probe(counter_);
     DryMemory memory;
     try {
@@ -134,13 +137,27 @@ class DryRun {
     const std::int64_t count = micro_batches();
     for (std::int64_t i = 0; i < count; ++i) {
       probe.enter(MemoryPhase::forward);
-      take_micro_batch(engine_, kept, batch);
+      take(kept, batch);
     }
     // Several updates do all of their work at the window's end.
     probe.enter(Engine::kStreams ? MemoryPhase::update : MemoryPhase::forward);
     end_window(engine_, kept);
     probe.end_window();
     rethrow_of_hooks(engine_);
+  }
+
+  /// Gives the loop a batch, or where a CPU stands for a device the copy that the loop would make there.
+  void take(Kept& kept, const Batch& batch) {
+    if constexpr (std::is_copy_constructible_v<Batch>)
+      if (HostMemory::device()) {
+        Batch copy = batch;
+        for_each_tensor(copy, [](at::Tensor& tensor) {
+          const HostMemory::PlaceScope among_copies(HostMemory::Place::copied);
+          if (tensor.defined()) tensor = tensor.clone();
+        });
+        return take_micro_batch(engine_, kept, copy);
+      }
+    take_micro_batch(engine_, kept, batch);
   }
 
   void evaluate(const std::vector<Batch>& batches, PhaseProbe& probe) {

@@ -12,6 +12,7 @@
 
 #include <looptorch/optim/narrow/lanes.hpp>
 #include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/device_pool.hpp>
 #include <looptorch/shapes_only/skipped_kernels.hpp>
 #include <looptorch/shapes_only/virtual_blocks.hpp>
 #include <looptorch/shapes_only/workspace.hpp>
@@ -29,8 +30,8 @@
 
 namespace looptorch {
 
-/// The device whose blocks are counted. Kernels are a CPU's; their workspaces, as copies in other layouts or
-/// types, do not count for an accelerator.
+/// The device whose blocks are counted. Kernels are a CPU's; what these take beside their results, as copies
+/// in other layouts or types, is left out for an accelerator. Its allocator's unused blocks are counted.
 enum class ShapesOf { cpu, accelerator };
 
 /// Makes this thread's operations on virtual blocks compute nothing while it lives. Models used then must
@@ -40,6 +41,7 @@ class ShapesOnly {
   explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
     detail::shapes::VirtualBlocks::installed().turn(true);
     detail::shapes::takes_workspaces = device == ShapesOf::cpu;
+    if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().stand_for(&pool_);
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
     detail::shapes::threads_of_run = threads_;
     at::set_num_threads(1);
@@ -47,6 +49,7 @@ class ShapesOnly {
   ~ShapesOnly() {
     at::set_num_threads(threads_);
     detail::loops_are_skipped.store(false, std::memory_order_relaxed);
+    detail::shapes::VirtualBlocks::installed().stand_for(nullptr);
     detail::shapes::VirtualBlocks::installed().turn(false);
   }
   ShapesOnly(const ShapesOnly&) = delete;
@@ -102,6 +105,7 @@ class ShapesOnly {
       });
   }
 
+  detail::shapes::DevicePool pool_;
   c10::impl::IncludeDispatchKeyGuard through_;
   int threads_ = at::get_num_threads();  // more would wait for each other: there is nothing to compute
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/memory/host_memory.hpp>
+#include <looptorch/shapes_only/device_pool.hpp>
 
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
@@ -60,9 +61,16 @@ class VirtualBlocks final : public c10::Allocator {
     free_.clear();
   }
 
+  /// Has blocks from now on stand for those of a device, or, with null, no longer.
+  void stand_for(DevicePool* pool) {
+    HostMemory::set_device(pool);
+    pool_ = pool;
+  }
+
   c10::DataPtr allocate(std::size_t size) override {
     const bool is_virtual = size >= kLeast && !blocks_are_real && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
+    if (pool_) on_device([&] { pool_->allocate(block, size - HostMemory::kHead, HostMemory::place()); });
     return {block, block, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -82,6 +90,12 @@ class VirtualBlocks final : public c10::Allocator {
     auto* const blocks = new VirtualBlocks(counter.source());  // tensors may outlive static objects
     counter.set_source(*blocks);
     return *blocks;
+  }
+
+  template <class Use>
+  void on_device(const Use& use) {
+    const std::lock_guard lock(mutex_);
+    use();
   }
 
   /// Returns a freed block of this size, or maps one.
@@ -113,6 +127,7 @@ class VirtualBlocks final : public c10::Allocator {
 
   static void release(void* block) {
     VirtualBlocks& blocks = installed();
+    if (blocks.pool_) blocks.on_device([&] { blocks.pool_->free(block); });
     if (blocks.count_.load(std::memory_order_relaxed) == 0) return blocks.inner_.raw_deallocate(block);
     std::unique_lock lock(blocks.mutex_);
     const auto found = blocks.sizes_.find(block);
@@ -132,7 +147,8 @@ class VirtualBlocks final : public c10::Allocator {
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
-  std::atomic<std::size_t> count_ = 0;  // of virtual blocks in use
+  std::atomic<std::size_t> count_ = 0;  // of virtual blocks that are in use
+  DevicePool* pool_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
   std::unordered_map<std::size_t, std::vector<void*>> free_;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// What LibTorch's caching allocator for CUDA would hold of a device, without a device: sizes in steps of 512
+// bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB, others from segments in
+// steps of 2 MiB; best fit, split and merged, and a pool for each stream (c10/cuda/CUDACachingAllocator.cpp,
+// without its options).
+#pragma once
+
+#include <looptorch/memory/host_memory.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+namespace looptorch::detail::shapes {
+
+/// One thread at a time may call it.
+class DevicePool final : public HostMemory::Device {
+ public:
+  /// Adds a block, which has no address there: `key` stands for it.
+  void allocate(const void* key, std::size_t bytes, HostMemory::Place place) {
+    if (bytes == 0 || place == HostMemory::Place::host) return;
+    const std::size_t size = round_up(bytes, kStep);
+    const Pool pool{place == HostMemory::Place::copied, size <= kSmall};
+    const auto found = free_.lower_bound({pool, size, 0});
+    const bool is_there = found != free_.end() && std::get<Pool>(*found) == pool;
+    const auto part = parts_.find(is_there ? std::get<2>(*found) : add_segment(pool, size));
+    if (is_there) free_.erase(found);
+    split(part, size);
+    part->second.is_free = false;
+    taken_.emplace(key, part->first);
+    allocated_ += static_cast<std::int64_t>(part->second.size);
+    peak_ = std::max(peak_, allocated_);
+  }
+
+  /// Removes a block, if it is one of the device.
+  void free(const void* key) {
+    const auto found = taken_.find(key);
+    if (found == taken_.end()) return;
+    auto part = parts_.find(found->second);
+    taken_.erase(found);
+    allocated_ -= static_cast<std::int64_t>(part->second.size);
+    if (const auto next = std::next(part); joins(part, next)) join(part, next);
+    if (part != parts_.begin())
+      if (const auto before = std::prev(part); joins(part, before)) join(before, part), part = before;
+    part->second.is_free = true;
+    free_.insert(entry(part));
+  }
+
+  [[nodiscard]] MemoryReading read() const override { return {allocated_, peak_, reserved_, peak_reserved_}; }
+  void reset_peak() override { peak_ = allocated_, peak_reserved_ = reserved_; }
+  void empty_cache() override {
+    for (auto part = parts_.begin(); part != parts_.end();) {
+      const auto& [size, pool, segment, is_free] = part->second;
+      const auto next = std::next(part);
+      const bool is_whole =
+          part->first == segment && (next == parts_.end() || next->second.segment != segment);
+      if (is_free && is_whole) {
+        reserved_ -= static_cast<std::int64_t>(size);
+        free_.erase(entry(part));
+        parts_.erase(part);
+      }
+      part = next;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMiB = std::size_t{1} << 20, kStep = 512, kSmall = kMiB;
+  using Address = std::size_t;
+  struct Pool {
+    bool of_copies, is_small;
+    auto operator<=>(const Pool&) const = default;
+  };
+  struct Part {
+    std::size_t size;
+    Pool pool;
+    Address segment;
+    bool is_free;
+  };
+  using Parts = std::map<Address, Part>;
+  using Entry = std::tuple<Pool, std::size_t, Address>;
+
+  static constexpr std::size_t round_up(std::size_t bytes, std::size_t step) {
+    return (bytes + step - 1) / step * step;
+  }
+  static Entry entry(Parts::const_iterator part) {
+    return {part->second.pool, part->second.size, part->first};
+  }
+
+  Address add_segment(Pool pool, std::size_t size) {
+    const std::size_t bytes = pool.is_small      ? 2 * kMiB
+                              : size < 10 * kMiB ? 20 * kMiB
+                                                 : round_up(size, 2 * kMiB);
+    const Address at = end_;
+    end_ += bytes;
+    parts_[at] = {bytes, pool, at, true};
+    reserved_ += static_cast<std::int64_t>(bytes);
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    return at;
+  }
+
+  /// Frees what a part has beyond `size`, if that is enough for another.
+  void split(Parts::iterator part, std::size_t size) {
+    const std::size_t left = part->second.size - size;
+    if (part->second.pool.is_small ? left < kStep : left <= kSmall) return;
+    part->second.size = size;
+    const auto rest = parts_.emplace(part->first + size, part->second).first;
+    rest->second.size = left, rest->second.is_free = true;
+    free_.insert(entry(rest));
+  }
+
+  [[nodiscard]] bool joins(Parts::const_iterator part, Parts::const_iterator neighbour) const {
+    return neighbour != parts_.end() && neighbour->second.is_free &&
+           neighbour->second.segment == part->second.segment;
+  }
+  void join(Parts::iterator first, Parts::iterator second) {
+    for (const auto part : {first, second}) free_.erase(entry(part));  // of which one is there
+    first->second.size += second->second.size;
+    parts_.erase(second);
+  }
+
+  Parts parts_;
+  std::set<Entry> free_;
+  std::unordered_map<const void*, Address> taken_;
+  std::size_t end_ = 0;
+  std::int64_t allocated_ = 0, peak_ = 0, reserved_ = 0, peak_reserved_ = 0;
+};
+
+}  // namespace looptorch::detail::shapes
