@@ -3,6 +3,7 @@
 // inputs, trains it on tensors of these names, and writes it as .pt2 and safetensors.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
+#include <looptorch/app/skipped_items.hpp>
 #include <looptorch/app/training_program.hpp>
 #include <looptorch/exported/export_again.hpp>
 #include <looptorch/exported/exported_model.hpp>
@@ -93,13 +94,20 @@ void train(app::Session& session, const Options& options) {
       lt::When{!options.freeze.empty(),
                lt::Freeze(options.freeze.empty() ? std::vector<std::string>{"*"} : options.freeze)},
       lt::When{!options.validation.empty(), lt::Validate{validation}}, session.policies(*model, details));
-  session.fit(trainer, session.shuffled(samples));
+  app::SkippedItems skipped({.one = "sample", .many = "samples"});
+  const app::PrintAtEnd print_at_end(skipped);
+  session.fit(trainer, session.shuffled(samples), [&](const lt::FitResult& fit) {
+    skipped.add(fit.skipped_samples);
+    skipped.add(validation.skipped());
+  });
   std::vector<std::pair<std::string, lt::Json>> figures{{"samples", samples.size()}};
   if (!options.validation.empty()) {
     const auto result = trainer.evaluate(validation);
     figures.emplace_back("validation_loss", result.loss);
     for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
+    skipped.add(validation.skipped());
   }
+  figures.emplace_back("samples_skipped", static_cast<std::int64_t>(skipped.count()));
   if (!options.lora.empty()) {
     if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
     lt::fold_lora(*model);
@@ -111,6 +119,7 @@ void train(app::Session& session, const Options& options) {
 app::TrainingFlags flags() {
   auto flags = app::standard_flags();
   std::erase(flags.without, app::TrainingFlag::gradient_checkpointing);
+  std::erase(flags.without, app::TrainingFlag::on_bad_audio);
   return flags;
 }
 

@@ -33,7 +33,9 @@ class Source {
   virtual ~Source() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual at::Tensor get(std::int64_t index, const Column& column) const = 0;
-  /// Returns a text that identifies the content.
+  /// Returns "FILE" or "FILE:LINE".
+  [[nodiscard]] virtual std::string place(std::int64_t index) const = 0;
+  /// Returns a text that other content would not have.
   [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
 };
 
@@ -58,6 +60,7 @@ class TensorFiles final : public Source {
     const at::Tensor row = shard.tensors.at(column.name).select(0, index - shard.begin);
     return column.dtype ? row.to(*column.dtype) : row;
   }
+  [[nodiscard]] std::string place(std::int64_t index) const override { return shard_of(index).name; }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const override {
     const auto& shard = shard_of(index);
     return shard.name + ":" + std::to_string(index - shard.begin) + ":" + std::to_string(shard.bytes);
@@ -125,6 +128,9 @@ class JsonLines final : public Source {
     const at::Tensor tensor = tensor_of(line, parsed(line).at(column.name), column);
     check_fits(place(line), tensor, column, /*padded=*/true);
     return column.dtype ? tensor.to(*column.dtype) : tensor;
+  }
+  [[nodiscard]] std::string place(std::int64_t index) const override {
+    return place(lines_[static_cast<std::size_t>(index)]);
   }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const override {
     return lines_[static_cast<std::size_t>(index)].text;

@@ -14,7 +14,7 @@ name=finetune_exported
 
 "$programs/$name" --help >help.txt || fail "--help"
 has_flags help.txt model train validation output loss labels scores blank count-labels weight-decay clip freeze lora lora-rank sample-rate \
-  normalize-sound gradient-checkpointing batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
+  normalize-sound gradient-checkpointing on-bad-audio batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
 
 # Data: tokens as lines of JSON, images as safetensors of Python's standard library, sounds as 16-bit WAV.
 python3 - <<'PYTHON'
@@ -126,6 +126,20 @@ cmp <(bytes_of images/model.safetensors vit.layernorm.weight | cut -c-8) <(echo 
 "$programs/$name" --model "$models/wav2vec2.pt2" "${common[@]}" --train speech.jsonl --output speech --loss ctc --epochs 3 --batch-size 2 \
   >out.txt 2>err.txt || fail "speech: $(cat err.txt)"
 holds speech/summary.json '"steps": 6'
+
+# Samples that cannot be read are left out, of validation too, and listed with their lines; or the first one ends the run.
+head -c 60 tone1.wav >cut.wav
+sed 's/tone1/cut/' speech.jsonl >half.jsonl
+sed 's/tone3/cut/' speech.jsonl >held_out.jsonl
+cut=(--model "$models/wav2vec2.pt2" "${common[@]}" --train half.jsonl --validation held_out.jsonl --loss ctc --epochs 1 --batch-size 2)
+"$programs/$name" "${cut[@]}" --output cut >out.txt 2>err.txt || fail "a damaged sound: $(cat err.txt)"
+holds err.txt "2 samples are left out (--on-bad-audio stop ends the run instead):"
+holds err.txt "  half.jsonl:2: "
+holds err.txt "  held_out.jsonl:4: "
+grep "half.jsonl:2: " err.txt | grep -q "cut.wav" || fail "the sound is not named: $(cat err.txt)"
+holds cut/summary.json '"samples_skipped": 2'
+holds speech/summary.json '"samples_skipped": 0'
+refused "cut.wav" $name "${cut[@]}" --output x --on-bad-audio stop
 
 # What LibTorch's kernels would read beyond, or take for something else, is refused.
 for label in 0 99 -1; do
