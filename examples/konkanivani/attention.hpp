@@ -7,6 +7,7 @@
 // distances.
 #pragma once
 
+#include <looptorch/layers/joint_linear.hpp>
 #include <looptorch/layers/linear.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
@@ -20,8 +21,14 @@ namespace konkanivani {
 
 using looptorch::KeyValues;
 
-/// Attention with biased projections. A mask is bool (true: visible) or a bias to the scores, and broadcasts
-/// to `[B, H, T, S]`; each query must see a key.
+/// What attention to oneself begins with, by heads.
+struct QueriesKeyValues {
+  at::Tensor queries_BHTd;
+  KeyValues source;
+};
+
+/// Attention with biased projections. A mask is bool (true: may be seen) or a bias to the scores, and
+/// broadcasts to `[B, H, T, S]`; each query must see a key.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
@@ -33,7 +40,14 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Projects `source_BSD` to keys and values.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
-    return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
+    const auto [keys_BSD, values_BSD] = looptorch::joint_linear(source_BSD, k_proj, v_proj);
+    return {split_heads(keys_BSD), split_heads(values_BSD)};
+  }
+
+  /// Projects `x_BTD`, which attends to itself.
+  [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
+    const auto [queries_BTD, keys_BTD, values_BTD] = looptorch::joint_linear(x_BTD, q_proj, k_proj, v_proj);
+    return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};
   }
 
   /// Attends from `queries_BTD` to `source`; returns `[B, T, D]`.
@@ -42,12 +56,8 @@ class AttentionImpl : public torch::nn::Module {
     return attend(split_heads(q_proj(queries_BTD)), source, mask);
   }
 
- protected:
-  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
-    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
-  }
-
-  /// Computes attention. A recomputed block keeps the result, which is slow to compute and small.
+  /// Attends from projected queries; returns `[B, T, D]`. A block that is recomputed keeps attention's
+  /// result, which is slow to compute and small.
   [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source,
                                   const at::Tensor& mask) {
     const auto attention = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -57,6 +67,11 @@ class AttentionImpl : public torch::nn::Module {
     };
     const auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values, mask);
     return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
+  }
+
+ protected:
+  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
+    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
   }
 
   int64_t heads_;
@@ -91,7 +106,7 @@ class RelativeAttentionImpl : public AttentionImpl {
   /// Takes `visible_B11T` as bool, and `distances_PD`, the table of `distance_table`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
                                    const at::Tensor& distances_PD) {
-    const auto queries_BHTd = split_heads(q_proj(x_BTD));
+    const auto [queries_BHTd, source] = project_all(x_BTD);
     const auto table_HPd = split_heads(pos_proj(distances_PD).unsqueeze(0)).squeeze(0);
     const auto by_distance =
         at::matmul(queries_BHTd + distance_bias.to(queries_BHTd.scalar_type()), table_HPd.transpose(1, 2));
@@ -99,7 +114,7 @@ class RelativeAttentionImpl : public AttentionImpl {
     const auto bias_BHTT =
         (detail::by_key(by_distance) * scale)
             .masked_fill(visible_B11T.logical_not(), -std::numeric_limits<double>::infinity());
-    return attend(queries_BHTd + content_bias.to(queries_BHTd.scalar_type()), project(x_BTD), bias_BHTT);
+    return attend(queries_BHTd + content_bias.to(queries_BHTd.scalar_type()), source, bias_BHTT);
   }
 
  private:

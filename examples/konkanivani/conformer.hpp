@@ -126,8 +126,9 @@ class ConformerBlockImpl : public torch::nn::Module {
  private:
   [[nodiscard]] at::Tensor attend(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
                                   const at::Tensor& distances_PD) {
-    return relative_attention ? relative_attention(x_BTD, visible_B11T, distances_PD)
-                              : attention(x_BTD, attention->project(x_BTD), visible_B11T);
+    if (relative_attention) return relative_attention(x_BTD, visible_B11T, distances_PD);
+    const auto [queries, source] = attention->project_all(x_BTD);
+    return attention->attend(queries, source, visible_B11T);
   }
 
   double dropout_;

@@ -59,22 +59,24 @@ class DecoderLayerImpl : public torch::nn::Module {
   /// Decodes all characters at once; `earlier_B1LL` and `visible_B11T` are bool.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BTD,
                                    const at::Tensor& earlier_B1LL, const at::Tensor& visible_B11T) {
-    return run(x_BLD, self_attention->project(x_BLD), earlier_B1LL, cross_attention->project(states_BTD),
+    return run(x_BLD, self_attention->project_all(x_BLD), earlier_B1LL, cross_attention->project(states_BTD),
                visible_B11T);
   }
 
   /// Decodes the next character of each row; `cache` grows by it.
   [[nodiscard]] at::Tensor extend(const at::Tensor& x_B1D, const at::Tensor& states_BTD,
                                   const at::Tensor& visible_B11T, LayerCache& cache) {
-    cache.self.append(self_attention->project(x_B1D));
+    auto self = self_attention->project_all(x_B1D);
+    cache.self.append(self.source);
+    self.source = cache.self.view();
     if (!cache.cross.keys.defined()) cache.cross = cross_attention->project(states_BTD);
-    return run(x_B1D, cache.self.view(), {}, cache.cross, visible_B11T);
+    return run(x_B1D, self, {}, cache.cross, visible_B11T);
   }
 
  private:
-  [[nodiscard]] at::Tensor run(at::Tensor x_BLD, const KeyValues& self, const at::Tensor& self_mask,
+  [[nodiscard]] at::Tensor run(at::Tensor x_BLD, const QueriesKeyValues& self, const at::Tensor& self_mask,
                                const KeyValues& cross, const at::Tensor& cross_mask) {
-    x_BLD = self_norm(x_BLD + drop(self_attention(x_BLD, self, self_mask)));
+    x_BLD = self_norm(x_BLD + drop(self_attention->attend(self.queries_BHTd, self.source, self_mask)));
     x_BLD = cross_norm(x_BLD + drop(cross_attention(x_BLD, cross, cross_mask)));
     return norm(x_BLD + drop(down(drop(at::relu(up(x_BLD))))));
   }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/layers/joint_linear.hpp>
 #include <looptorch/layers/linear.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/policies/checkpointed.hpp>
@@ -165,8 +166,9 @@ inline at::Tensor ViTBlockImpl::attend(const at::Tensor& normed_BTD) {
                           const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, rate);
   };
-  const auto heads_BATd = looptorch::keep(kernel, split_heads(query(normed_BTD)),
-                                          split_heads(key(normed_BTD)), split_heads(value(normed_BTD)));
+  const auto [queries_BTD, keys_BTD, values_BTD] = looptorch::joint_linear(normed_BTD, query, key, value);
+  const auto heads_BATd =
+      looptorch::keep(kernel, split_heads(queries_BTD), split_heads(keys_BTD), split_heads(values_BTD));
   return dropout(out(heads_BATd.transpose(1, 2).flatten(2)));
 }
 

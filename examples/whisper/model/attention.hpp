@@ -22,6 +22,12 @@ using looptorch::KeyValues;
 
 enum class Mask { none, causal };
 
+/// What attention to oneself begins with, by heads.
+struct QueriesKeyValues {
+  at::Tensor queries_BHTd;
+  KeyValues source;
+};
+
 /// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
 /// bias.
 class AttentionImpl : public torch::nn::Module {
@@ -37,19 +43,29 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Projects `source_BSD` to what queries attend to.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
-    return {split_heads(kept_linear(k_proj, source_BSD)), split_heads(kept_linear(v_proj, source_BSD))};
+    const auto [keys_BSD, values_BSD] = kept_linears(source_BSD, k_proj, v_proj);
+    return {split_heads(keys_BSD), split_heads(values_BSD)};
   }
 
-  /// Attends from `queries_BTD`; returns `[B, T, D]`. Mask::causal hides position s > t from query t and
+  /// Projects `x_BTD`, which attends to itself.
+  [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
+    const auto [queries_BTD, keys_BTD, values_BTD] = kept_linears(x_BTD, q_proj, k_proj, v_proj);
+    return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};
+  }
+
+  /// Attends from `queries_BTD`; returns `[B, T, D]`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source) {
+    return attend(split_heads(kept_linear(q_proj, queries_BTD)), source, Mask::none);
+  }
+
+  /// Attends from projected queries; returns `[B, T, D]`. Mask::causal hides position s > t from query t and
   /// needs S = T.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source,
-                                   Mask mask = Mask::none) {
-    const auto attend = [mask](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source, Mask mask) {
+    const auto attention = [mask](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
       return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                               mask == Mask::causal);
     };
-    auto heads_BHTd =
-        looptorch::keep(attend, split_heads(kept_linear(q_proj, queries_BTD)), source.keys, source.values);
+    auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values);
     return kept_linear(out_proj, heads_BHTd.transpose(1, 2).flatten(2));
   }
 

@@ -70,16 +70,14 @@ class DecoderLayerImpl : public torch::nn::Module {
 
   /// Decodes all tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
-    auto normed_BLD = self_attn_layer_norm(x_BLD);
-    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal,
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), Mask::causal,
                   encoder_attn->project(states_BSD));
   }
 
   /// The same, and sets `scores_BHLS` to each head's attention to the states, before softmax.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
                                    at::Tensor& scores_BHLS) {
-    auto normed_BLD = self_attn_layer_norm(x_BLD);
-    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal,
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), Mask::causal,
                   encoder_attn->project(states_BSD), &scores_BHLS);
   }
 
@@ -89,10 +87,11 @@ class DecoderLayerImpl : public torch::nn::Module {
     const bool first = cache.self.length() == 0;
     TORCH_CHECK(first || x_BLD.size(1) == 1,
                 "decoder: after the prompt the cache takes one token at a time, not ", x_BLD.size(1));
-    auto normed_BLD = self_attn_layer_norm(x_BLD);
-    cache.self.append(self_attn->project(normed_BLD));
+    auto self = self_attn->project_all(self_attn_layer_norm(x_BLD));
+    cache.self.append(self.source);
+    self.source = cache.self.view();
     if (first) cache.cross = encoder_attn->project(states_BSD);
-    return attend(x_BLD, normed_BLD, cache.self.view(), first ? Mask::causal : Mask::none, cache.cross);
+    return attend(x_BLD, self, first ? Mask::causal : Mask::none, cache.cross);
   }
 
  private:
@@ -100,9 +99,9 @@ class DecoderLayerImpl : public torch::nn::Module {
     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
   }
 
-  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self,
-                                  Mask mask, const KeyValues& cross, at::Tensor* scores_BHLS = nullptr) {
-    x_BLD = x_BLD + self_attn(normed_BLD, self, mask);
+  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const QueriesKeyValues& self, Mask mask,
+                                  const KeyValues& cross, at::Tensor* scores_BHLS = nullptr) {
+    x_BLD = x_BLD + self_attn->attend(self.queries_BHTd, self.source, mask);
     const auto clips = cross.keys.size(0);
     auto queries_BLD = encoder_attn_layer_norm(x_BLD);
     if (scores_BHLS) *scores_BHLS = encoder_attn->scores(queries_BLD, cross.keys);

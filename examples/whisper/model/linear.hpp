@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>
+#include <looptorch/layers/joint_linear.hpp>
 #include <looptorch/memory/keep.hpp>
 
 #include "half_weights.hpp"
@@ -12,6 +13,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -100,6 +102,12 @@ inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->
 /// The same. A Checkpointed layer in CheckpointMode::light keeps the result.
 inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
   return looptorch::keep_product(linear, layer, x);
+}
+
+/// Applies layers to one input, by one product where that is faster; CheckpointMode::light keeps the results.
+template <class... Layers>
+std::array<at::Tensor, sizeof...(Layers)> kept_linears(const at::Tensor& x, const Layers&... layers) {
+  return looptorch::keep_product(looptorch::joint_linear<Layers...>, x, layers...);
 }
 
 }  // namespace whisper
