@@ -6,12 +6,13 @@
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once
 
-#include <looptorch/audio/augment.hpp>
 #include <looptorch/audio/clip_reader.hpp>
 #include <looptorch/audio/log_mel.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
+
+#include "augment.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -123,7 +124,7 @@ class ClipFrames {
   std::vector<looptorch::Utterance> utterances_;
   Listener listener_;
   std::vector<double> speeds_;
-  std::vector<looptorch::audio::SpeedPerturbation> players_;  // of each speed
+  std::vector<SpeedPerturbation> players_;  // of each speed
 };
 
 /// The function `get(entry)`.

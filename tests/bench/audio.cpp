@@ -5,9 +5,7 @@
 //   audio [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/audio/griffin_lim.hpp>
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
 #include <looptorch/audio/resample.hpp>
 
@@ -16,6 +14,8 @@
 #include <ATen/Parallel.h>
 
 #include <sndfile.h>
+#include <spectrogram_gan_vit/sound/griffin_lim.hpp>
+#include <spectrogram_gan_vit/sound/mel_inverse.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,8 +106,8 @@ void measure_music(const Table& table) {
   z_score.unit = audio::MelUnit::z_score;
   const at::Tensor music_T = music(22050), mel_MF = audio::MelSpectrogram(kPower)(music_T);
   const audio::MelSpectrogram spectrogram(z_score);
-  const audio::MelInverse inverse(kPower);
-  const audio::GriffinLim griffin_lim;
+  const spectrogram_gan::MelInverse inverse(kPower);
+  const spectrogram_gan::GriffinLim griffin_lim;
   const at::Tensor magnitude_KF = griffin_lim.magnitude(music_T);
   table.row("mel spectrogram", 50, [&] { spectrogram(music_T); });
   table.row("griffin_lim", 5, [&] { griffin_lim(magnitude_KF, 1); });

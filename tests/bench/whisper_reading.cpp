@@ -8,7 +8,6 @@
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/audio/probe.hpp>
-#include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "../support/temporary_folder.hpp"
@@ -16,6 +15,7 @@
 #include <torch/torch.h>
 
 #include <whisper/listening/file_transcriber.hpp>
+#include <whisper/text/english/english_normalizer.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -107,7 +107,7 @@ void glue(const std::vector<Spoken>& spoken, const fs::path& file) {
 
 double rate_of(const std::string& reference, const std::string& heard) {
   lt::WordErrorRate rate;
-  rate.add(lt::normalize_english(reference), lt::normalize_english(heard));
+  rate.add(whisper::normalize_english(reference), whisper::normalize_english(heard));
   return rate.rate();
 }
 

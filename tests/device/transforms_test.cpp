@@ -3,15 +3,16 @@
 // that asks for them, and no waits once these are there.
 #include "support/precompiled.hpp"
 
-#include <looptorch/audio/griffin_lim.hpp>
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "support/device.hpp"
+
+#include <spectrogram_gan_vit/sound/griffin_lim.hpp>
+#include <spectrogram_gan_vit/sound/mel_inverse.hpp>
 
 #include <cmath>
 #include <functional>
@@ -46,9 +47,9 @@ std::vector<Named> transforms() {
       {"Resampler", lt::audio::Resampler(16000, 11025), samples_BT()},
       {"SpecAugment", [augment = lt::audio::SpecAugment()](const at::Tensor& mel) { return augment(mel, 7); },
        power_BMF},
-      {"MelInverse", lt::audio::MelInverse(mel, 3), power_BMF, true},
+      {"MelInverse", spectrogram_gan::MelInverse(mel, 3), power_BMF, true},
       {"GriffinLim",
-       [invert = lt::audio::GriffinLim({.window = 64, .hop = 16, .iterations = 2})](
+       [invert = spectrogram_gan::GriffinLim({.window = 64, .hop = 16, .iterations = 2})](
            const at::Tensor& magnitude) { return invert(magnitude, 5); },
        torch::arange(2 * 33 * 9).reshape({2, 33, 9}).to(at::kFloat), true},
   };

@@ -9,7 +9,7 @@ all of them, from zero phases or, in `random`, from phases by a formula. `mel.*`
 librosa's inverse of a mel spectrogram is from it (`spectrum_distance`), the mean distance in decibels
 (`spectrum_decibels`), and the share once that inverse is sound (`sound_distance`).
 
-tests/unit/audio/griffin_lim_test.cpp and mel_inverse_test.cpp build the same signals from the same formulas.
+The tests in tests/unit/spectrogram_gan_vit/sound build the same signals from the same formulas.
 """
 import pathlib
 

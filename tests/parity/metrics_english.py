@@ -4,7 +4,7 @@ that normaliser makes of sentences, of random words, and of every character.
 
 usage: python tests/parity/metrics_english.py [--check] [--more N]     (needs openai-whisper and transformers; takes 40 s)
 
-Writes include/looptorch/metrics/detail/{english_spellings,plain_letters}.hpp and data/metrics_english.json. With --check
+Writes examples/whisper/text/english/{english_spellings,plain_letters}.hpp and data/metrics_english.json. With --check
 nothing is written, and the exit code says whether the files are what would be written. With --more nothing is written
 either: N more random texts and their normal forms go to standard output, a JSON array a line.
 """
@@ -21,7 +21,7 @@ from whisper.normalizers import EnglishTextNormalizer
 from whisper.normalizers.basic import remove_symbols_and_diacritics
 
 ROOT = pathlib.Path(__file__).parents[2]
-DETAIL = ROOT / "include" / "looptorch" / "metrics" / "detail"
+TABLES = ROOT / "examples" / "whisper" / "text" / "english"
 RECORD = ROOT / "tests" / "parity" / "data" / "metrics_english.json"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 ASSIGNED = [c for c in CODE_POINTS if unicodedata.category(chr(c)) != "Cn"]
@@ -91,7 +91,7 @@ def spellings_header():
 
 #include <string_view>
 
-namespace looptorch::detail {{
+namespace whisper::detail {{
 
 /// Each stem + old + ending becomes stem + new + ending. Blanks separate; what is empty stands between them.
 struct SpellingRule {{
@@ -105,7 +105,7 @@ inline constexpr SpellingRule kSpellingRules[] = {{
 };
 // clang-format on
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail
 """
 
 
@@ -157,11 +157,11 @@ def letters_header():
 // of words.
 #pragma once
 
-#include <looptorch/metrics/tables/unicode_ranges.hpp>
+#include "../unicode_classes.hpp"
 
 #include <string_view>
 
-namespace looptorch::detail {{
+namespace whisper::detail {{
 
 /// What neighbouring code points from `first` on become, parted by "|".
 struct LetterReplacements {{
@@ -185,7 +185,7 @@ inline constexpr LetterReplacements kLetterReplacements[] = {
 };
 // clang-format on
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail
 """
 
 
@@ -356,7 +356,7 @@ if __name__ == "__main__":
         for row in rows(more(int(sys.argv[sys.argv.index("--more") + 1]), seed=None)):
             print(json.dumps(row))
         sys.exit()
-    made = {DETAIL / "english_spellings.hpp": spellings_header(), DETAIL / "plain_letters.hpp": letters_header(), RECORD: record()}
+    made = {TABLES / "english_spellings.hpp": spellings_header(), TABLES / "plain_letters.hpp": letters_header(), RECORD: record()}
     if "--check" in sys.argv:
         sys.exit(", ".join(str(path) for path, text in made.items() if path.read_text() != text) or 0)
     for path, text in made.items():

@@ -16,7 +16,7 @@ import unicodedata
 import regex
 
 ROOT = pathlib.Path(__file__).parents[2]
-HEADER = ROOT / "include" / "looptorch" / "metrics" / "detail" / "unicode_ranges.hpp"
+HEADER = ROOT / "include" / "looptorch" / "metrics" / "tables" / "unicode_ranges.hpp"
 RECORD = ROOT / "tests" / "parity" / "data" / "metrics_graphemes.json"
 BREAKS = ["Other", "CR", "LF", "Control", "Extend", "ZWJ", "Regional_Indicator", "Prepend", "SpacingMark", "L", "V", "T"]
 CONJUNCTS = ["None", "Consonant", "Linker", "Extend"]

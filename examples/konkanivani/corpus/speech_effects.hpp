@@ -3,8 +3,7 @@
 // noise, and loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
 #pragma once
 
-#include <looptorch/audio/augment.hpp>
-
+#include "../augment.hpp"
 #include "sentences.hpp"
 
 #include <ATen/ATen.h>
@@ -68,8 +67,8 @@ struct Recording {
   Dice dice(recording.seed);
   if (recording.room) samples_T = add_echoes(samples_T, sample_rate, dice);
   if (recording.snr_db != 0)
-    samples_T = looptorch::audio::mix_at_snr(
-        samples_T, coloured_noise(samples_T.size(0), recording.colour, dice), recording.snr_db);
+    samples_T =
+        mix_at_snr(samples_T, coloured_noise(samples_T.size(0), recording.colour, dice), recording.snr_db);
   const double loudest = samples_T.abs().max().item<double>();
   return loudest > 0 ? samples_T * (recording.peak / loudest) : samples_T;
 }

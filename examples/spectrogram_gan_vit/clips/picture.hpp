@@ -29,7 +29,7 @@ struct SpectrogramOptions {
 };
 
 /// Returns the library's options of these spectrograms, in decibels without a reference, with which
-/// looptorch::audio::MelInverse converts one to sound.
+/// `MelInverse` converts one to sound.
 [[nodiscard]] inline looptorch::audio::MelSpectrogramOptions mel_options(const SpectrogramOptions& options) {
   return {.sample_rate = SpectrogramOptions::kRate,
           .window = 2048,

@@ -4,11 +4,11 @@
 // Shapes: B batch, Z latent numbers, M mel bins, F frames, T samples.
 #pragma once
 
-#include <looptorch/audio/griffin_lim.hpp>
-#include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/base/random.hpp>
 
 #include "../clips/spectrogram.hpp"
+#include "../sound/griffin_lim.hpp"
+#include "../sound/mel_inverse.hpp"
 #include "generator.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -88,8 +88,8 @@ struct WantedConditions {
                                          std::uint64_t seed) {
   constexpr double kLoudest = 60, kQuietest = -160;  // dB; bounds for extreme values
   const auto decibels_MF = scale.to_decibels(spectrogram_MF).clamp(kQuietest, kLoudest);
-  const looptorch::audio::MelInverse to_magnitude(mel_options({.mel_bins = spectrogram_MF.size(0)}));
-  const looptorch::audio::GriffinLim to_sound({.window = 2048, .hop = SpectrogramOptions::kHop});
+  const MelInverse to_magnitude(mel_options({.mel_bins = spectrogram_MF.size(0)}));
+  const GriffinLim to_sound({.window = 2048, .hop = SpectrogramOptions::kHop});
   const auto samples_T = to_sound(to_magnitude(decibels_MF), seed);
   return samples_T * (0.9 / samples_T.abs().max().clamp_min(1e-6));
 }

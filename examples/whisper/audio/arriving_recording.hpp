@@ -6,11 +6,11 @@
 // Shapes: M mel bins, T samples.
 #pragma once
 
-#include <looptorch/audio/arriving_log_mel.hpp>
-#include <looptorch/audio/arriving_resampler.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/clip_reader.hpp>
 
+#include "arriving_log_mel.hpp"
+#include "arriving_resampler.hpp"
 #include "pcm_input.hpp"
 #include "recording.hpp"
 
@@ -110,8 +110,8 @@ class ArrivingRecording {
 
   std::string name_;
   std::unique_ptr<PcmReader> reader_;
-  looptorch::audio::ArrivingResampler resampler_;
-  looptorch::audio::ArrivingLogMel frames_;
+  ArrivingResampler resampler_;
+  ArrivingLogMel frames_;
   std::int64_t arrived_ = 0;           // samples of the input
   std::int64_t first_sound_ = kNever;  // sample at 16 kHz
   bool ended_ = false;

@@ -7,11 +7,11 @@
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>
-#include <looptorch/audio/log_mel_stream.hpp>
 #include <looptorch/audio/sample_stream.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "listener.hpp"
+#include "log_mel_stream.hpp"
 #include "sound_levels.hpp"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ class Recording {
   /// looptorch::audio::SampleStream throws.
   Recording(const std::filesystem::path& file, std::int64_t mel_bins, std::string name)
       : name_(std::move(name)),
-        loudest_(looptorch::audio::find_loudest(
-            stream(file, name_), mel_bins, [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
+        loudest_(find_loudest(stream(file, name_), mel_bins,
+                              [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
         frames_(stream(file, name_), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
     looptorch::audio::check_peak(name_, loudest_.sample);
   }
@@ -74,8 +74,8 @@ class Recording {
 
   std::string name_;
   SoundLevels levels_;
-  looptorch::audio::LoudestFrame loudest_;
-  looptorch::audio::LogMelStream frames_;
+  LoudestFrame loudest_;
+  LogMelStream frames_;
 };
 
 }  // namespace whisper

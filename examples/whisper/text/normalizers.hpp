@@ -4,9 +4,10 @@
 
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+
+#include "english/english_normalizer.hpp"
 
 #include <string>
 #include <string_view>
@@ -50,7 +51,7 @@ inline Normalizer choose_normalizer(const std::string& name, const std::string& 
   if (name == "auto" && detail::writes_without_blanks(language))
     return choose_normalizer("characters", language);
   if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
-  if (name == "english") return {name, looptorch::normalize_english};
+  if (name == "english") return {name, normalize_english};
   if (name == "marks") return {name, looptorch::normalize_text};
   if (name == "characters") return {name, detail::spaced_characters};
   if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};

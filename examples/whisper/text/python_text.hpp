@@ -3,8 +3,8 @@
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/metrics/unicode/white_space.hpp>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -16,30 +16,8 @@
 
 namespace whisper {
 
-namespace detail {
-
-/// True for what Python's str.isspace accepts.
-constexpr bool is_python_space(char32_t c) {
-  if (c == U' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F)) return true;
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-}  // namespace detail
-
 /// Returns `text`, which is UTF-8, without white space at its ends: `str.strip()`.
-inline std::string_view stripped(std::string_view text) {
-  std::size_t begin = text.size(), end = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto step = looptorch::utf8_step(text, at);
-    if (!detail::is_python_space(step.code_point)) {
-      begin = std::min(begin, at);
-      end = at + step.size;
-    }
-    at += step.size;
-  }
-  return begin < end ? text.substr(begin, end - begin) : std::string_view();
-}
+inline std::string_view stripped(std::string_view text) { return looptorch::strip_white_space(text); }
 
 /// Returns the number of characters of UTF-8: `len(str)`.
 inline std::size_t character_count(std::string_view text) {

@@ -52,7 +52,7 @@ class LogMel {
   /// UsageError for less than 1 bin.
   static at::Tensor filters(std::int64_t mel_bins) {
     (void)checked({.mel_bins = mel_bins});
-    return detail::slaney_mel_filters(mel_bins, kWindow, kSampleRate);
+    return slaney_mel_filters(mel_bins, kWindow, kSampleRate);
   }
 
   /// Returns F: one frame for every 160 of `max_samples`.
@@ -73,8 +73,8 @@ class LogMel {
   static LogMelOptions checked(LogMelOptions options);
 
   LogMelOptions options_;
-  detail::DeviceConstant window_W_;
-  detail::MelPower mel_power_;
+  DeviceConstant window_W_;
+  MelPower mel_power_;
 };
 
 inline LogMel::LogMel(LogMelOptions options)
@@ -94,7 +94,7 @@ inline at::Tensor LogMel::operator()(const at::Tensor& samples) const {
   const c10::NoGradGuard no_grad;
   const at::Tensor samples_BT = samples.dim() == 1 ? samples.unsqueeze(0) : samples;
   const at::Tensor mel_BMF =
-      compressed(detail::mel_of_frames(reflected(samples_BT), window_W_, kHop, frames(), mel_power_));
+      compressed(mel_of_frames(reflected(samples_BT), window_W_, kHop, frames(), mel_power_));
   return samples.dim() == 1 ? mel_BMF.squeeze(0) : mel_BMF;
 }
 

@@ -74,15 +74,15 @@ class MelSpectrogram {
   at::Tensor decibels(at::Tensor mel_BMF) const;
 
   MelSpectrogramOptions options_;
-  detail::DeviceConstant window_W_;
-  detail::MelPower mel_power_;
+  DeviceConstant window_W_;
+  MelPower mel_power_;
 };
 
 inline MelSpectrogram::MelSpectrogram(MelSpectrogramOptions options)
     : options_(checked(options)),
       window_W_(at::hann_window(options_.window, at::kFloat)),
-      mel_power_(detail::slaney_mel_filters(options_.mel_bins, options_.window, options_.sample_rate,
-                                            options_.min_hz, options_.max_hz)) {}
+      mel_power_(slaney_mel_filters(options_.mel_bins, options_.window, options_.sample_rate, options_.min_hz,
+                                    options_.max_hz)) {}
 
 inline MelSpectrogramOptions MelSpectrogram::checked(MelSpectrogramOptions options) {
   if (options.sample_rate < 1 || options.window < 2 || options.hop < 1 || options.mel_bins < 1)
@@ -106,8 +106,8 @@ inline at::Tensor MelSpectrogram::operator()(const at::Tensor& samples) const {
   const at::Tensor samples_BT = samples.dim() == 1 ? samples.unsqueeze(0) : samples;
   const std::int64_t half = options_.window / 2;
   const at::Tensor padded_BT = at::constant_pad_nd(samples_BT, {half, half}).contiguous();
-  const at::Tensor mel_BMF = scaled(
-      detail::mel_of_frames(padded_BT, window_W_, options_.hop, frames(samples_BT.size(1)), mel_power_));
+  const at::Tensor mel_BMF =
+      scaled(mel_of_frames(padded_BT, window_W_, options_.hop, frames(samples_BT.size(1)), mel_power_));
   return samples.dim() == 1 ? mel_BMF.squeeze(0) : mel_BMF;
 }
 

@@ -80,7 +80,7 @@ class Resampler {
   std::int64_t reach_ = 0;                     // inputs on either side of its time that an output depends on
   std::int64_t block_in_ = 0, block_out_ = 0;  // the period of the weights
   std::int64_t group_ = 0;                     // outputs of one matrix product
-  std::vector<detail::DeviceConstant> weights_KC_;  // one matrix a group
+  std::vector<DeviceConstant> weights_KC_;     // one matrix a group
 };
 
 /// Returns `Resampler(from_hz, to_hz)(samples)`.

@@ -38,7 +38,7 @@ struct AlignmentTextOptions {
 [[nodiscard]] inline std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for (const auto cluster : grapheme_clusters(text)) {
-    width += detail::find_range(detail::kWide, utf8_step(cluster, 0).code_point) ? 2 : 1;
+    width += find_range(detail::kWide, utf8_step(cluster, 0).code_point) ? 2 : 1;
   }
   return width;
 }

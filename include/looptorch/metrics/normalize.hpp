@@ -83,12 +83,12 @@ class TextNormalizer {
 
 inline char32_t to_lower(char32_t c) {
   if (c < 0x80) return c >= U'A' && c <= U'Z' ? c + 0x20 : c;
-  const auto* range = detail::find_range(detail::kCapitals, c);
+  const auto* range = find_range(detail::kCapitals, c);
   const bool is_capital = range != nullptr && (c - range->first) % range->stride == 0;
   return is_capital ? static_cast<char32_t>(static_cast<std::int32_t>(c) + range->distance) : c;
 }
 
-inline bool is_separator(char32_t c) { return detail::find_range(detail::kSeparators, c) != nullptr; }
+inline bool is_separator(char32_t c) { return find_range(detail::kSeparators, c) != nullptr; }
 
 inline std::string normalize_text(std::string_view text) {
   detail::TextNormalizer normalizer;

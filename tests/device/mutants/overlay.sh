@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# overlay.sh MUTANTS INCLUDE OUTPUT: copies the headers that the file MUTANTS names from INCLUDE to OUTPUT with all its
-# mutants in them, each switched off unless LOOPTORCH_MUTANT has its name as the program starts.
+# overlay.sh MUTANTS OUTPUT FOLDER...: copies the headers that the file MUTANTS names from the first FOLDER that has them to
+# OUTPUT with all its mutants in them, each switched off unless LOOPTORCH_MUTANT has its name as the program starts.
 set -euo pipefail
 
-mutants=$1 include=$2 output=$3
+mutants=$1 output=$2
+folders=("${@:3}")
 name='' header='' from='' to=''
 rm -rf "$output"
 
@@ -15,11 +16,17 @@ fail() {
 apply() { # apply: the change that has been read, if any
   [ -n "$from$to" ] || return 0
   [ -n "$header" ] || fail "names no header"
-  local file=$output/$header text rest
+  local file=$output/$header text rest folder
   if [ ! -e "$file" ]; then
-    [ -e "$include/$header" ] || fail "$include/$header is not there"
+    for folder in "${folders[@]}"; do
+      [ ! -e "$folder/$header" ] || break
+    done
+    [ -e "$folder/$header" ] || fail "$header is not there"
     mkdir -p "$(dirname "$file")"
-    { echo '#include "device/mutants/mutant.hpp"' && cat "$include/$header"; } >"$file"
+    { # a neighbour is found from the copy, too
+      echo '#include "device/mutants/mutant.hpp"'
+      sed -E "s|^#include \"([^/\"]+)\"|#include <$(dirname "$header")/\1>|" "$folder/$header"
+    } >"$file"
   fi
   text=$(cat "$file" && echo .)
   rest=${text#*"$from"}

@@ -90,7 +90,7 @@ TEST_CASE("mel filters are bit-equal to openai-whisper's published ones") {
   const std::string name = "filters_" + std::to_string(bins);
   at::Tensor expected = torch::zeros({bins * 201});
   expected.index_put_({recorded().at(name + ".index").to(at::kLong)}, recorded().at(name + ".value"));
-  const at::Tensor filters_MK = looptorch::audio::detail::slaney_mel_filters(bins, 400, 16000);
+  const at::Tensor filters_MK = looptorch::audio::slaney_mel_filters(bins, 400, 16000);
   CHECK(filters_MK.equal(expected.view({bins, 201})));
 }
 
@@ -115,8 +115,7 @@ TEST_CASE("features equal openai-whisper's within 1e-5") {
 TEST_CASE("the CPU's one pass over the spectrum equals the chain of operators that other devices use") {
   torch::manual_seed(1);
   const std::int64_t frames = GENERATE(1, 15, 16, 700);
-  const looptorch::audio::detail::MelPower mel_power(
-      looptorch::audio::detail::slaney_mel_filters(80, 400, 16000));
+  const looptorch::audio::MelPower mel_power(looptorch::audio::slaney_mel_filters(80, 400, 16000));
   const at::Tensor spectrum_BFK = torch::randn({3, frames, 201}, at::kComplexFloat);
   const at::Tensor expected_BMF = mel_power.by_operators(spectrum_BFK);
   const at::Tensor mel_BMF = torch::full({3, 80, frames + 5}, -7.0);
@@ -157,8 +156,7 @@ TEST_CASE("features do not depend on the default type") {
 }
 
 TEST_CASE("the filters are copied to a device once, for copies of theirs too") {
-  const looptorch::audio::detail::MelPower mel_power(
-      looptorch::audio::detail::slaney_mel_filters(80, 400, 16000));
+  const looptorch::audio::MelPower mel_power(looptorch::audio::slaney_mel_filters(80, 400, 16000));
   const auto copy = mel_power;
   const at::Tensor spectrum_BFK =
       torch::empty({2, 4, 201}, at::TensorOptions(at::kMeta).dtype(at::kComplexFloat));
@@ -173,15 +171,14 @@ TEST_CASE("the filters are copied to a device once, for copies of theirs too") {
 }
 
 TEST_CASE("a constant has one copy a device") {
-  const looptorch::audio::detail::DeviceConstant constant(torch::ones({3}));
+  const looptorch::audio::DeviceConstant constant(torch::ones({3}));
   CHECK(constant.on(at::kCPU).is_same(constant.on_cpu()));
   CHECK(constant.on(at::kMeta).is_meta());
   CHECK(constant.on(at::kMeta).is_same(constant.on(at::kMeta)));
 }
 
 TEST_CASE("the matrix product of other devices is made without TF32") {
-  const looptorch::audio::detail::MelPower mel_power(
-      looptorch::audio::detail::slaney_mel_filters(80, 400, 16000));
+  const looptorch::audio::MelPower mel_power(looptorch::audio::slaney_mel_filters(80, 400, 16000));
   const OperatorsCalled called;
   (void)mel_power.by_operators(torch::ones({1, 4, 201}, at::kComplexFloat));
   CHECK(called.count("aten::matmul") == 1);

@@ -3,7 +3,6 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
@@ -15,6 +14,7 @@
 #include <spectrogram_gan_vit/clips/data.hpp>
 #include <spectrogram_gan_vit/clips/dataset_folder.hpp>
 #include <spectrogram_gan_vit/clips/skipped_items.hpp>
+#include <spectrogram_gan_vit/sound/mel_inverse.hpp>
 
 #include <fstream>
 
@@ -114,7 +114,7 @@ TEST_CASE("A picture's scale gives its decibels back, as the library makes and i
   const auto picture = reader(samples_T);
   const auto decibels_MF = lt::audio::MelSpectrogram(spectrogram_gan::mel_options(kSmall))(samples_T);
   CHECK(reference::difference(picture.scale.to_decibels(picture.spectrogram_1MF[0]), decibels_MF) < 1e-3);
-  CHECK(lt::audio::MelInverse(spectrogram_gan::mel_options(kSmall))(decibels_MF).size(0) == 1025);
+  CHECK(spectrogram_gan::MelInverse(spectrogram_gan::mel_options(kSmall))(decibels_MF).size(0) == 1025);
   CHECK(kSmall.frames() == decibels_MF.size(1));
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
 
 /// A tensor on the CPU and its copies on other devices, which copies of this object share. Safe to use from
 /// several threads; the tensors must not be written to.
@@ -42,4 +42,4 @@ class DeviceConstant {
   std::shared_ptr<Copies> elsewhere_;
 };
 
-}  // namespace looptorch::audio::detail
+}  // namespace looptorch::audio

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
 
 /// Calls `f(first, count)` for `frames` frames of `window` samples: in blocks on the CPU, in one call on
 /// other devices.
@@ -21,4 +21,4 @@ void each_frame_block(const c10::Device& device, std::int64_t frames, std::int64
   for (std::int64_t first = 0; first < frames; first += at_once) f(first, std::min(at_once, frames - first));
 }
 
-}  // namespace looptorch::audio::detail
+}  // namespace looptorch::audio

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
 
 /// Linear below 1 kHz, logarithmic above.
 struct SlaneyScale {
@@ -65,4 +65,4 @@ inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std
   return slaney_mel_filters(bins, window, sample_rate, 0, static_cast<double>(sample_rate) / 2);
 }
 
-}  // namespace looptorch::audio::detail
+}  // namespace looptorch::audio

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
 
 /// Returns the mel power `[B, M, F]` of `count` frames, every `hop` samples from the first on. Each row of
 /// `padded_BT` must be contiguous.
@@ -37,4 +37,4 @@ inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const DeviceConstan
   return mel_BMF;
 }
 
-}  // namespace looptorch::audio::detail
+}  // namespace looptorch::audio

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
 
 class MelPower {
  public:
@@ -111,4 +111,4 @@ class MelPower {
   std::vector<Run> runs_;
 };
 
-}  // namespace looptorch::audio::detail
+}  // namespace looptorch::audio

@@ -25,8 +25,6 @@ namespace looptorch {
 /// Returns the code points of the text, as views of it. Each maximal part that is not UTF-8 is one.
 [[nodiscard]] std::vector<std::string_view> code_points(std::string_view text);
 
-namespace detail {
-
 /// Returns the range of a sorted table that holds `c`, or nullptr.
 template <class Range, std::size_t N>
 [[nodiscard]] const Range* find_range(const Range (&table)[N], char32_t c) {
@@ -36,6 +34,8 @@ template <class Range, std::size_t N>
   const bool is_in = after != std::begin(table) && c <= std::prev(after)->last;
   return is_in ? std::prev(after) : nullptr;
 }
+
+namespace detail {
 
 /// Grapheme_Cluster_Break, numbered as in kGraphemeClasses; the last two are computed.
 enum class GraphemeBreak : std::uint8_t {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace looptorch::detail {
+namespace looptorch {
 
 [[nodiscard]] constexpr bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
@@ -55,4 +55,4 @@ namespace looptorch::detail {
   return text.substr(first, last - first);
 }
 
-}  // namespace looptorch::detail
+}  // namespace looptorch

@@ -31,7 +31,7 @@
 #include <limits>
 #include <utility>
 
-namespace looptorch::audio {
+namespace whisper {
 
 /// Options of LogMelStream.
 struct LogMelStreamOptions {
@@ -46,14 +46,15 @@ class MelBlocks {
  public:
   static constexpr std::int64_t kFrames = 3000;  ///< frames of a block
 
-  MelBlocks(SampleStream samples, std::int64_t mel_bins)
+  MelBlocks(looptorch::audio::SampleStream samples, std::int64_t mel_bins)
       : samples_(std::move(samples)),
         window_W_(at::hann_window(kWindow, at::kFloat)),
-        power_(slaney_mel_filters(mel_bins, kWindow, LogMel::kSampleRate)) {}
+        power_(
+            looptorch::audio::slaney_mel_filters(mel_bins, kWindow, looptorch::audio::LogMel::kSampleRate)) {}
 
   /// Returns the samples of the sound whose frames have all been returned, float32 `[T]`.
   [[nodiscard]] const at::Tensor& heard() const { return heard_T_; }
-  [[nodiscard]] const SampleStream& samples() const { return samples_; }
+  [[nodiscard]] const looptorch::audio::SampleStream& samples() const { return samples_; }
 
   /// Returns `[M, kFrames]`.
   at::Tensor next() {
@@ -69,7 +70,7 @@ class MelBlocks {
     else
       padded_T.narrow(0, 0, first).copy_(pending_T_);
     pending_T_ = padded_T.slice(0, kFrames * kHop).clone();
-    return mel_of_frames(padded_T.unsqueeze(0), window_W_, kHop, kFrames, power_)[0]
+    return looptorch::audio::mel_of_frames(padded_T.unsqueeze(0), window_W_, kHop, kFrames, power_)[0]
         .clamp_min_(1e-10)
         .log10_();
   }
@@ -77,9 +78,9 @@ class MelBlocks {
  private:
   static constexpr std::int64_t kWindow = 400, kHop = 160;
 
-  SampleStream samples_;
-  DeviceConstant window_W_;
-  MelPower power_;
+  looptorch::audio::SampleStream samples_;
+  looptorch::audio::DeviceConstant window_W_;
+  looptorch::audio::MelPower power_;
   at::Tensor heard_T_, pending_T_;
 };
 
@@ -95,7 +96,7 @@ struct LoudestFrame {
 /// Reads a whole recording at 16 kHz: 30 s of WAV take about 4 ms. `use` takes the samples of each block in
 /// turn, float32 `[T]`. Throws what SampleStream throws.
 template <class Use>
-LoudestFrame find_loudest(SampleStream samples, std::int64_t mel_bins, Use&& use) {
+LoudestFrame find_loudest(looptorch::audio::SampleStream samples, std::int64_t mel_bins, Use&& use) {
   LoudestFrame loudest{.log_mel = -10, .samples = samples.length()};
   detail::MelBlocks blocks(std::move(samples), mel_bins);
   for (std::int64_t frames = 0; frames < loudest.samples / 160 + 2; frames += detail::MelBlocks::kFrames) {
@@ -112,7 +113,7 @@ LoudestFrame find_loudest(SampleStream samples, std::int64_t mel_bins, Use&& use
 class LogMelStream {
  public:
   /// Throws UsageError for samples of another rate, and without a peak.
-  LogMelStream(SampleStream samples, LogMelStreamOptions options)
+  LogMelStream(looptorch::audio::SampleStream samples, LogMelStreamOptions options)
       : options_(checked(samples, options)), blocks_(std::move(samples), options.mel_bins) {
     held_MF_ = at::empty({options.mel_bins, 0}, at::kFloat);
   }
@@ -121,8 +122,8 @@ class LogMelStream {
   /// Throws UsageError if a call before began at a later frame.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_)
-      throw UsageError(looptorch::message("LogMelStream: frame ", first, " lies before frame ", held_begin_,
-                                          ", which was read already"));
+      throw looptorch::UsageError(looptorch::message("LogMelStream: frame ", first, " lies before frame ",
+                                                     held_begin_, ", which was read already"));
     const c10::NoGradGuard no_grad;
     while (held_begin_ + held_MF_.size(1) < first + count) {
       drop_before(first);
@@ -133,12 +134,15 @@ class LogMelStream {
   }
 
  private:
-  static LogMelStreamOptions checked(const SampleStream& samples, LogMelStreamOptions options) {
-    if (samples.sample_rate() == LogMel::kSampleRate && options.mel_bins > 0 && options.peak == options.peak)
+  static LogMelStreamOptions checked(const looptorch::audio::SampleStream& samples,
+                                     LogMelStreamOptions options) {
+    if (samples.sample_rate() == looptorch::audio::LogMel::kSampleRate && options.mel_bins > 0 &&
+        options.peak == options.peak)
       return options;
-    throw UsageError(looptorch::message("LogMelStream: ", options.mel_bins, " mel bins of samples at ",
-                                        samples.sample_rate(), " Hz with a peak of ", options.peak,
-                                        " cannot be made; needed are 16000 Hz and the peak of find_loudest"));
+    throw looptorch::UsageError(
+        looptorch::message("LogMelStream: ", options.mel_bins, " mel bins of samples at ",
+                           samples.sample_rate(), " Hz with a peak of ", options.peak,
+                           " cannot be made; needed are 16000 Hz and the peak of find_loudest"));
   }
 
   void drop_before(std::int64_t first) {
@@ -153,4 +157,4 @@ class LogMelStream {
   std::int64_t held_begin_ = 0;
 };
 
-}  // namespace looptorch::audio
+}  // namespace whisper

@@ -5,8 +5,9 @@
 
 #include <looptorch/base/unicode/canonical_form.hpp>
 #include <looptorch/base/utf8.hpp>
-#include <looptorch/metrics/tables/plain_letters.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+
+#include "plain_letters.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// True for the symbols that the number rules need: decimal points, per cent and money.
 [[nodiscard]] constexpr bool is_numeric_symbol(char32_t c) {
@@ -38,29 +39,31 @@ namespace looptorch::detail {
 }
 
 inline void append_plain(std::string& out, char32_t c) {
-  if (is_numeric_symbol(c)) return append_utf8(out, c);
-  if (find_range(kBlankedSymbols, c)) return out.push_back(' ');
+  if (is_numeric_symbol(c)) return looptorch::append_utf8(out, c);
+  if (looptorch::find_range(kBlankedSymbols, c)) return out.push_back(' ');
   if (c < 0x80) return out.push_back(static_cast<char>(c));
-  if (find_range(kDroppedMarks, c)) return;
+  if (looptorch::find_range(kDroppedMarks, c)) return;
   if (c >= 0xAC00 && c <= 0xD7A3) {
-    for (const char32_t letter : hangul_letters(c)) append_utf8(out, letter);
+    std::string syllable;
+    looptorch::append_utf8(syllable, c);
+    out += looptorch::canonical_form(syllable);
     return;
   }
   if (const auto target = replacement_of(c))
     out += *target;
   else
-    append_utf8(out, c);
+    looptorch::append_utf8(out, c);
 }
 
 [[nodiscard]] inline std::string without_symbols_and_diacritics(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = looptorch::utf8_step(text, at);
     append_plain(out, step.code_point);
     at += step.size;
   }
   return out;
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

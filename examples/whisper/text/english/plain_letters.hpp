@@ -5,11 +5,11 @@
 // of words.
 #pragma once
 
-#include <looptorch/metrics/tables/unicode_ranges.hpp>
+#include "../unicode_classes.hpp"
 
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// What neighbouring code points from `first` on become, parted by "|".
 struct LetterReplacements {
@@ -1011,4 +1011,4 @@ inline constexpr LetterReplacements kLetterReplacements[] = {
 };
 // clang-format on
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

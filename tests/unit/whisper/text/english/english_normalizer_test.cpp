@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Against openai-whisper's own results, recorded by tests/parity/metrics_english.py, and by hand where a rule
 // deserves a name.
-// Tests metrics/english: english_amounts, english_number_words, english_numbers
-// Tests metrics/english: english_phrases, english_spelling
-// Tests metrics/unicode: decimal_digits, plain_text, text_patterns, white_space
+// Tests metrics/unicode: white_space
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+
+#include <whisper/text/english/english_normalizer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +18,7 @@
 
 using looptorch::append_utf8;
 using looptorch::Json;
-using looptorch::normalize_english;
+using whisper::normalize_english;
 
 namespace {
 
@@ -150,8 +149,8 @@ TEST_CASE("English: any bytes become UTF-8, and long runs of one of them take no
 }
 
 TEST_CASE("English: every British spelling of the list is known, once") {
-  CHECK(looptorch::detail::american_spellings().size() == 1738);
-  CHECK(looptorch::detail::american_spellings().of("manoeuvre") == "maneuver");
-  CHECK(looptorch::detail::american_spellings().of("manoeuvrex") == "manoeuvrex");
-  CHECK(looptorch::detail::american_spellings().of("") == "");
+  CHECK(whisper::detail::american_spellings().size() == 1738);
+  CHECK(whisper::detail::american_spellings().of("manoeuvre") == "maneuver");
+  CHECK(whisper::detail::american_spellings().of("manoeuvrex") == "manoeuvrex");
+  CHECK(whisper::detail::american_spellings().of("") == "");
 }

@@ -20,7 +20,7 @@
 #include <limits>
 #include <utility>
 
-namespace looptorch::audio::detail {
+namespace spectrogram_gan::detail {
 
 /// True if all values are finite and at least 0. Waits for the device.
 inline bool is_non_negative(const at::Tensor& values) {
@@ -102,4 +102,4 @@ class FramedSignal {
   at::Tensor gain_P_;  // makes overlapping windows add up to 1; 0 beyond the ends
 };
 
-}  // namespace looptorch::audio::detail
+}  // namespace spectrogram_gan::detail

@@ -31,7 +31,7 @@
 #include <limits>
 #include <vector>
 
-namespace looptorch::audio {
+namespace whisper {
 
 /// Frames of a sound at 16 kHz, from its beginning on.
 class ArrivingLogMel {
@@ -39,12 +39,13 @@ class ArrivingLogMel {
   /// Throws UsageError for less than 1 mel bin.
   explicit ArrivingLogMel(std::int64_t mel_bins)
       : window_W_(at::hann_window(kWindow, at::kFloat)),
-        power_(LogMel::filters(mel_bins)),
+        power_(looptorch::audio::LogMel::filters(mel_bins)),
         held_MF_(at::empty({mel_bins, 0}, at::kFloat)) {}
 
   /// Takes the next samples, float32 `[T]` on the CPU. Throws UsageError behind the end.
   void add(const at::Tensor& samples_T) {
-    if (finished_) throw UsageError("ArrivingLogMel: samples were added behind the end of the sound");
+    if (finished_)
+      throw looptorch::UsageError("ArrivingLogMel: samples were added behind the end of the sound");
     const at::Tensor whole_T = samples_T.contiguous();
     const float* samples = whole_T.const_data_ptr<float>();
     pending_.insert(pending_.end(), samples, samples + whole_T.numel());
@@ -74,9 +75,9 @@ class ArrivingLogMel {
   /// began at a later frame.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_ || first + count > ready())
-      throw UsageError(looptorch::message("ArrivingLogMel: frames ", first, " to ", first + count,
-                                          " cannot be had; there are those from ", held_begin_, " to ",
-                                          ready()));
+      throw looptorch::UsageError(looptorch::message("ArrivingLogMel: frames ", first, " to ", first + count,
+                                                     " cannot be had; there are those from ", held_begin_,
+                                                     " to ", ready()));
     compute(first, first + count);
     if (finished_) compute(first, whole());
     return held_MF_.narrow(1, first - held_begin_, count).clamp_min(peak_ - 8.0).add_(4.0).div_(4.0);
@@ -109,8 +110,9 @@ class ArrivingLogMel {
     if (pending_.size() < needed) pending_.resize(needed, 0.0F);  // silence behind the end
     const at::Tensor samples_1T =
         at::from_blob(pending_.data(), {1, static_cast<std::int64_t>(needed)}, at::kFloat);
-    const at::Tensor mel_MF =
-        detail::mel_of_frames(samples_1T, window_W_, kHop, count, power_)[0].clamp_min_(1e-10).log10_();
+    const at::Tensor mel_MF = looptorch::audio::mel_of_frames(samples_1T, window_W_, kHop, count, power_)[0]
+                                  .clamp_min_(1e-10)
+                                  .log10_();
     pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count * kHop));
     return mel_MF;
   }
@@ -129,8 +131,8 @@ class ArrivingLogMel {
     held_begin_ += gone;
   }
 
-  detail::DeviceConstant window_W_;
-  detail::MelPower power_;
+  looptorch::audio::DeviceConstant window_W_;
+  looptorch::audio::MelPower power_;
   std::vector<float> pending_;  // from the first sample of the next frame on
   at::Tensor held_MF_;
   std::int64_t held_begin_ = 0, samples_ = 0;
@@ -138,4 +140,4 @@ class ArrivingLogMel {
   bool finished_ = false;
 };
 
-}  // namespace looptorch::audio
+}  // namespace whisper

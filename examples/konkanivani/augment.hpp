@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::audio {
+namespace konkanivani {
 
 /// Plays `samples` `[..., T]` faster or slower at the same rate, as a tape does: length, pitch and formants
 /// change by one of `factors`, drawn with equal chances (Ko et al. 2015).
@@ -36,7 +36,7 @@ class SpeedPerturbation {
   at::Tensor operator()(const at::Tensor& samples, std::uint64_t seed) const;
 
  private:
-  std::vector<Resampler> resamplers_;
+  std::vector<looptorch::audio::Resampler> resamplers_;
 };
 
 /// Returns `samples + gain * noise`, both float32 `[..., T]`. The gain puts the power of each clip's noise
@@ -73,24 +73,24 @@ inline bool is_sound(const at::Tensor& samples) {
 }  // namespace detail
 
 inline SpeedPerturbation::SpeedPerturbation(const std::vector<double>& factors) {
-  if (factors.empty()) throw UsageError("SpeedPerturbation: no factor to draw from");
+  if (factors.empty()) throw looptorch::UsageError("SpeedPerturbation: no factor to draw from");
   for (const double factor : factors) {
     if (!(factor >= 0.1 && factor <= 10))
-      throw UsageError(
+      throw looptorch::UsageError(
           looptorch::message("SpeedPerturbation: factor ", factor, " is not between 0.1 and 10"));
     resamplers_.emplace_back(std::llround(100 * factor), 100);
   }
 }
 
 inline at::Tensor SpeedPerturbation::operator()(const at::Tensor& samples, std::uint64_t seed) const {
-  SplitMix64 random(looptorch::detail::mix64(seed));
+  looptorch::SplitMix64 random(looptorch::derive_seed(seed, 0));
   return resamplers_[random.below(resamplers_.size())](samples);
 }
 
 inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise, double snr_db) {
   if (!detail::is_sound(samples) || !detail::is_sound(noise) || samples.sizes() != noise.sizes() ||
       !std::isfinite(snr_db))
-    throw UsageError(looptorch::message(
+    throw looptorch::UsageError(looptorch::message(
         "mix_at_snr: expected float32 samples and noise of one shape [..., T], got ", samples.toString(), " ",
         samples.sizes(), " and ", noise.toString(), " ", noise.sizes(), " at ", snr_db, " dB"));
   const c10::NoGradGuard no_grad;
@@ -105,23 +105,24 @@ inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise,
 
 inline NoiseMixer::NoiseMixer(std::vector<at::Tensor> noises, double min_snr_db, double max_snr_db)
     : noises_(std::move(noises)), min_snr_db_(min_snr_db), max_snr_db_(max_snr_db) {
-  if (noises_.empty()) throw UsageError("NoiseMixer: no noise to draw from");
+  if (noises_.empty()) throw looptorch::UsageError("NoiseMixer: no noise to draw from");
   for (const at::Tensor& noise : noises_) {
     if (!detail::is_sound(noise) || noise.dim() != 1 || noise.numel() == 0)
-      throw UsageError(looptorch::message("NoiseMixer: expected float32 noise [N] that is not empty, got ",
-                                          noise.toString(), " ", noise.sizes()));
+      throw looptorch::UsageError(
+          looptorch::message("NoiseMixer: expected float32 noise [N] that is not empty, got ",
+                             noise.toString(), " ", noise.sizes()));
   }
   if (!std::isfinite(min_snr_db) || !std::isfinite(max_snr_db) || min_snr_db > max_snr_db)
-    throw UsageError(
+    throw looptorch::UsageError(
         looptorch::message("NoiseMixer: cannot draw from ", min_snr_db, " to ", max_snr_db, " dB"));
 }
 
 inline at::Tensor NoiseMixer::operator()(const at::Tensor& samples_T, std::uint64_t seed) const {
   if (!detail::is_sound(samples_T) || samples_T.dim() != 1)
-    throw UsageError(looptorch::message("NoiseMixer: expected float32 samples [T], got ",
-                                        samples_T.toString(), " ", samples_T.sizes()));
+    throw looptorch::UsageError(looptorch::message("NoiseMixer: expected float32 samples [T], got ",
+                                                   samples_T.toString(), " ", samples_T.sizes()));
   if (samples_T.numel() == 0) return samples_T.clone();
-  SplitMix64 random(looptorch::detail::mix64(seed));
+  looptorch::SplitMix64 random(looptorch::derive_seed(seed, 0));
   const at::Tensor& noise_N = noises_[random.below(noises_.size())];
   const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(noise_N.numel())));
   const double share = static_cast<double>(random.next() >> 11) * 0x1p-53;  // in [0, 1)
@@ -140,4 +141,4 @@ inline at::Tensor NoiseMixer::stretch(const at::Tensor& noise_N, std::int64_t fi
   return stretch_T;
 }
 
-}  // namespace looptorch::audio
+}  // namespace konkanivani

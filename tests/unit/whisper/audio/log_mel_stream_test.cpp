@@ -2,17 +2,18 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/audio/log_mel_stream.hpp>
 
-#include "signals.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/audio/signals.hpp"
+
+#include <whisper/audio/log_mel_stream.hpp>
 
 #include <cstdint>
 #include <filesystem>
 
-using looptorch::audio::find_loudest, looptorch::audio::LogMel, looptorch::audio::LogMelStream;
-using looptorch::audio::SampleStream;
+using looptorch::audio::LogMel, looptorch::audio::SampleStream;
 using looptorch::testing::TemporaryFolder;
+using whisper::find_loudest, whisper::LogMelStream;
 
 namespace {
 

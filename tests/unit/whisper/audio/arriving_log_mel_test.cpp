@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/audio/arriving_log_mel.hpp>
+#include "unit/audio/signals.hpp"
 
-#include "signals.hpp"
+#include <whisper/audio/arriving_log_mel.hpp>
 
 #include <algorithm>
 #include <cstdint>
 
 using Catch::Contains;
-using looptorch::audio::ArrivingLogMel, looptorch::audio::LogMel;
+using looptorch::audio::LogMel;
+using whisper::ArrivingLogMel;
 
 namespace {
 

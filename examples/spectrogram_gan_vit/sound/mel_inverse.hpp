@@ -6,10 +6,11 @@
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>
-#include <looptorch/audio/mel/framed_signal.hpp>
 #include <looptorch/audio/mel/mel_filters.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
 #include <looptorch/base/error.hpp>
+
+#include "framed_signal.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -21,7 +22,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace looptorch::audio {
+namespace spectrogram_gan {
 
 /// An approximate inverse of a `MelSpectrogram`. To write a mel spectrogram as sound: `encode("clip.wav",
 /// {GriffinLim()(MelInverse(options)(mel_MF), seed), options.sample_rate})`.
@@ -35,28 +36,29 @@ class MelInverse {
   /// Takes the options of the mel spectrogram, in power or decibels. Decibels relative to the maximum give
   /// sound of another loudness. Throws UsageError for what `MelSpectrogram` refuses, for fewer than 1
   /// iteration, and for z-scores, which lack their mean and deviation: `z * deviation + mean` are decibels.
-  explicit MelInverse(MelSpectrogramOptions spectrogram, std::int64_t iterations = 50);
+  explicit MelInverse(looptorch::audio::MelSpectrogramOptions spectrogram, std::int64_t iterations = 50);
 
   /// Converts float32 `[..., M, F]` to magnitudes `[..., K, F]`, on the same device. Throws UsageError for
   /// other types and shapes, and for power that is negative or not finite.
   at::Tensor operator()(const at::Tensor& mel) const;
 
  private:
-  static MelSpectrogramOptions checked(MelSpectrogramOptions options, std::int64_t iterations);
+  static looptorch::audio::MelSpectrogramOptions checked(looptorch::audio::MelSpectrogramOptions options,
+                                                         std::int64_t iterations);
   static at::Tensor back(const at::Tensor& filters_MK);
   void check(const at::Tensor& mel) const;
   at::Tensor power(const at::Tensor& mel) const;
 
-  MelSpectrogramOptions options_;
+  looptorch::audio::MelSpectrogramOptions options_;
   std::int64_t iterations_;
-  detail::DeviceConstant filters_MK_, back_KM_;  // the transposed filters, each row with the sum 1
+  looptorch::audio::DeviceConstant filters_MK_, back_KM_;  // the transposed filters, each row with the sum 1
 };
 
-inline MelInverse::MelInverse(MelSpectrogramOptions spectrogram, std::int64_t iterations)
+inline MelInverse::MelInverse(looptorch::audio::MelSpectrogramOptions spectrogram, std::int64_t iterations)
     : options_(checked(spectrogram, iterations)),
       iterations_(iterations),
-      filters_MK_(detail::slaney_mel_filters(options_.mel_bins, options_.window, options_.sample_rate,
-                                             options_.min_hz, options_.max_hz)),
+      filters_MK_(looptorch::audio::slaney_mel_filters(
+          options_.mel_bins, options_.window, options_.sample_rate, options_.min_hz, options_.max_hz)),
       back_KM_(back(filters_MK_.on_cpu())) {}
 
 inline at::Tensor MelInverse::back(const at::Tensor& filters_MK) {
@@ -64,13 +66,15 @@ inline at::Tensor MelInverse::back(const at::Tensor& filters_MK) {
   return filters_MK.div(sum_K).t().contiguous();
 }
 
-inline MelSpectrogramOptions MelInverse::checked(MelSpectrogramOptions options, std::int64_t iterations) {
-  options = MelSpectrogram(options).options();
-  if (options.unit == MelUnit::z_score)
-    throw UsageError(
+inline looptorch::audio::MelSpectrogramOptions MelInverse::checked(
+    looptorch::audio::MelSpectrogramOptions options, std::int64_t iterations) {
+  options = looptorch::audio::MelSpectrogram(options).options();
+  if (options.unit == looptorch::audio::MelUnit::z_score)
+    throw looptorch::UsageError(
         "MelInverse: z-scores lack their mean and deviation; give decibels, z * deviation + mean");
   if (iterations < 1)
-    throw UsageError(looptorch::message("MelInverse: ", iterations, " iterations; needed is at least 1"));
+    throw looptorch::UsageError(
+        looptorch::message("MelInverse: ", iterations, " iterations; needed is at least 1"));
   return options;
 }
 
@@ -91,15 +95,17 @@ inline at::Tensor MelInverse::operator()(const at::Tensor& mel) const {
 
 inline void MelInverse::check(const at::Tensor& mel) const {
   if (!mel.defined() || mel.scalar_type() != at::kFloat || mel.dim() < 2 || mel.size(-2) != options_.mel_bins)
-    throw UsageError(looptorch::message("MelInverse: expected float32 values [..., ", options_.mel_bins,
-                                        ", F], got ", mel.toString(), " ", mel.sizes()));
+    throw looptorch::UsageError(looptorch::message("MelInverse: expected float32 values [..., ",
+                                                   options_.mel_bins, ", F], got ", mel.toString(), " ",
+                                                   mel.sizes()));
 }
 
 inline at::Tensor MelInverse::power(const at::Tensor& mel) const {
-  const at::Tensor power = options_.unit == MelUnit::power ? mel : mel.mul(std::log(10.0) / 10).exp_();
+  const at::Tensor power =
+      options_.unit == looptorch::audio::MelUnit::power ? mel : mel.mul(std::log(10.0) / 10).exp_();
   if (!detail::is_non_negative(power))
-    throw UsageError("MelInverse: some values are negative power, or power that is not finite");
+    throw looptorch::UsageError("MelInverse: some values are negative power, or power that is not finite");
   return power;
 }
 
-}  // namespace looptorch::audio
+}  // namespace spectrogram_gan

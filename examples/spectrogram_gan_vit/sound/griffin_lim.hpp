@@ -7,8 +7,9 @@
 #pragma once
 
 #include <looptorch/audio/mel/frame_blocks.hpp>
-#include <looptorch/audio/mel/framed_signal.hpp>
 #include <looptorch/base/error.hpp>
+
+#include "framed_signal.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -28,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::audio {
+namespace spectrogram_gan {
 
 /// Options of `GriffinLim`. The order of the fields is API.
 struct GriffinLimOptions {
@@ -109,11 +110,13 @@ inline GriffinLim::GriffinLim(GriffinLimOptions options) : options_(checked(opti
 
 inline GriffinLimOptions GriffinLim::checked(GriffinLimOptions options) {
   if (options.window < 2 || options.hop < 1 || options.hop > options.window / 2)
-    throw UsageError(looptorch::message("GriffinLim: windows of ", options.window, " every ", options.hop,
-                                        " samples; a window is at least 2, a hop 1 to half of it"));
+    throw looptorch::UsageError(
+        looptorch::message("GriffinLim: windows of ", options.window, " every ", options.hop,
+                           " samples; a window is at least 2, a hop 1 to half of it"));
   if (options.iterations < 0 || !(options.momentum >= 0 && options.momentum <= 1))
-    throw UsageError(looptorch::message("GriffinLim: ", options.iterations, " iterations with a momentum of ",
-                                        options.momentum, "; needed are at least 0, and 0 to 1"));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: ", options.iterations,
+                                                   " iterations with a momentum of ", options.momentum,
+                                                   "; needed are at least 0, and 0 to 1"));
   return options;
 }
 
@@ -121,10 +124,11 @@ inline void GriffinLim::check(const at::Tensor& magnitude) const {
   const std::int64_t frequencies = options_.window / 2 + 1;
   if (!detail::is_real(magnitude) || magnitude.dim() < 2 || magnitude.size(-2) != frequencies ||
       magnitude.size(-1) < 1)
-    throw UsageError(looptorch::message("GriffinLim: expected float magnitudes [..., ", frequencies,
-                                        ", F], got ", magnitude.toString(), " ", magnitude.sizes()));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: expected float magnitudes [..., ",
+                                                   frequencies, ", F], got ", magnitude.toString(), " ",
+                                                   magnitude.sizes()));
   if (!detail::is_non_negative(magnitude))
-    throw UsageError("GriffinLim: some magnitudes are negative or not finite");
+    throw looptorch::UsageError("GriffinLim: some magnitudes are negative or not finite");
 }
 
 inline std::int64_t GriffinLim::checked_length(std::int64_t length, std::int64_t frames) const {
@@ -132,11 +136,12 @@ inline std::int64_t GriffinLim::checked_length(std::int64_t length, std::int64_t
   const std::int64_t longest = shortest + options_.hop - 1;
   if (length == 0 && shortest > 0) return shortest;
   if (length == 0)
-    throw UsageError(looptorch::message(
+    throw looptorch::UsageError(looptorch::message(
         "GriffinLim: one frame says nothing of the length; it must be given, 1 to ", longest, " samples"));
   if (length < 1 || this->frames(length) != frames)
-    throw UsageError(looptorch::message("GriffinLim: ", frames, " frames are no ", length, " samples but ",
-                                        std::max<std::int64_t>(shortest, 1), " to ", longest));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: ", frames, " frames are no ", length,
+                                                   " samples but ", std::max<std::int64_t>(shortest, 1),
+                                                   " to ", longest));
   return length;
 }
 
@@ -153,9 +158,9 @@ inline at::Tensor GriffinLim::from_phase(const at::Tensor& magnitude, const at::
   check(magnitude);
   if (!phase.defined() || phase.sizes() != magnitude.sizes() ||
       phase.scalar_type() != magnitude.scalar_type() || phase.device() != magnitude.device())
-    throw UsageError(looptorch::message("GriffinLim: expected phases like the magnitudes, ",
-                                        magnitude.toString(), " ", magnitude.sizes(), ", got ",
-                                        phase.toString(), " ", phase.sizes()));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: expected phases like the magnitudes, ",
+                                                   magnitude.toString(), " ", magnitude.sizes(), ", got ",
+                                                   phase.toString(), " ", phase.sizes()));
   return of_each_clip(magnitude, phase, length);
 }
 
@@ -179,7 +184,7 @@ inline at::Tensor GriffinLim::sound(const at::Tensor& magnitude_BFK, const at::T
   detail::FramedSignal signal(at::hann_window(options_.window, magnitude_BFK.options()), options_.hop,
                               magnitude_BFK.size(0), length);
   const auto each_block = [&](auto f) {
-    detail::each_frame_block(magnitude_BFK.device(), signal.frames(), options_.window, f);
+    looptorch::audio::each_frame_block(magnitude_BFK.device(), signal.frames(), options_.window, f);
     signal.finish();
   };
   std::vector<at::Tensor> previous;
@@ -203,8 +208,8 @@ inline at::Tensor GriffinLim::sound(const at::Tensor& magnitude_BFK, const at::T
 
 inline at::Tensor GriffinLim::magnitude(const at::Tensor& samples) const {
   if (!detail::is_real(samples) || samples.dim() < 1 || samples.size(-1) < 1 + options_.window % 2)
-    throw UsageError(looptorch::message("GriffinLim: expected float samples [..., T], got ",
-                                        samples.toString(), " ", samples.sizes()));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: expected float samples [..., T], got ",
+                                                   samples.toString(), " ", samples.sizes()));
   const c10::NoGradGuard no_grad;
   const std::int64_t length = samples.size(-1), clips = samples.numel() / length;
   detail::FramedSignal signal(at::hann_window(options_.window, samples.options()), options_.hop, clips,
@@ -221,9 +226,9 @@ inline at::Tensor GriffinLim::distance(const at::Tensor& samples, const at::Tens
   const auto norm = [](const at::Tensor& values) { return at::linalg_vector_norm(values, 2, {-2, -1}); };
   const at::Tensor actual = this->magnitude(samples);
   if (actual.sizes() != magnitude.sizes())
-    throw UsageError(looptorch::message("GriffinLim: the sound has magnitudes ", actual.sizes(), ", not ",
-                                        magnitude.sizes()));
+    throw looptorch::UsageError(looptorch::message("GriffinLim: the sound has magnitudes ", actual.sizes(),
+                                                   ", not ", magnitude.sizes()));
   return norm(actual - magnitude) / norm(magnitude).clamp_min(std::numeric_limits<float>::min());
 }
 
-}  // namespace looptorch::audio
+}  // namespace spectrogram_gan

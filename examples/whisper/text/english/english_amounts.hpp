@@ -3,31 +3,32 @@
 // between digits and letters, cents, and the word for 1.
 #pragma once
 
-#include <looptorch/metrics/english/english_number_words.hpp>
-#include <looptorch/metrics/english/english_numbers.hpp>
-#include <looptorch/metrics/unicode/decimal_digits.hpp>
-#include <looptorch/metrics/unicode/text_patterns.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
+
+#include "decimal_digits.hpp"
+#include "english_number_words.hpp"
+#include "english_numbers.hpp"
+#include "text_patterns.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// Returns the size of \band\s+a\s+half\b at `at`, or 0.
 [[nodiscard]] inline std::size_t match_and_a_half(std::string_view text, std::size_t at) {
   if (text.substr(at, 3) != "and" || !is_word_boundary(text, at)) return 0;
-  const auto article = skip_white_space(text, at + 3);
+  const auto article = looptorch::skip_white_space(text, at + 3);
   if (article == at + 3 || text.substr(article, 1) != "a") return 0;
-  const auto half = skip_white_space(text, article + 1);
+  const auto half = looptorch::skip_white_space(text, article + 1);
   if (half == article + 1 || text.substr(half, 4) != "half" || !is_word_boundary(text, half + 4)) return 0;
   return half + 4 - at;
 }
 
 [[nodiscard]] inline bool ends_in_number(std::string_view text) {
-  const auto words = split_white_space(text);
+  const auto words = looptorch::split_white_space(text);
   const auto* last = words.empty() ? nullptr : find_number_word(words.back());
   return last != nullptr && (last->is_digits() || last->is_multiplier());
 }
@@ -39,7 +40,8 @@ namespace looptorch::detail {
     const auto size = match_and_a_half(rest, at);
     if (size == 0) return size;
     const auto before = rest.substr(begin, at - begin);
-    if (!strip_white_space(before).empty()) out += ends_in_number(before) ? " point five " : " and a half ";
+    if (!looptorch::strip_white_space(before).empty())
+      out += ends_in_number(before) ? " point five " : " and a half ";
     begin = at + size;
     return size;
   });
@@ -62,7 +64,7 @@ namespace looptorch::detail {
 /// Removes the blank in ([0-9])\s+(st|nd|rd|th|s)\b.
 [[nodiscard]] inline std::string join_ordinal_endings(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
-    const auto end = skip_white_space(rest, at);
+    const auto end = looptorch::skip_white_space(rest, at);
     const bool follows_digit = at > 0 && is_ascii_digit(static_cast<unsigned char>(rest[at - 1]));
     const auto joins = [&](std::string_view ending) {
       return rest.substr(end).starts_with(ending) && is_word_boundary(rest, end + ending.size());
@@ -111,7 +113,7 @@ namespace looptorch::detail {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     const auto zero = at + match_currency(rest, at);
     if (zero == at || rest.substr(zero, 1) != "0" || zero + 1 == rest.size()) return 0;
-    const auto cents = zero + 1 + utf8_step(rest, zero + 1).size;
+    const auto cents = zero + 1 + looptorch::utf8_step(rest, zero + 1).size;
     const auto size = match_cents(rest, cents);
     if (size == 0) return 0;
     out.append("\u00A2").append(without_leading_zeros(std::string(rest.substr(cents, size))));
@@ -132,4 +134,4 @@ namespace looptorch::detail {
   return write_one(extract_cents(join_cents(NumberWriter().write(prepared))));
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

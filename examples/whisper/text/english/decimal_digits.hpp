@@ -3,7 +3,8 @@
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
-#include <looptorch/metrics/unicode/text_patterns.hpp>
+
+#include "text_patterns.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// Returns the digits without leading zeros; "0" for zero.
 [[nodiscard]] inline std::string without_leading_zeros(std::string digits) {
@@ -52,7 +53,7 @@ namespace looptorch::detail {
   std::string whole, part;
   bool has_point = false;
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
+    const auto step = looptorch::utf8_step(text, at);
     const int digit = digit_value(step.code_point);
     const bool is_point = step.code_point == U'.';
     if (digit < 0 && (!is_point || has_point)) return std::nullopt;
@@ -73,4 +74,4 @@ namespace looptorch::detail {
   return !is_open && scale_decimal(text, static_cast<int>(text.size())).has_value();
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// Each stem + old + ending becomes stem + new + ending. Blanks separate; what is empty stands between them.
 struct SpellingRule {
@@ -219,4 +219,4 @@ inline constexpr SpellingRule kSpellingRules[] = {
 };
 // clang-format on
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

@@ -7,19 +7,20 @@
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
-#include <looptorch/metrics/english/english_amounts.hpp>
-#include <looptorch/metrics/english/english_phrases.hpp>
-#include <looptorch/metrics/english/english_spelling.hpp>
 #include <looptorch/metrics/normalize.hpp>
-#include <looptorch/metrics/unicode/plain_text.hpp>
-#include <looptorch/metrics/unicode/text_patterns.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
+
+#include "english_amounts.hpp"
+#include "english_phrases.hpp"
+#include "english_spelling.hpp"
+#include "plain_text.hpp"
+#include "text_patterns.hpp"
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace looptorch {
+namespace whisper {
 
 /// Returns the text in lower case, without parts in brackets or parentheses, fillers, symbols and diacritics.
 /// Contractions and titles are expanded, numbers and money become digits, and British spellings American
@@ -36,9 +37,9 @@ namespace detail {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
-    append_utf8(out, to_lower(step.code_point));
-    if (step.code_point == U'\u0130') append_utf8(out, U'\u0307');
+    const auto step = looptorch::utf8_step(text, at);
+    looptorch::append_utf8(out, looptorch::to_lower(step.code_point));
+    if (step.code_point == U'\u0130') looptorch::append_utf8(out, U'\u0307');
     at += step.size;
   }
   return out;
@@ -66,7 +67,7 @@ namespace detail {
 /// Removes white space before an apostrophe: \s+'.
 [[nodiscard]] inline std::string join_apostrophes(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) {
-    const auto end = skip_white_space(rest, at);
+    const auto end = looptorch::skip_white_space(rest, at);
     const bool is_joined = end < rest.size() && rest[end] == '\'';
     if (!is_joined) out += rest.substr(at, end - at);
     return end - at;
@@ -76,10 +77,10 @@ namespace detail {
 /// Removes the comma in (\d),(\d).
 [[nodiscard]] inline std::string join_thousands(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
-    const auto first = utf8_step(rest, at);
+    const auto first = looptorch::utf8_step(rest, at);
     const auto comma = at + first.size;
     if (comma + 1 >= rest.size() || rest[comma] != ',' || digit_value(first.code_point) < 0) return 0;
-    const auto second = utf8_step(rest, comma + 1);
+    const auto second = looptorch::utf8_step(rest, comma + 1);
     if (digit_value(second.code_point) < 0) return 0;
     out.append(rest.substr(at, first.size)).append(rest.substr(comma + 1, second.size));
     return first.size + 1 + second.size;
@@ -91,10 +92,10 @@ namespace detail {
 [[nodiscard]] inline std::string blank_before_other(std::string_view text, std::u32string_view symbols,
                                                     bool or_end) {
   return rewrite(text, [=](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
-    const auto symbol = utf8_step(rest, at);
+    const auto symbol = looptorch::utf8_step(rest, at);
     const auto next = at + symbol.size;
     if (symbols.find(symbol.code_point) == symbols.npos || (next == rest.size() && !or_end)) return 0;
-    const auto size = next < rest.size() ? utf8_step(rest, next).size : 0;
+    const auto size = next < rest.size() ? looptorch::utf8_step(rest, next).size : 0;
     if (size > 0 && is_ascii_digit(static_cast<unsigned char>(rest[next]))) return 0;
     out.append(" ").append(rest.substr(next, size));
     return symbol.size + size;
@@ -104,7 +105,7 @@ namespace detail {
 /// Replaces the sign in ([^0-9])% by a blank.
 [[nodiscard]] inline std::string blank_stray_percents(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
-    const auto before = utf8_step(rest, at);
+    const auto before = looptorch::utf8_step(rest, at);
     const auto sign = at + before.size;
     if (is_ascii_digit(before.code_point) || rest.substr(sign, 1) != "%") return 0;
     out.append(rest.substr(at, before.size)).append(" ");
@@ -114,7 +115,7 @@ namespace detail {
 
 [[nodiscard]] inline std::string single_blanks(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) {
-    const auto end = skip_white_space(rest, at);
+    const auto end = looptorch::skip_white_space(rest, at);
     if (end > at) out += ' ';
     return end - at;
   });
@@ -134,4 +135,4 @@ inline std::string normalize_english(std::string_view text) {
   return single_blanks(out);
 }
 
-}  // namespace looptorch
+}  // namespace whisper

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
-#include <looptorch/metrics/tables/plain_letters.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+
+#include "plain_letters.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 [[nodiscard]] constexpr bool is_ascii_digit(char32_t c) { return c >= U'0' && c <= U'9'; }
 [[nodiscard]] constexpr bool is_ascii_lower(char32_t c) { return c >= U'a' && c <= U'z'; }
@@ -21,7 +22,7 @@ namespace looptorch::detail {
 /// True for \w: letters and numbers of any script, and "_".
 [[nodiscard]] inline bool is_word_character(char32_t c) {
   if (c < 0x80) return is_ascii_lower(c | 0x20) || is_ascii_digit(c) || c == U'_';
-  return find_range(kWordCharacters, c) != nullptr;
+  return looptorch::find_range(kWordCharacters, c) != nullptr;
 }
 
 /// Returns the value of a decimal digit of any script (\d), else -1.
@@ -35,8 +36,8 @@ namespace looptorch::detail {
 [[nodiscard]] inline bool is_word_boundary(std::string_view text, std::size_t at) {
   auto before = at;
   while (before > 0 && (static_cast<unsigned char>(text[--before]) & 0xC0) == 0x80) continue;
-  const bool ends = at > 0 && is_word_character(utf8_step(text, before).code_point);
-  const bool begins = at < text.size() && is_word_character(utf8_step(text, at).code_point);
+  const bool ends = at > 0 && is_word_character(looptorch::utf8_step(text, before).code_point);
+  const bool begins = at < text.size() && is_word_character(looptorch::utf8_step(text, at).code_point);
   return ends != begins;
 }
 
@@ -74,4 +75,4 @@ inline void replace_all(std::string& text, std::string_view pattern, std::string
   if (copied > 0) text = out.append(text, copied);
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

@@ -4,9 +4,10 @@
 // number so far. Linear in the text, except for numbers of hundreds of digits.
 #pragma once
 
-#include <looptorch/metrics/english/english_number_words.hpp>
-#include <looptorch/metrics/unicode/decimal_digits.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
+
+#include "decimal_digits.hpp"
+#include "english_number_words.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// The number so far.
 struct SpokenNumber {
@@ -30,7 +31,7 @@ class NumberWriter {
  public:
   /// Returns the text with its numbers as digits, and single blanks between words.
   [[nodiscard]] std::string write(std::string_view text) {
-    words_ = split_white_space(text);
+    words_ = looptorch::split_white_space(text);
     for (at_ = 0; at_ < words_.size(); ++at_) take(words_[at_]);
     if (value_) emit_value();
     return std::move(out_);
@@ -205,4 +206,4 @@ class NumberWriter {
   std::string out_;
 };
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

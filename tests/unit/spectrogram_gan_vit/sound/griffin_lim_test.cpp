@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/audio_griffin_lim.py.
-// Tests audio/mel: framed_signal
 #include "support/precompiled.hpp"
 
-#include <looptorch/audio/griffin_lim.hpp>
-
-#include "signals.hpp"
 #include "support/reference.hpp"
+#include "unit/audio/signals.hpp"
+
+#include <spectrogram_gan_vit/sound/griffin_lim.hpp>
 
 #include <cmath>
 #include <limits>
@@ -17,8 +16,8 @@
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using looptorch::UsageError;
-using looptorch::audio::GriffinLim;
-using looptorch::audio::GriffinLimOptions;
+using spectrogram_gan::GriffinLim;
+using spectrogram_gan::GriffinLimOptions;
 
 namespace {
 

@@ -3,8 +3,9 @@
 // KB; then a look-up is a binary search.
 #pragma once
 
-#include <looptorch/metrics/tables/english_spellings.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
+
+#include "english_spellings.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 /// Calls `use` with each part of a list separated by blanks; parts may be empty.
 template <class Use>
@@ -65,11 +66,11 @@ class AmericanSpellings {
 /// Returns the words in American spelling, with single blanks between them.
 [[nodiscard]] inline std::string spell_american(std::string_view text) {
   std::string out;
-  for (const auto word : split_white_space(text)) {
+  for (const auto word : looptorch::split_white_space(text)) {
     if (!out.empty()) out += ' ';
     out += american_spellings().of(word);
   }
   return out;
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

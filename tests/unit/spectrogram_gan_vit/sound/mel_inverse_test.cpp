@@ -3,23 +3,24 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/audio/griffin_lim.hpp>
-#include <looptorch/audio/mel_inverse.hpp>
 
-#include "signals.hpp"
 #include "support/operators_called.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/audio/signals.hpp"
+
+#include <spectrogram_gan_vit/sound/griffin_lim.hpp>
+#include <spectrogram_gan_vit/sound/mel_inverse.hpp>
 
 #include <cmath>
 #include <limits>
 
 using looptorch::UsageError;
-using looptorch::audio::GriffinLim;
-using looptorch::audio::MelInverse;
 using looptorch::audio::MelSpectrogram;
 using looptorch::audio::MelSpectrogramOptions;
 using looptorch::audio::MelUnit;
+using spectrogram_gan::GriffinLim;
+using spectrogram_gan::MelInverse;
 
 namespace {
 
@@ -28,7 +29,7 @@ constexpr MelSpectrogramOptions kMusic{.min_hz = 20, .max_hz = 8000, .unit = Mel
 
 at::Tensor music() { return signals::as_samples(signals::music(2 * 22050, 22050)); }
 
-at::Tensor filters() { return looptorch::audio::detail::slaney_mel_filters(128, 2048, 22050, 20, 8000); }
+at::Tensor filters() { return looptorch::audio::slaney_mel_filters(128, 2048, 22050, 20, 8000); }
 
 double recorded(const char* name) { return reference::tensors("audio_griffin_lim").at(name).item<double>(); }
 
@@ -117,7 +118,7 @@ TEST_CASE("mel spectrograms of a batch are inverted as each alone, silence to si
 }
 
 TEST_CASE("the matrix products of a mel inverse are made without TF32") {
-  const looptorch::audio::MelInverse inverse({.window = 400, .hop = 160, .mel_bins = 40}, /*iterations=*/3);
+  const MelInverse inverse({.window = 400, .hop = 160, .mel_bins = 40}, /*iterations=*/3);
   const OperatorsCalled called;
   (void)inverse(torch::zeros({40, 5}));
   CHECK(called.count("aten::matmul") == 5);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/audio/arriving_resampler.hpp>
+#include "unit/audio/signals.hpp"
 
-#include "signals.hpp"
+#include <whisper/audio/arriving_resampler.hpp>
 
 #include <cstdint>
 #include <vector>
 
-using looptorch::audio::ArrivingResampler;
+using whisper::ArrivingResampler;
 
 TEST_CASE("A sound that arrives in pieces is resampled as the whole") {
   constexpr std::int64_t kTo = 16000;

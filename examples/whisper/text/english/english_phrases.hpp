@@ -3,12 +3,12 @@
 // openai-whisper. One search of the text for each.
 #pragma once
 
-#include <looptorch/metrics/unicode/text_patterns.hpp>
+#include "text_patterns.hpp"
 
 #include <string>
 #include <string_view>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 inline constexpr std::string_view kFillers[] = {"hmm", "mm", "mhm", "mmm", "uh", "um"};
 
@@ -54,4 +54,4 @@ inline void write_out_phrases(std::string& text) {
   for (const auto& [written, spoken] : kPhraseEnds) replace_all(text, written, spoken, Bounded::at_end);
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

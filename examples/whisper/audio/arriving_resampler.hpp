@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace looptorch::audio {
+namespace whisper {
 
 /// Resamples blocks of one sound, in order.
 class ArrivingResampler {
@@ -44,7 +44,7 @@ class ArrivingResampler {
   /// Returns the outputs up to `end`, and drops the inputs that no later output needs.
   at::Tensor take(std::int64_t end) {
     if (end <= position_) return at::empty({0}, at::kFloat);
-    const SampleRange needed = resampler_.inputs({position_, end}, arrived_);
+    const looptorch::audio::SampleRange needed = resampler_.inputs({position_, end}, arrived_);
     const at::Tensor input_T = held_T_.slice(0, needed.begin - held_begin_, needed.end - held_begin_);
     const at::Tensor output_N =
         resampler_(input_T).narrow(0, position_ - resampler_.length(needed.begin), end - position_);
@@ -55,10 +55,10 @@ class ArrivingResampler {
     return output_N;
   }
 
-  Resampler resampler_;
+  looptorch::audio::Resampler resampler_;
   at::Tensor held_T_ = at::empty({0}, at::kFloat);
   std::int64_t held_begin_ = 0, arrived_ = 0;  // inputs
   std::int64_t position_ = 0;                  // outputs
 };
 
-}  // namespace looptorch::audio
+}  // namespace whisper

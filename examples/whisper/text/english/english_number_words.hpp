@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace whisper::detail {
 
 enum class NumberWordKind : std::uint8_t {
   zero,         ///< zero, oh, o
@@ -133,4 +133,4 @@ class NumberWords {
   return words.find(word);
 }
 
-}  // namespace looptorch::detail
+}  // namespace whisper::detail

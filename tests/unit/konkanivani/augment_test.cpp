@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/audio/augment.hpp>
-
 #include "support/reference.hpp"
+
+#include <konkanivani/augment.hpp>
 
 #include <cmath>
 #include <limits>
 #include <numbers>
 #include <set>
 
+using konkanivani::mix_at_snr;
+using konkanivani::NoiseMixer;
+using konkanivani::SpeedPerturbation;
 using looptorch::UsageError;
-using looptorch::audio::mix_at_snr;
-using looptorch::audio::NoiseMixer;
-using looptorch::audio::SpeedPerturbation;
 
 namespace {
 
