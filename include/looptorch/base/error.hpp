@@ -42,7 +42,7 @@ struct UsageError : Error {
 namespace detail {
 
 /// A part of a message, which it refers to. The compiler looks for the operator that writes it once a type,
-/// not once a message.
+/// not once a message, as for c10::str, whose header this narrow one does not need.
 class MessagePart {
  public:
   MessagePart(const char* text)

@@ -31,6 +31,7 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014), for one thread. The numbers of a seed are part of the contract.
+/// at::Philox4_32 is as portable; it needs ATen's headers, and ten rounds a block.
 class SplitMix64 {
  public:
   explicit constexpr SplitMix64(std::uint64_t seed) : state_(seed) {}

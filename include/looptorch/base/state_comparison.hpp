@@ -72,7 +72,8 @@ struct DifferentValue {
   return differences;
 }
 
-/// Returns the texts with the separator between them: "a, b".
+/// Returns the texts with the separator between them: "a, b". As c10::Join does, whose header callers would
+/// need.
 [[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;

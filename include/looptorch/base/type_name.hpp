@@ -12,7 +12,8 @@ constexpr std::string_view spelled_type() {
   return __PRETTY_FUNCTION__;
 }
 
-/// Returns T's name as a user reads it in a message.
+/// Returns T's name as a user reads it in a message. (c10::util::get_fully_qualified_type_name has an include
+/// that takes five times as long to parse as this one's.)
 template <class T>
 constexpr std::string_view type_name() {
   constexpr std::string_view spelled = spelled_type<T>();

@@ -37,7 +37,8 @@ namespace detail {
 
 struct RunAccess;
 
-/// A type as a value, for evaluations.
+/// A type as a value, for evaluations. Not c10::util::type_index, a hash of the name: types in anonymous
+/// namespaces of two files may share a name.
 struct TypeKey {
   const void* id;
   std::string_view name;

@@ -113,11 +113,6 @@ struct FusedLists {
     parameters.clear(), gradients.clear();
     for (const auto& field : Rule::kFields) (moments.*field.list).clear();
   }
-
-  struct ClearedAtExit {
-    FusedLists& lists;
-    ~ClearedAtExit() { lists.clear(); }
-  };
 };
 
 /// True for a weight in 16 bits.

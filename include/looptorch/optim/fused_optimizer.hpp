@@ -15,6 +15,7 @@
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstddef>
@@ -288,7 +289,7 @@ class FusedOptimizer : public AnyOptimizer {
                   FusedFactors& factors) {
     Moments& moments = moments_[group];
     const FusedKind kind = take_alike(options, parameters, moments, due_[group]);
-    const typename FusedLists<Rule>::ClearedAtExit cleared{lists_};
+    const auto cleared = c10::make_scope_exit([this] { lists_.clear(); });
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
       begin_field(field, options, moments.*field.list, parameters, alike_);

@@ -20,6 +20,7 @@
 #include <looptorch/state/snapshot/snapshot_work.hpp>
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <chrono>
 #include <cmath>
@@ -120,10 +121,7 @@ struct SnapshotEvery {
   }
   void on_fit_end(FitContext& fit, State& state) const {
     if (!state.work) return;
-    const struct AtExit {
-      State& state;
-      ~AtExit() { state.work.reset(); }
-    } at_exit{state};
+    const auto at_exit = c10::make_scope_exit([&state] { state.work.reset(); });
     if (fit.status != FitStatus::failed) {
       if (fit.run.progress().step > 0) write(fit.run, state);
       attempt(state, [&] { state.work->wait(); });

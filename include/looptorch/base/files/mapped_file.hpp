@@ -15,7 +15,7 @@ namespace looptorch {
 
 /// Maps a whole file privately: writes to the memory never reach the file. A file that is replaced by a
 /// rename, as AtomicFile does, stays mapped in its old version. If the file is truncated in place, touching
-/// the lost part ends the process (SIGBUS).
+/// the lost part ends the process (SIGBUS). at::MapAllocator would reserve swap and throw c10::Error.
 class MappedFile {
  public:
   /// Throws FileError if the system cannot map the file, or if it changed since `file` was opened.

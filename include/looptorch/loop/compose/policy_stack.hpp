@@ -8,6 +8,8 @@
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 
+#include <c10/util/ScopeExit.h>
+
 #include <cstddef>
 #include <exception>
 #include <optional>
@@ -80,15 +82,6 @@ struct Elide {
   F f;
   operator decltype(std::declval<F&>()())() { return f(); }
 };
-
-/// Calls a function when destroyed.
-template <class F>
-struct AtExit {
-  F f;
-  ~AtExit() { f(); }
-};
-template <class F>
-AtExit(F) -> AtExit<F>;
 
 /// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
 template <std::size_t N, class Visit>
@@ -274,9 +267,9 @@ class PolicyStack {
       if constexpr (Hook::template valid<P>()) {
         const auto enter = [&] { return call<Hook>(slot, context); };
         std::optional<decltype(enter())> scope;
-        const AtExit leave{[&] {
+        const auto leave = c10::make_scope_exit([&] {
           if (scope) recorded<Hook, std::remove_reference_t<decltype(slot)>>([&] { scope.reset(); });
-        }};
+        });
         if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
         return nest<I + 1, Hook>(context, body);
       } else {
