@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long a clip of speech or music may be, and how long one is by its file: what shows before training
-// which clips cannot be used. Costs what `probe` costs.
+// Limits of a clip's length, and a clip's length by its file: finds before training which clips cannot be
+// used. Costs what `probe` costs.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>

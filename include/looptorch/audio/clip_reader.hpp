@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The clips that the lines of a manifest name, as samples at one rate: what datasets of speech and music
-// read. A clip that is too long, silent or beyond all measure is a typed error. No more is decoded than shows
-// that a clip is too long, whatever the length of its recording.
+// Reads the clips of a manifest's lines as samples at one rate, for datasets of speech and music. A clip that
+// is too long, silent or far too loud is a typed error. A clip that is too long is detected without decoding
+// the rest of its recording.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Decodes audio files through libsndfile (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed down to one channel, at
-// any sample rate. It is an error, never silence, if a file has no samples, has values that are not finite,
-// or was truncated, in a format that shows it (see decode). 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as
-// MP3, 8 as Vorbis and 50 as Opus.
+// any sample rate. A file without samples, with values that are not finite, or truncated, in a format that
+// shows it (see decode), is an error, never silence. 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8
+// as Vorbis and 50 as Opus.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>

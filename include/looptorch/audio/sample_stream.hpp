@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A recording from its beginning to its end, a block at a time, so that one of many hours needs no more
-// memory than a short one. The samples are those of `decode`: to the bit at the file's rate, up to the
-// rounding of sums where they are resampled.
+// Reads a recording from beginning to end, a block at a time, so many hours need no more memory than a short
+// one. The samples are those of `decode`: to the bit at the file's rate, up to the rounding of sums where
+// they are resampled.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Clips as sound to play in a run's report, beside what was heard in them. The page holds the sound itself,
-// so there is a limit on how much of it there is.
+// Clips to play in a run's report, with the text that was recognised. The page holds the sound itself, so its
+// amount is limited.
 #pragma once
 
 #include <looptorch/audio/clip_reader.hpp>
@@ -35,8 +35,8 @@ class SoundExamples {
   explicit SoundExamples(double seconds = 60) : seconds_(seconds) {}
 
   /// Appends the clips' sound to `examples`, in order. Clips are played whole: one that is longer than what
-  /// is left of the limit is left out, and so is one that cannot be read. Files are read only if the clips
-  /// are others than at the last call.
+  /// remains of the limit is skipped, and so is one that cannot be read. Files are read only if the clips are
+  /// others than at the last call.
   void add_to(std::vector<Example>& examples, const std::vector<TitledClip>& clips) {
     if (clips != clips_) read(clips);
     examples.insert(examples.end(), sounds_.begin(), sounds_.end());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file of sound as libsndfile decodes it, with a length that was counted or written, not estimated: each
-// stream of a file that holds several, one behind another, and what lies behind a header that was never
-// finished.
+// A sound file as libsndfile decodes it, with a length that was counted or written, not estimated. Covers
+// each of several streams in one file, and samples behind a header that was never finished.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>

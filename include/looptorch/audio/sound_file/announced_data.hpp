@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads from the header how many bytes of samples a file should have, for formats without compression (WAV,
-// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens one that was truncated, and finds nothing in
-// one whose header was never finished: written into a pipe, or by a recorder that was switched off.
+// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens a truncated file. It finds nothing behind a
+// header that was never finished, as a pipe or a recorder that was switched off leaves it.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells whether a FLAC stream ends with a whole frame. One that a pipe wrote does not state its length, and
-// libsndfile silently leaves out a last frame of which a part is missing.
+// Checks that a FLAC stream ends with a whole frame. A stream from a pipe does not state its length, and
+// libsndfile silently drops an incomplete last frame.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>

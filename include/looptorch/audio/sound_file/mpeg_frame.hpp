@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The header of a frame of MPEG audio (ISO 11172-3, 13818-3, and the low rates known as MPEG 2.5), and the
-// frame without sound in which encoders write how long a stream is: Xing's, LAME's and Fraunhofer's.
+// silent frame in which encoders write a stream's length: Xing's, LAME's and Fraunhofer's.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Counts the frames of an MPEG file (MP3, MP2) by their headers, since a file states its length nowhere, or
-// in a first frame that may be wrong. A file that was put together from several has a part for each that one
-// decoder can read. Reads the whole file, of which it keeps some numbers: 3 ms for 10 MB in memory.
+// Counts the frames of an MPEG file (MP3, MP2) by their headers: the file states no length, or only one in a
+// first frame that may be wrong. A file joined from several has a part for each that one decoder can read.
+// Reads the whole file and keeps some numbers: 3 ms for 10 MB in memory.
 #pragma once
 
 #include <looptorch/audio/sound_file/mpeg_frame.hpp>

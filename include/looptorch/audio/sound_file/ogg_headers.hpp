@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The headers of an Ogg stream. With its pages from a chosen one on behind them, they are a file of its own,
-// which libsndfile decodes like any other. (Its own seek can end at another position than it reports: its
-// issues 794 and 885.)
+// The headers of an Ogg stream. Followed by the stream's pages from a chosen one on, they are a file that
+// libsndfile decodes. (libsndfile's own seek can end at another position than it reports: its issues 794 and
+// 885.)
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

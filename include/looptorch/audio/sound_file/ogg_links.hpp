@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The streams that follow one another in an Ogg file (RFC 3533, "chained"), as in recordings of radio, each
-// of which libsndfile decodes by itself: it reads the first one only. Reads the headers of all pages, which
-// also shows a truncated file, that libsndfile reads as complete, and a page that was lost: 2 us a page of
-// some kilobytes.
+// The consecutive streams of a chained Ogg file (RFC 3533), as in recordings of radio. libsndfile reads only
+// the first, so each is decoded by itself. Reads the headers of all pages, which also reveals a lost page,
+// and a truncated file, which libsndfile reads as complete: 2 us a page of some kilobytes.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

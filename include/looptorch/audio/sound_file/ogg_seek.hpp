@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that begins in the
+// Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that starts in the
 // middle needs time to agree with one that ran from the beginning: Vorbis a packet, Opus up to a second or
-// more, which no header states. So two decoders begin at different distances, and the range counts only if
+// more, which no header states. So two decoders start at different distances, and the range counts only if
 // they agree, bit for bit, before it begins.
 #pragma once
 

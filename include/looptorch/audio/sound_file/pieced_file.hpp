@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A file put together from ranges of another one and from bytes in memory: one stream of several that were
-// joined, the end of a stream behind its headers, or samples behind a header that states their size.
-// libsndfile decodes it like any other.
+// A file composed of ranges of another file and bytes in memory: one of several joined streams, the end of a
+// stream behind its headers, or samples behind a header with their size. libsndfile decodes it like any
+// other.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

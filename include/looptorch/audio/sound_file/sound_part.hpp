@@ -96,8 +96,8 @@ class SoundPart {
     return at_ == first;
   }
 
-  /// True if libsndfile's seek is used. Not in Ogg, where OggSeek does it. Not in MP3, whose decoder prints
-  /// warnings about the bits before each position, and differs in the last bit.
+  /// True if libsndfile's seek is used. False for Ogg, where OggSeek does it. False for MP3, whose decoder
+  /// prints warnings about the bits before each position, and differs in the last bit.
   [[nodiscard]] bool can_seek() const {
     return stream_.info().seekable && container() != SF_FORMAT_OGG && !is_mpeg();
   }
