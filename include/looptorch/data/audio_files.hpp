@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which files are audio, by their names.
+// Finds audio files by their names.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac
 }
 
 /// Returns files as they are, and for a folder the files within it and below that `is_wanted`, by name. A
-/// folder without any is itself in the list: the caller can report it and go on with the others. Throws
+/// folder without any is itself in the list: the caller can report it and continue with the others. Throws
 /// std::filesystem::filesystem_error for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> audio_files(
     const std::vector<std::string>& names,

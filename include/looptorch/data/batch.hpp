@@ -149,9 +149,9 @@ void move_to(Batch& batch, at::Device device, PinnedSource pinned) {
 }  // namespace detail
 
 /// Moves the tensors of `batch` that are elsewhere to `device`. Copies from the host to an accelerator run on
-/// a stream of their own, beside the device's computation; only the device's current stream waits for them,
-/// not the host. Pinned tensors are read after this call returns: do not write to them before the device has
-/// used the batch. Pageable tensors are copied to pinned memory first and may be refilled at once.
+/// a separate stream, in parallel with the device's computation; only the device's current stream waits for
+/// them, not the host. Pinned tensors are read after this call returns: do not write to them before the
+/// device has used the batch. Pageable tensors are copied to pinned memory first and may be refilled at once.
 template <BatchLike Batch>
 void move_to(Batch& batch, at::Device device) {
   detail::move_to(batch, device, detail::PinnedSource::in_place);

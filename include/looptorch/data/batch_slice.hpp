@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes some of a batch's samples: what a window needs that is done again with smaller micro-batches. Tensors
-// are views of the batch's, so nothing is copied but handles.
+// Takes some of a batch's samples, for a retry with smaller micro-batches. Tensors are views of the batch's:
+// only handles are copied.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -90,7 +90,7 @@ void take_samples(T& value, const SampleRange& range) {
 
 }  // namespace detail
 
-/// A batch whose samples can be taken apart: it has `slice(std::int64_t begin, std::int64_t end) const`, or
+/// A batch that can be split into samples: it has `slice(std::int64_t begin, std::int64_t end) const`, or
 /// consists of tensors, numbers, strings and containers of them.
 template <class Batch>
 concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A batch as a StateDict, and back: what a window needs that is written to disk to be done again in another
-// process. Walks a batch as data/batch.hpp does; numbers, texts and sizes of lists are saved, too.
+// Converts a batch to a StateDict and back, so that a saved window can be replayed in another process. Walks
+// a batch as data/batch.hpp does; numbers, texts and sizes of lists are saved, too.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several datasets in sequence as one, for corpora that are trained on together. Finding a sample's dataset
-// costs a binary search among the datasets.
+// Concatenates several datasets, for corpora that are trained on together. Finding a sample's dataset costs a
+// binary search among the datasets.
 #pragma once
 
 #include <looptorch/base/error.hpp>

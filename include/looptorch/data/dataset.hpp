@@ -75,8 +75,8 @@ concept LocatedDataset = requires(const T& dataset, std::int64_t index) {
 
 /// A dataset with `fingerprint(index)`, a text that tells the sample's content from others', such as its line
 /// in a manifest. Snapshots keep a checksum of all of them, and a resumed run with other samples, or another
-/// order, is refused. It should be cheap, depend on no file's place on this machine, and leave out what a run
-/// may change.
+/// order, is refused. It should be cheap, depend on no path of this machine, and leave out what a run may
+/// change.
 template <class T>
 concept FingerprintedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.fingerprint(index) } -> std::convertible_to<std::string>;

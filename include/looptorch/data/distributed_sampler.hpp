@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One rank's share of another sampler: all ranks draw the same epoch, and each takes every world_size-th
+// One rank's shard of another sampler: all ranks draw the same epoch, and each takes every world_size-th
 // sample, or every world_size-th batch if the sampler decides batches, or blocks of them. Needs no
 // communication.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Samples that an epoch does not visit: a list on disk, as SkipBadWindows writes it, and a sampler that
-// leaves them out of another one's order. Indices stay those of the whole dataset. Costs 8 bytes a sample
-// that is kept while an order is made.
+// Excludes samples from epochs: a list on disk, as SkipBadWindows writes it, and a sampler that removes them
+// from another one's order. Indices stay those of the whole dataset. Costs 8 bytes a kept sample while an
+// order is made.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -39,7 +39,7 @@ struct LengthBucketOptions {
   bool longest_first = false;  ///< begins each epoch with a full batch that holds the longest sample
   TooLong too_long = TooLong::fail;
   std::uint64_t seed = 0;
-  /// The number of first epochs whose batches come from the shortest to the longest, which helps a speech
+  /// The number of first epochs with batches from the shortest to the longest, which helps a speech
   /// recogniser to start learning (SortaGrad, Amodei et al. 2016).
   std::int64_t shortest_first_epochs = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sampler's name and settings in one line, by which a saved position is matched with its order.
+// A sampler's name and settings in one line, to match a saved position with its order.
 #pragma once
 
 #include <looptorch/base/error.hpp>

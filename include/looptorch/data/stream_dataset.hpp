@@ -67,7 +67,7 @@ concept ResumableStream = StreamDataset<T> && requires(T& stream, const T& const
   stream.load_state_dict(state);
 };
 
-/// A stream that can say which data it yields.
+/// A stream that identifies its data.
 template <class T>
 concept FingerprintedStream = StreamDataset<T> && requires(const T& stream) {
   { stream.fingerprint() } -> std::convertible_to<std::string>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fills a cache with several threads: each takes the next sample until all are stored or one fails. Once one
-// does not fit, no further sample is computed.
+// Fills a cache with several threads: each takes the next sample until all are stored or one fails. Stops at
+// the first sample that does not fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -33,7 +33,7 @@ struct DatasetIdentity {};
 /// A dataset whose samples are stored on disk, bit for bit. A sample's source is described by its identity:
 /// the dataset's `identity(index)`, or a callable given as the third argument, which usually returns
 /// `remembered_content_identity(path)` or `file_identity(path)`. Identity, settings, version and the
-/// structure of the sample's type form the key, so a changed file or setting is computed anew. A change that
+/// structure of the sample's type form the key, so a changed file or setting is recomputed. A change that
 /// none of them shows goes unnoticed.
 ///
 ///     CachedDataset cached(clips, {.folder = "cache", .settings = "log-mel 80"});
@@ -42,8 +42,8 @@ struct DatasetIdentity {};
 /// Samples may be CPU tensors, numbers, enums, strings, paths, and vectors, maps, optionals, tuples and
 /// aggregates of them. Tensors are contiguous, whether computed or read. `get` is safe to call from several
 /// threads. A sample is stored completely or not at all, whenever a process is killed. An entry that fails
-/// its checksum is computed anew and counted. A dataset that draws (SeededDataset) is refused: put the
-/// drawing above the cache.
+/// its checksum is recomputed and counted. A dataset that draws (SeededDataset) is refused: put the drawing
+/// above the cache.
 ///
 /// At the size limit the stored samples stay, and the rest is computed each time. Every epoch reads all
 /// samples, so evicting one for another would gain nothing, and evicting the least recently used would evict

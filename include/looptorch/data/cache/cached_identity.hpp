@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Identifies a file for a cache of samples made from it: by name, size and time, which costs reading its
-// folder entry, or by contents, which costs reading the file once and lets a cache be used on another
-// machine.
+// Identifies a file for a cache of its samples: by name, size and time, which costs reading its folder entry,
+// or by contents, which costs reading the file once and makes the cache usable on another machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,7 +24,7 @@
 namespace looptorch {
 namespace detail {
 
-/// Returns what the file system says of a file. Throws FileError.
+/// Returns a file's metadata. Throws FileError.
 [[nodiscard]] inline struct stat status_of(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw_file_error(path, "cannot look at", errno);

@@ -19,7 +19,7 @@ namespace looptorch {
 /// Options of `CachedDataset`. The order of the fields is API; new ones come last.
 struct CacheOptions {
   std::filesystem::path folder = {};  ///< created if missing; several datasets and processes may share it
-  /// Names everything on which a sample depends beside its identity, such as "log-mel 80, 16 kHz"; not empty.
+  /// Names what a sample depends on apart from its identity, such as "log-mel 80, 16 kHz"; not empty.
   std::string settings = {};
   std::int64_t version = 1;    ///< version of the code that computes samples
   std::int64_t max_bytes = 0;  ///< size limit of the folder; other samples are computed each time. 0: none

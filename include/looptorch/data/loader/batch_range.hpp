@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adapts a range of batches to a fit: how many there are, whether it can be gone through again, how to begin
-// an epoch in its middle, and where each batch came from. Made once a fit.
+// Adapts a range of batches to a fit: its size, whether it can restart, how to begin an epoch in its middle,
+// and where each batch came from. Made once a fit.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -49,7 +49,7 @@ std::optional<std::int64_t> known_size(Range& range) {
 }
 
 /// A loader, whose iterators know their batch's number in the epoch. Numbers may be missing where samples
-/// were left out.
+/// were skipped.
 template <class Range>
 concept NumberedRange = SkippableRange<Range> && requires(std::ranges::iterator_t<Range> position) {
   { position.number() } -> std::convertible_to<std::int64_t>;
@@ -107,7 +107,7 @@ class BatchRange {
       return nullptr;
   }
 
-  /// Returns the samples that a loader has left out since it was made.
+  /// Returns the samples that a loader has skipped since it was made.
   [[nodiscard]] SkippedSamples skipped() const {
     if constexpr (requires { range_.skipped().first; })
       return range_.skipped();
@@ -126,7 +126,7 @@ class BatchRange {
   }
 
   /// Returns an iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer. A
-  /// single-pass range stands there already, unless `from_start`: another process had begun the epoch.
+  /// single-pass range is there already, unless `from_start`: another process had begun the epoch.
   [[nodiscard]] auto begin_at(std::int64_t epoch, std::int64_t skip, bool from_start) const {
     if constexpr (EpochRange<Range>) range_.begin_epoch(epoch);
     if constexpr (SkippableRange<Range>) {

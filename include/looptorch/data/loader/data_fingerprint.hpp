@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A dataset's samples in 2 kB of text, by which a resumed run recognises its data: which samples differ, or
-// that their order does. Made once: 0.7 s for a million lines of a list.
+// The fingerprint of a dataset in 2 kB of text, by which a resumed run finds which samples differ, or that
+// their order does. Made once: 0.7 s for a million lines of a list.
 #pragma once
 
 #include <looptorch/base/error.hpp>

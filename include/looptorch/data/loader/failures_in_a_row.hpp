@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts samples that fail in a row, with no batch between. A stream may be endless, so without a limit a
-// reader would wait forever for a batch of a stream that always fails.
+// Counts consecutive samples that fail, with no batch between. Without a limit, a reader would wait forever
+// for a batch of an endless stream that always fails.
 #pragma once
 
 #include <looptorch/base/error.hpp>

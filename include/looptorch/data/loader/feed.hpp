@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The source of a fit's batches, as policies and snapshots see it: how many batches an epoch has, a loader's
-// statistics, what its data are recognised by.
+// The source of a fit's batches, as policies and snapshots see it: the batches of an epoch, a loader's
+// statistics, the fingerprint of its data.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -18,18 +18,18 @@ namespace detail {
 class Regroupable;
 }
 
-/// The range of batches of the fit under way, without its type. Valid until that fit ends.
+/// The range of batches of the current fit, without its type. Valid until that fit ends.
 struct Feed {
   /// Micro-batches in an epoch; empty where the range does not know.
   std::optional<std::int64_t> batches = {};
-  /// True for a range that can be gone through again.
+  /// True for a range that can restart.
   bool repeatable = false;
   bool has_epochs = false;  ///< True in a fit; false in a loop of `step`.
   /// The time that fit waits for its loader; null where the range is no loader.
   std::shared_ptr<const LoaderStats> stats = {};
   /// Returns what distinguishes this data and its order: size, seed, sampler. The function is never empty.
   std::function<StateDict()> identity = [] { return StateDict(); };
-  /// Returns the samples that the loader has left out since it was made; none for other ranges.
+  /// Returns the samples that the loader has skipped since it was made; none for other ranges.
   std::function<SkippedSamples()> skipped = [] { return SkippedSamples(); };
   /// The loader's source, which snapshots let read the windows of other batches; null for other ranges.
   detail::Regroupable* source = nullptr;

@@ -38,7 +38,7 @@ struct LoaderTimeout : LoaderError {
   using LoaderError::LoaderError;
 };
 
-/// A sample that was left out.
+/// A sample that was skipped.
 struct SkippedSample {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  ///< number of the batch in its epoch
@@ -49,7 +49,7 @@ struct SkippedSample {
   bool operator==(const SkippedSample&) const = default;
 };
 
-/// The samples that a loader has left out since it was made, in the order of its batches.
+/// The samples that a loader has skipped since it was made, in the order of its batches.
 struct SkippedSamples {
   static constexpr std::size_t kListed = 1000;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Loads batches ahead of time in worker threads, into reused memory, which is page-locked if CUDA is
-// available. Use it whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches
-// beside the consumer's; idle threads sleep. Batches, order and errors are the same with any number of
-// workers.
+// Prefetches batches in worker threads, into reused memory, which is page-locked if CUDA is available. Use it
+// whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches besides the
+// consumer's; idle threads sleep. Batches, order and errors are the same with any number of workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -134,8 +133,8 @@ class PinnedPrefetchLoader {
     go_to({epoch, next_.batch}, nullptr);
   }
 
-  /// Makes the next `begin()` leave out the first `batches` of its epoch. A dataset's samples are not
-  /// touched; a stream is read past them.
+  /// Makes the next `begin()` skip the first `batches` of its epoch. A dataset's samples are not touched; a
+  /// stream is read past them.
   void skip(std::int64_t batches) {
     if (batches < 0 || (Source::kSized && batches > batches_in_epoch()))
       throw UsageError(message("PinnedPrefetchLoader: cannot skip ", batches, " of ",
@@ -187,7 +186,7 @@ class PinnedPrefetchLoader {
     go_to(saved, stream.empty() ? nullptr : std::make_shared<const StateDict>(stream));
   }
 
-  /// Returns the samples that `on_error = OnError::skip` has left out.
+  /// Returns the samples that `on_error = OnError::skip` has skipped.
   [[nodiscard]] const SkippedSamples& skipped() const { return log_->skipped; }
 
   /// Returns the times that the reader waited and the workers worked.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads the windows of one batch size in batches of another: 1 batch of 8 samples becomes 8 batches of 1,
-// with the same samples in every window. A run thus goes on where memory is smaller. Costs a pass over an
-// epoch's batch ends.
+// with the same samples in every window. So a run can resume with less memory. Costs a pass over an epoch's
+// batch ends.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -89,8 +89,8 @@ class StreamSource final : public Regroupable {
   /// Returns the slots into which batches are collated.
   SlotPool& slots() const { return *slots_; }
 
-  /// Opens an epoch. Its first `skip` batches are read past, or left out if the stream resumes from `saved`.
-  /// Throws UsageError if the stream was read before and cannot begin again.
+  /// Opens an epoch. Its first `skip` batches are read and dropped, or skipped if the stream resumes from
+  /// `saved`. Throws UsageError if the stream was read before and cannot begin again.
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const {
     if (!ResumableStream<Stream>) saved = nullptr;
     if (began_.exchange(true) && !kRepeatable && !saved)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the name of an audio file in a manifest stands for: a path relative to the manifest's folder, an
-// absolute one, or one in the user's home folder, as NeMo reads it.
+// Resolves the name of an audio file in a manifest: a path relative to the manifest's folder, an absolute
+// one, or one in the user's home folder, as NeMo reads it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

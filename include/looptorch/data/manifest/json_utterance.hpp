@@ -35,7 +35,7 @@ inline constexpr std::string_view kLanguageKeys[] = {"language", "lang", "source
   return language;
 }
 
-/// Throws ManifestError for two times that say the same and differ by more than rounding explains.
+/// Throws ManifestError for two fields of one time that differ by more than rounding.
 inline void check_agreement(std::string_view one, double seconds, std::string_view other, double others) {
   constexpr double kRounding = 0.1;
   if (std::abs(seconds - others) <= kRounding) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The lines of a list as a run's snapshots recognise them: file, times, text, speaker and language. Files are
-// named below the folder that holds all of them, so that a corpus may be moved. Reads no file.
+// Fingerprints of a list's lines for snapshots: file, times, text, speaker and language. Files are named
+// below the folder that holds all of them, so that a corpus may be moved. Reads no file.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

@@ -26,7 +26,7 @@ struct ManifestOptions {
 /// Returns the utterances of a manifest, at least one. The format follows from the name: `.csv`, `.tsv`, JSON
 /// lines otherwise. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A
 /// file whose name the disk spells in another normal form of Unicode is found. Blank lines, a byte order mark
-/// and keys or columns that say nothing of an `Utterance` are ignored. The keys are the members' names; also
+/// and keys or columns that are not of an `Utterance` are ignored. The keys are the members' names; also
 /// NeMo's `offset`, which with `duration` chooses a part as `start` and `end` do, and `lang`, `source_lang`
 /// and `target_lang`. Keys that contradict one another make a line wrong. Throws ManifestError at the first
 /// wrong line: not a JSON object or not a row of the header's columns, not UTF-8, a missing or empty

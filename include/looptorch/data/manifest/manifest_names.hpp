@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The names that corpora have for what a line says: ours and NeMo's, Common Voice's, Hugging Face's
-// audiofolder, DeepSpeech's.
+// The names of a line's fields in corpora: ours and NeMo's, Common Voice's, Hugging Face's audiofolder,
+// DeepSpeech's.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
