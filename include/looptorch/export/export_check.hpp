@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs an exported program beside the model that it came from, before a file of it appears.
+// Compares an exported program with its model before a file of it appears.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -74,7 +74,7 @@ template <class Repeat>
 }
 
 /// Throws ExportError unless the program gives the bits of `forward` at several sizes and for other values,
-/// or on a device what `is_own_noise` allows. `again` puts the random generators back, so that both draw the
+/// or on a device what `is_own_noise` allows. `again` restores the random generators, so that both draw the
 /// same.
 template <class Forward>
 void check_program(const ExportedProgram& program, const Forward& forward,

@@ -51,7 +51,7 @@ struct ExportReport {
   std::size_t operators = 0;  ///< calls in the program
   std::size_t constants = 0;  ///< tensors that are neither registered nor inputs
   std::size_t constant_bytes = 0;
-  /// Large constants, random operators and weights that are renamed; told as warnings, too.
+  /// Large constants, random operators and renamed weights; also reported as warnings.
   std::vector<std::string> notes = {};
 };
 

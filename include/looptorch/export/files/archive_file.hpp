@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A file that one of LibTorch's zip writers fills, whole or not at all.
+// Writes a file by one of LibTorch's zip writers, whole or not at all.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Arguments of operators that stay as they are, in torch.export's JSON.
+// Constant arguments of operators in torch.export's JSON.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes an exported program as the archive of torch.export, which torch.export.load reads, and by it
-// AOTInductor and the ONNX exporter.
+// Writes an exported program as torch.export's archive, for torch.export.load and, through it, AOTInductor
+// and the ONNX exporter.
 #pragma once
 
 #include <looptorch/base/error.hpp>

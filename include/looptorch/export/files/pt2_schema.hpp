@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The pieces of torch.export's JSON, schema version 8: numbers of dtypes, devices, sizes as sympy
-// expressions, what is known of a tensor.
+// expressions, metadata of tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The bytes of a program's tensors in a .pt2: a record for each storage, and a list of which tensor lies
-// where.
+// The bytes of a program's tensors in a .pt2: a record for each storage, and a list of each tensor's place.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The error of a model that cannot leave C++.
+// The error of a model that cannot be exported.
 #pragma once
 
 #include <looptorch/base/error.hpp>

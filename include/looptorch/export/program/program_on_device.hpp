@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A program for another device than the one on which it was traced.
+// Moves a program to another device than the one on which it was traced.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>
@@ -12,7 +12,7 @@
 namespace looptorch::detail {
 
 /// Returns the program with its weights, constants and examples on `device`, and with arguments that name it,
-/// such as that of arange. Tensors that lie there already are shared.
+/// such as that of arange. Tensors already on that device are shared.
 [[nodiscard]] inline ExportedProgram program_on_device(ExportedProgram program, at::Device device) {
   const auto move = [&](at::Tensor& tensor) {
     if (tensor.device() == device) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A module's parameters and buffers as a program names them, and what must not happen to them while it is
-// traced.
+// A module's parameters and buffers by their names in a program, and a check that tracing does not write to
+// them.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>
@@ -19,7 +19,7 @@
 namespace looptorch::detail {
 
 /// Returns all weights, tied ones too: parameters, then buffers, by their names for Python. Undefined tensors
-/// are left out. Throws ExportError for two that Python would call alike.
+/// are skipped. Throws ExportError for two with the same name in Python.
 [[nodiscard]] inline std::vector<ExportedProgram::Weight> weights_of(const torch::nn::Module& module) {
   std::vector<ExportedProgram::Weight> weights;
   const auto add = [&](const auto& items, bool is_parameter) {
@@ -36,7 +36,7 @@ namespace looptorch::detail {
   return weights;
 }
 
-/// Returns the weight whose memory this tensor looks at, null if there is none.
+/// Returns the weight that this tensor is a view of, null if there is none.
 [[nodiscard]] inline const ExportedProgram::Weight* weight_under(
     const std::vector<ExportedProgram::Weight>& weights, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return nullptr;
@@ -56,7 +56,7 @@ class TensorVersions {
     for (std::size_t i = 0; i < inputs.size(); ++i) add("the input \"" + input_names[i] + '"', inputs[i]);
   }
 
-  /// Returns what was written to since, such as `the buffer "steps"`; empty for nothing.
+  /// Returns the tensors written to since, such as `the buffer "steps"`; empty for nothing.
   [[nodiscard]] std::string written() const {
     for (const auto& each : all_)
       if (each.tensor._version() != each.version) return each.what;

@@ -232,7 +232,7 @@ class GraphReader {
     return std::nullopt;
   }
 
-  /// Writes a number that stands for all of a list out, since not all readers do: `int[2]` of {1} is {1, 1}.
+  /// Expands a number that stands for a whole list, since not all readers do: `int[2]` of {1} is {1, 1}.
   static c10::IValue spread(const c10::IValue& value, const c10::Argument& declared) {
     if (!value.isIntList() || !declared.N() || value.toIntVector().size() != 1) return value;
     return std::vector<std::int64_t>(static_cast<std::size_t>(*declared.N()), value.toIntVector()[0]);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One call of a model's forward, recorded as a graph by TorchScript's tracer. The tracer is deprecated: what
-// comes of it is read into an ExportedProgram at once (read_graph.hpp), so that another recorder can take its
-// place.
+// One call of a model's forward, recorded as a graph by TorchScript's tracer. The tracer is deprecated, so
+// its graph becomes an ExportedProgram at once (read_graph.hpp), and another recorder can replace it.
 #pragma once
 
 #include <looptorch/export/files/script_module.hpp>

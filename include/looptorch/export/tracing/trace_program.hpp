@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A module's forward as an ExportedProgram. The one header that others need of this room: how the graph is
-// recorded is its own affair.
+// Traces a module's forward into an ExportedProgram. The only header of this folder that others need.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

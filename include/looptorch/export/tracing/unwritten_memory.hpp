@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds memory that a forward filled behind the tracer, by a pointer or an accessor, as at::tensor does. The
-// program would read whatever lies there.
+// Finds memory that a forward filled without the tracer's notice, by a pointer or an accessor, as at::tensor
+// does. The program would read uninitialised memory.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>
