@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a model that came in by ExportedModel out again: the file that was read, with the weights as they
-// are now. Program, names, open sizes, the tree of inputs and outputs and the mode stay, so that Python's
-// torch.export.load reads it as the one before.
+// Writes an ExportedModel back: the file that was read, with the current weights. Program, names, open sizes,
+// the tree of inputs and outputs and the mode stay, so Python's torch.export.load reads it like the original.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -44,7 +43,7 @@ struct Place {
   return all;
 }
 
-/// Returns a file's bytes with the tensors as they are now.
+/// Returns a file's bytes with the current tensors.
 [[nodiscard]] inline at::Tensor with_tensors(const at::Tensor& before, const std::vector<Place>& places) {
   at::Tensor bytes = before.clone();
   for (const auto& [tensor, meta] : places) stored_view(bytes, meta).copy_(*tensor);
@@ -81,7 +80,7 @@ inline void write_again(const ProgramFile& file, const std::filesystem::path& pa
 
 }  // namespace detail::exported
 
-/// Writes the program that the model was read from, with its weights as they are, whole or not at all. Throws
+/// Writes the program that the model was read from with its current weights, whole or not at all. Throws
 /// UsageError for a model with adapters, and FileError.
 inline void export_model(const ExportedModel& model, const std::filesystem::path& path) {
   detail::exported::write_again(model->program(), path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model that comes in: reads the .pt2 of torch.export.save, or of export_model, as a module that trains.
-// Its program runs by LibTorch's dispatcher, so that all policies work on it as on a module in C++.
+// Reads the .pt2 of torch.export.save, or of export_model, as a module that trains. Its program runs by
+// LibTorch's dispatcher, so all policies work on it as on a module in C++.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>
@@ -29,9 +29,9 @@ namespace looptorch {
 /// The module behind ExportedModel. Its parameters, buffers and modules have Python's names.
 class ExportedModelImpl : public torch::nn::Module {
  public:
-  /// Reads the file, whose tensors are mapped: it must not be written to in place meanwhile. Weights are on
-  /// the CPU, and require gradients as they did when they were exported. Throws FileError, and
-  /// ExportedModelError for a file that is not sound or needs what is not supported.
+  /// Reads the file. Its tensors are mapped: do not write to it in place meanwhile. Weights are on the CPU,
+  /// and require gradients as they did when they were exported. Throws FileError, and ExportedModelError for
+  /// a file that is not sound or needs what is not supported.
   explicit ExportedModelImpl(const std::filesystem::path& path)
       : torch::nn::Module("ExportedModel"), program_(path, *this), runner_(program_, *this) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tensors of a .pt2: a list says which tensor lies where in which file of the archive.
+// The tensors of a .pt2: a list maps each tensor to a range of a file in the archive.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A program of torch.export as it is run: calls of LibTorch's operators and sums of sizes, in order, on
-// numbered slots. Operators are resolved and constants boxed once, when the file is read.
+// A program of torch.export in the form that is run: calls of LibTorch's operators and sums of sizes, in
+// order, on numbered slots. Operators are resolved and constants boxed once, when the file is read.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

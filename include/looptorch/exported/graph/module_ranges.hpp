@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Says which of Python's modules the nodes under way come from, while operators are recorded: traces have a
+// Tracks which of Python's modules the running nodes belong to, while operators are recorded: traces have a
 // range for each, and a NaN is found in one. Costs a comparison a node otherwise.
 #pragma once
 

@@ -47,7 +47,7 @@ class ArgumentReader {
   /// Keeps a reference to the names, which are looked up.
   explicit ArgumentReader(const NamedArguments& names) : names_(names) {}
 
-  /// Returns an argument as it is. Throws ExportedModelError and JsonError.
+  /// Returns an argument unchanged. Throws ExportedModelError and JsonError.
   [[nodiscard]] GraphArgument read(const Json& json) const {
     const auto& [kind, value] = only_member(json);
     if (kind == "as_none") return GraphArgument::of({});

@@ -42,7 +42,7 @@ namespace looptorch::detail::exported {
 
 class GraphReader {
  public:
-  /// `names` are those of inputs and weights, whose slots are the first `slots`.
+  /// `names` are those of inputs and weights, in the first `slots` slots.
   GraphReader(NamedArguments names, std::size_t slots) : names_(std::move(names)) { graph_.slots = slots; }
 
   /// Reads the nodes of a graph. Throws ExportedModelError that names the node, and JsonError.

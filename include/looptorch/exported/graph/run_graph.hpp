@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a program's nodes through LibTorch's dispatcher, with autograd and autocast as they are on. A call
-// costs the boxing of its arguments, about a microsecond.
+// Runs a program's nodes through LibTorch's dispatcher, with autograd and autocast as the caller set them. A
+// call costs the boxing of its arguments, about a microsecond.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What goes into a program of torch.export, and what comes out of it: weights, constants, inputs, outputs,
-// and buffers that it updates.
+// The inputs and outputs of a program of torch.export: weights, constants, inputs, outputs, and buffers that
+// it updates.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -200,7 +200,7 @@ class ProgramRunner {
           (*made)[i].isNone() && next != results.end() ? c10::IValue(*next++) : (*made)[i];
   }
 
-  /// Writes what a functional program says that buffers are now.
+  /// Writes the buffers that a functional program returns.
   void update_buffers(const Values& values) const {
     const at::NoGradGuard no_gradients;
     for (const auto& update : file_.signature.updates) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which calls of a program depend on whether a model trains: dropout, batch norm and their like. A program
-// that was exported in training mode is evaluated by switching these off.
+// Finds the calls of a program that depend on whether a model trains: dropout, batch norm and the like. A
+// program that was exported in training mode is evaluated by switching these off.
 #pragma once
 
 #include <looptorch/exported/graph/graph.hpp>
