@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checks the tensors that measures of a classifier take.
+// Checks the tensors that classification measures take.
 #pragma once
 
 #include <looptorch/base/error.hpp>

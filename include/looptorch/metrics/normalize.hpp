@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A text normaliser for error rates in any script: lower case, no punctuation or symbols, single blanks. It
 // keeps combining marks, so that Devanagari's vowel signs and viramas survive (Whisper's basic normaliser
-// removes them), and apostrophes inside words. It does not compose or decompose: bring both texts into one
-// normal form first if they mix them. Linear; two table look-ups for each character beyond ASCII.
+// removes them), and apostrophes inside words. It does not compose or decompose: convert texts that mix
+// normal forms first. Linear; two table look-ups for each character beyond ASCII.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An alignment as an example for a run's report: words that were not recognised are marked there.
+// An alignment as an example for a run's report, with unrecognised words marked.
 #pragma once
 
 #include <looptorch/base/example.hpp>
