@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether a list of gradients holds NaN or infinity: one pass that reads each, as fast as memory allows.
+// Checks a list of gradients for NaN or infinity: one pass that reads each, as fast as memory allows.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>

@@ -140,7 +140,7 @@ inline void require_updatable(const at::Tensor& parameter, const char* name) {
                              parameter.sizes(), " has strides ", parameter.strides()));
 }
 
-/// The same, and throws UsageError for a parameter that stands in two groups.
+/// The same, and throws UsageError for a parameter that is in two groups.
 inline void require_listed_once(const at::Tensor& parameter, bool is_new, const char* name) {
   if (!is_new)
     throw UsageError(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rates of parameter groups in memory on the parameters' devices, for steps that a graph has captured: what
-// a launch got as an argument stays as it was, and what it reads may change.
+// Rates of parameter groups in memory on the parameters' devices, for steps captured in a graph: a captured
+// launch keeps its arguments, but reads the current memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

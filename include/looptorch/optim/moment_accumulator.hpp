@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An optimizer whose moments can take the micro-batches of a window one by one, so that no sum of gradients
-// is held: FusedAdam, FusedAdamW and AdamWBf16. It only shows its moments; what is added to them is
-// policies/parts/moment_sums.hpp, which programs without that policy do not compile.
+// An optimizer that can accumulate the micro-batches of a window in its moments, so that no sum of gradients
+// is held: FusedAdam, FusedAdamW and AdamWBf16. It only exposes its moments. policies/parts/moment_sums.hpp
+// adds to them; programs without that policy do not compile it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

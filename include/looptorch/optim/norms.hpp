@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Norms that stay right for large tensors. On a CPU LibTorch adds all squares of a tensor up in eight fp32
+// Norms that stay accurate for large tensors. On a CPU LibTorch adds all squares of a tensor in eight fp32
 // sums: a norm of 40 million elements is off by 0.3 to 1.4 %, one of p = 1 by up to 34 %. Here short rows are
-// added up in fp32 and their norms in fp64, without a copy of the tensor or a wait for a device.
+// added in fp32 and their norms in fp64, without a copy of the tensor or a wait for a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,7 +49,7 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return at::linalg_vector_norm(at::cat(norms), p);
 }
 
-/// True for a tensor whose norm LibTorch computes badly: a device adds up in many sums.
+/// True for a tensor of which LibTorch's norm is inaccurate: a device adds up in many sums.
 [[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
 }

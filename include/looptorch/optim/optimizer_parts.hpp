@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The parts of an update's parameters that each rank's optimizer holds, where the ranks share it out: which
-// rank has which elements, and this rank's as tensors that alias the parameters. Costs nothing on one
-// process, which has none. How they are shared out stands in distributed/share_out.hpp.
+// The shards of an update's parameters that the ranks' optimizers hold: which rank has which elements, and
+// this rank's as tensors that alias the parameters. Free on one process, which has none.
+// distributed/share_out.hpp assigns them.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
@@ -40,8 +40,8 @@ class OptimizerParts {
   OptimizerParts(const OptimizerParts&) = delete;
   OptimizerParts& operator=(const OptimizerParts&) = delete;
 
-  /// Shares out parameters that are new, forgets those that left, and follows those whose memory is another
-  /// now. Those that stay keep their ranks.
+  /// Assigns new parameters, forgets those that left, and follows those whose memory is another now. Those
+  /// that stay keep their ranks.
   virtual void refresh(const std::vector<at::Tensor>& parameters) = 0;
   /// Returns a parameter's share-out. The parameter is one of those of the last refresh.
   [[nodiscard]] virtual const Shared& of(const at::Tensor& parameter) const = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Moves weights by tensor operations, and rounds those in 16 bits stochastically, so that an update smaller
+// Updates weights by tensor operations. 16-bit weights are rounded stochastically, so that an update smaller
 // than a step of theirs is kept on average.
 #pragma once
 

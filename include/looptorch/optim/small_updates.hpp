@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Marks optimizers whose updates of 16-bit weights are not lost where they are smaller than half a step of
-// the weight: they round stochastically, or keep what rounding cuts off.
+// Marks optimizers that keep updates smaller than half a step of a 16-bit weight: they round stochastically,
+// or keep what rounding cuts off.
 #pragma once
 
 namespace looptorch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adds a backward's small gradients to those of earlier ones by one launch for some dozens of tensors:
-// autograd adds each by a launch of its own.
+// Adds a backward's small gradients to those of earlier ones by one launch for some dozens of tensors.
+// Autograd would launch once for each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@
 namespace looptorch::detail {
 
 /// Sets gradients aside, so that a backward makes new ones, and puts them back as it goes. Sums have the bits
-/// of autograd's, but for a table whose gradient is dense at first and sparse later. Left to autograd are
-/// large gradients, beside which new ones would take memory, sparse ones, and those that a hook sees.
+/// of autograd's, but for a table whose gradient is dense at first and sparse later. Autograd adds large
+/// gradients, as a second copy would take memory, sparse ones, and those that a hook sees.
 class SumsAside {
  public:
   static constexpr std::int64_t kMostElements = 4096;  // 16 KB a tensor, when activations are gone

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AdamW's table and numbers in CUDA C++, and the launches for a list of parameters. An optimizer adds what it
-// does with a block of 256 elements.
+// AdamW's table and numbers in CUDA C++, and the launches for a list of parameters. An optimizer adds its
+// code for a block of 256 elements.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

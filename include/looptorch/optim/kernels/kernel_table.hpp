@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bytes of a kernel's table: what the launch is about, for each tensor the thread blocks at which it
-// begins, and an entry for each tensor.
+// The bytes of a kernel's table: the launch's numbers, the first thread block of each tensor, and an entry
+// for each tensor.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What all kernels share, in CUDA C++: types, the random bits of optim/narrow/lanes.hpp, sums and maxima of a
-// warp, and loads and stores of four neighbouring elements.
+// Code that all kernels share, in CUDA C++: types, the random bits of optim/narrow/lanes.hpp, sums and maxima
+// of a warp, and loads and stores of four neighbouring elements.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A sum in bf16, rounded stochastically, as one kernel: what the window's sums of UpdateInBackward<Sums> take
-// a gradient. Bits as in narrow/rounded_sum.hpp.
+// A sum in bf16, rounded stochastically, as one kernel: UpdateInBackward<Sums> adds a gradient to a window's
+// sums by it. Bits as in narrow/rounded_sum.hpp.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loops over blocks of 256 numbers in plain C++ that compilers vectorise: without branches, library calls or
 // floating-point reductions. A loop is compiled for several instruction sets, and the processor's is chosen
-// as the program runs, since a header's user compiles for any x86-64: that is 3 to 4 times as slow.
+// at run time. A header's user compiles for any x86-64, which alone would be 3 to 4 times as slow.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How loops load and store a weight: in fp32, or in 16 bits, rounded stochastically or with the bits that it
-// lacks beside it.
+// How loops load and store a weight: in fp32, or in 16 bits, rounded stochastically or with the missing bits
+// stored separately.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>
