@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Many numbers on their way from a device to the host in one copy. Another thread asks whether they have
-// arrived; no thread waits for the device.
+// Many numbers being copied from a device to the host in one copy. Another thread polls for their arrival; no
+// thread waits for the device.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// compare.html: one page that lays several runs side by side: a chart for each metric with all runs' curves,
-// their last values, and the settings in which they differ. It loads nothing.
+// compare.html: one page that compares several runs, with a chart for each metric with all runs' curves,
+// their last values, and the settings that differ. It loads no other file.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A run's metrics an epoch: the mean over its steps, and the last value of what was published, such as a
+// A run's metrics by epoch: the mean over its steps, and the last value of published ones, such as a
 // validation's.
 #pragma once
 

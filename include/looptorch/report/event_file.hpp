@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run's event files in a folder that TensorBoard watches. A process adds a file of its own; files of
-// earlier processes stay, without the steps that are made again.
+// A run's event files in a folder that TensorBoard watches. A process adds its own file; files of earlier
+// processes stay, without the steps that are repeated.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -73,7 +73,7 @@ inline std::string marked_text(const TextExample& text) {
 }
 
 /// Returns how many of `values` lie in each of `buckets` between the lowest and the highest; NaN and
-/// infinities are left out.
+/// infinities are skipped.
 inline std::vector<std::int64_t> bucket_counts(const std::vector<double>& values, double low, double high,
                                                std::size_t buckets) {
   std::vector<std::int64_t> counts(buckets, 0);

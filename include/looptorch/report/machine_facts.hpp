@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run ran on, as a report says it.
+// Describes the machine of a run for its report.
 #pragma once
 
 #include <looptorch/report/tensorboard/events.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files of a run's metrics: metrics.jsonl, metrics.csv and TensorBoard's events. A run that goes on from
-// a snapshot continues them; rows of steps that it makes again are dropped first.
+// The files of a run's metrics: metrics.jsonl, metrics.csv and TensorBoard's events. A resumed run continues
+// them; rows of steps that it repeats are dropped first.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -37,7 +37,7 @@ struct MetricFormats {
 class MetricFiles {
  public:
   /// Continues the files in `folder`, which it creates if needed, behind `last_step`; a `last_step` of 0
-  /// begins anew. Throws FileError.
+  /// starts again. Throws FileError.
   MetricFiles(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats)
       : jsonl_(folder / "metrics.jsonl"), csv_(folder / "metrics.csv"), formats_(formats) {
     looptorch::detail::make_folders(folder);
@@ -47,8 +47,8 @@ class MetricFiles {
     if (formats.tensorboard) events_.emplace(folder, last_step > 0 ? last_step : -1, unix_seconds());
   }
 
-  /// Appends rows to all files. Leaves out what a step of an earlier row has already: a run that goes on from
-  /// a snapshot at an epoch's end measures some of it again. Throws FileError.
+  /// Appends rows to all files. Skips values that a step of an earlier row has already: a run that resumes
+  /// from a snapshot at an epoch's end measures some of it again. Throws FileError.
   void add(std::vector<MetricRow> rows) {
     for (MetricRow& row : rows) drop_known(row);
     std::erase_if(rows, [](const MetricRow& row) { return row.values.empty(); });

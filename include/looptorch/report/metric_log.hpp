@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The thread that writes a run's metrics. The thread that trains hands rows over now and then, and waits for
-// nothing.
+// The thread that writes a run's metrics. The training thread hands over rows now and then, and never waits.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,7 +25,7 @@
 namespace looptorch::report {
 
 /// Writes what is handed over, in order. A file that cannot be written, as on a full disk, does not end the
-/// training: the log says so once on stderr and writes no more.
+/// training: the log reports it once on stderr and writes no more.
 class MetricLog {
  public:
   /// Continues the files behind `last_step`. `after_rows`, if given, runs on the thread whenever rows were

@@ -59,7 +59,7 @@ struct RowBatch {
   std::shared_ptr<ArrivingNumbers> slots = {};  ///< Null where all numbers are known.
 };
 
-/// Returns a row's numbers. The last of several values of one metric counts; a mean over nothing is left out.
+/// Returns a row's numbers. The last of several values of one metric counts; a mean over nothing is skipped.
 /// Call it when the batch's numbers have arrived.
 [[nodiscard]] inline MetricRow read_row(const UnreadRow& unread, const ArrivingNumbers* slots) {
   MetricRow row{unread.step, unread.epoch, unread.seconds};

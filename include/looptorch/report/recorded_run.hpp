@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a run back from the folder that LogMetrics wrote: its metrics, and what was run.
+// Reads a run back from the folder that LogMetrics wrote: its metrics, and the facts of the run.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -26,7 +26,7 @@ struct RecordedRun {
 
 namespace detail {
 
-/// Adds what the JSON in a page tells. A page of another program, or half of one, tells nothing.
+/// Adds the facts in a page's JSON. A page of another program, or half of one, adds nothing.
 inline void read_page(RecordedRun& run, std::string_view page) try {
   constexpr std::string_view kBegin = "id=\"run\">";
   const auto begin = page.find(kBegin);
@@ -44,7 +44,7 @@ inline void read_page(RecordedRun& run, std::string_view page) try {
 }  // namespace detail
 
 /// Reads `folder`/metrics.jsonl and, if it is there, report.html. A line that a killed process left
-/// unfinished is left out. Throws FileError if metrics.jsonl cannot be read.
+/// unfinished is skipped. Throws FileError if metrics.jsonl cannot be read.
 [[nodiscard]] inline RecordedRun read_run(const std::filesystem::path& folder, std::string name) {
   RecordedRun run{.name = std::move(name)};
   const std::string text = read_file(folder / "metrics.jsonl");

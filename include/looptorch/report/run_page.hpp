@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// report.html: one page that holds a run's curves, epochs, times, warnings and facts, and loads nothing.
+// report.html: one page with a run's curves, epochs, times, warnings and facts. It loads no other file.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace looptorch::report {
 
-/// What a page shows beside its metrics.
+/// What a page shows in addition to metrics.
 struct PageHead {
   std::string title = {};
   std::string status = {};  ///< How the run goes, or ended, in a word or two.

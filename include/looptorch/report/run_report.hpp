@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Rewrites a run's report.html while it trains, in one step, so that a reader never sees half a page.
+// Rewrites a run's report.html during training, in one step, so that a reader never sees half a page.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -28,8 +28,8 @@ class RunReport {
   RunReport(const std::filesystem::path& folder, PageHead head, double seconds)
       : file_(folder / "report.html"), head_(std::move(head)), seconds_(seconds) {}
 
-  /// Shows what the page of an earlier process of this run shows, up to `step`, from which the run goes on.
-  /// Keeps nothing of a page that cannot be read.
+  /// Takes over the page of an earlier process of this run, up to `step`, from which the run resumes. Keeps
+  /// nothing of a page that cannot be read.
   void keep_examples(std::int64_t step) {
     try {
       const Json shown = data_of_page(read_file(file_));

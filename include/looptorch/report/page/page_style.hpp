@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The style sheet of report.html and compare.html: light or dark as the reader's system is, one column on a phone.
+// The style sheet of report.html and compare.html: the system's light or dark theme, one column on a phone.
 #pragma once
 
 #include <string_view>

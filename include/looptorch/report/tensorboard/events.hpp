@@ -108,7 +108,7 @@ inline std::string packed(const std::vector<double>& values) {
   });
 }
 
-/// Returns the distribution of `values` in `buckets` of equal width; NaN and infinities are left out.
+/// Returns the distribution of `values` in `buckets` of equal width; NaN and infinities are skipped.
 [[nodiscard]] inline std::string histogram_event(EventTime time, std::string_view tag,
                                                  std::span<const double> values, std::size_t buckets = 30) {
   std::vector<double> finite;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// TFRecord, the framing of TensorBoard's event files: length, its check value, data, its check value. A file
-// that a killed process left ends in the middle of a record; what is before it is whole.
+// TFRecord, the framing of TensorBoard's event files: length, its check value, data, its check value. A
+// killed process leaves a file that ends in the middle of a record; the records before it are whole.
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>
