@@ -20,8 +20,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads the snapshot that `resume` stands for in a run whose own snapshots lie in `folder`. An empty path
-/// starts a new run. Hand the result itself to FitOptions::resume: its path alone would be read again.
+/// Reads the snapshot that `resume` names, for a run with its own snapshots in `folder`. An empty path starts
+/// a new run. Hand the result itself to FitOptions::resume: its path alone would be read again.
 ///
 ///   ""      starts a new run
 ///   "auto"  the newest sound snapshot in `folder`, if there is one

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The snapshot that a run goes on from, as FitOptions and programs name it: by its path, or with the contents
-// that were read and verified. Costs their memory until a fit takes them over.
+// The snapshot that a run resumes from, as FitOptions and programs name it: by its path, or with contents
+// that were read and verified. Holds these in memory until a fit takes them.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -39,8 +39,8 @@ struct NewestSnapshot {
     if (held) held->reset();
   }
 
-  /// Returns lines for a log: each snapshot that was passed over and why, and that there is none to go on
-  /// from. That a run goes on is known when it does: FitOptions::on_resumed.
+  /// Returns lines for a log: each skipped snapshot with the reason, and whether there is none to resume
+  /// from. FitOptions::on_resumed reports the resume itself.
   [[nodiscard]] std::string describe() const {
     std::string text;
     for (const auto& [snapshot, reason] : rejected) text += "passed over " + reason + "\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What one rank's optimizers hold, as a file of its own beside the snapshot that it is for: each rank writes
-// its own, and the one that writes the snapshot moves them in. Reading puts them together again, so that any
-// number of ranks, and one process, can go on from them.
+// One rank's optimizers as a file next to the snapshot: each rank writes its shard, and the rank that writes
+// the snapshot moves the files in. Reading combines them, so any number of ranks, and one process, can
+// resume.
 //
 // A tensor of which ranks have elements is named "KEY[BEGIN:END of SIZES]", a number "KEY[int]".
 #pragma once
@@ -103,7 +103,7 @@ class PartsTogether {
     std::vector<std::int64_t> sizes;
   };
 
-  /// Takes a tensor whose name says that it is a part. Returns false for any other.
+  /// Takes a tensor that is a part, by its name. Returns false for any other.
   bool take(const std::string& name, const at::Tensor& tensor, StateDict& whole) {
     const auto open = name.rfind('[');
     if (open == std::string::npos || name.back() != ']') return false;

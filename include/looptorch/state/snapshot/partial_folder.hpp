@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A snapshot's folder while it is written, under a name of its own beside the final one. Its manifest is the
+// A snapshot's folder while it is written, under its own name next to the final one. Its manifest is the
 // first file to be created and the last to be filled, and is locked in between. The lock tells other
 // processes that the folder is being written and was not left by a killed process.
 #pragma once

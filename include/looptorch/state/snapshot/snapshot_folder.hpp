@@ -59,9 +59,9 @@ std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path&
 void remove_snapshot(const std::filesystem::path& snapshot);
 
 /// Removes all snapshots but the `keep` newest and those of the steps in `spared`, and returns the paths that
-/// it removed. A snapshot whose manifest or sizes are wrong is neither counted nor removed. The same holds
-/// for steps after `newest`: a run that resumed from before a damaged snapshot passes its own step here,
-/// since only reading a whole snapshot would show the damage. Throws SnapshotError.
+/// it removed. A snapshot with a wrong manifest or size is neither counted nor removed. The same holds for
+/// steps after `newest`: a run that resumed from before a damaged snapshot passes its own step here, since
+/// only reading a whole snapshot would show the damage. Throws SnapshotError.
 std::vector<std::filesystem::path> prune_snapshots(
     const std::filesystem::path& folder, std::size_t keep, const std::set<std::int64_t>& spared = {},
     std::int64_t newest = std::numeric_limits<std::int64_t>::max());

@@ -21,7 +21,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json", kStateFile = 
                                   kOptimizerFile = "optimizer.safetensors",
                                   kStateTensorsFile = "state.safetensors";
 
-/// All files that a snapshot may have beside its manifest.
+/// All files that a snapshot may have in addition to its manifest.
 inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizerFile, kStateTensorsFile,
                                            kStateFile};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The running parts of SnapshotEvery during a fit: the writer, its pruning, and the watch for signals.
+// The running parts of SnapshotEvery during a fit: the writer, its pruning, and the handling of signals.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace looptorch::detail {
 
-/// Selects the snapshots that stay in the folder, beside the best.
+/// Selects the snapshots that stay in the folder in addition to the best.
 struct SnapshotsToKeep {
   std::size_t newest = 0;  ///< So many of the newest; 0: all.
   std::int64_t every = 0;  ///< Those whose step is a multiple of it; 0: none for this reason.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reports how given tensors fit the expected ones, name by name, and the error that carries the report.
-// Include module_state.hpp or load_weights.hpp.
+// A report of how given tensors fit the expected ones, name by name, and the error that carries it. Include
+// module_state.hpp or load_weights.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -28,7 +28,7 @@
 
 namespace looptorch {
 
-/// A tensor whose name the module has, but whose shape, type or value does not fit.
+/// A tensor with a name of the module, but of another shape, type or value than fits.
 struct UnfitTensor {
   std::string name;
   std::string why;  ///< "[5] instead of [2]"
@@ -55,7 +55,7 @@ struct LoadReport {
   [[nodiscard]] std::string renamed_text() const;
 };
 
-/// Thrown for weights that do not fit the module; nothing was changed. `report` says what is wrong, and its
+/// Thrown for weights that do not fit the module; nothing was changed. `report` has what is wrong, and its
 /// `loaded` are the names that would have fitted.
 struct ModuleStateError : Error {
   explicit ModuleStateError(const std::string& what, LoadReport how = {})

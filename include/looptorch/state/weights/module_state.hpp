@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a module's parameters and buffers into a TensorMap, and loads them back. Loading is strict and all or
-// nothing: one error names every name that is missing, surplus or of another shape, and then nothing was
-// changed. For less strict loading, from a file, see load_weights.hpp.
+// nothing: one error names every name that is missing, surplus or of another shape, and nothing is changed.
+// For less strict loading, from a file, see load_weights.hpp.
 // Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
 #pragma once
 

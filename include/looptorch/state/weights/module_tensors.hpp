@@ -30,7 +30,7 @@ void add_defined(const NamedTensors& items, TensorMap& tensors) {
 }  // namespace detail
 
 /// Returns parameters and buffers by their full names. The tensors share storage with the module. Undefined
-/// buffers are left out, such as the running mean of a BatchNorm that tracks none.
+/// buffers are skipped, such as the running mean of a BatchNorm that tracks none.
 template <class Module>
 [[nodiscard]] TensorMap state_dict(const Module& module) {
   TensorMap tensors;

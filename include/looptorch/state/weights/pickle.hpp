@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads Python's pickles without running anything: numbers, strings, lists, tuples, sets and dictionaries are
-// values, and what a pickle would import or call is left to a host, which knows what it allows. Protocols 2
-// to 5. Memory is bounded by the pickle's length, and nothing recurses, so that a hostile one does no harm.
+// values. A host decides about everything that a pickle would import or call. Protocols 2 to 5. Memory is
+// bounded by the pickle's length, and nothing recurses, so a hostile one does no harm.
 #pragma once
 
 #include <looptorch/base/error.hpp>

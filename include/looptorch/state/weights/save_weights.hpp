@@ -33,8 +33,8 @@ inline void require_floating_point(at::ScalarType dtype) {
     throw UsageError(message("convert_floating_point: ", dtype, " is not a floating-point type"));
 }
 
-/// Returns the tensor in `dtype` if it is of floating-point values, else as it is. Beside the result it makes
-/// no copy of more than some MB.
+/// Returns the tensor in `dtype` if it is of floating-point values, else unchanged. Beside the result it
+/// makes no copy of more than some MB.
 inline at::Tensor converted(const std::string& name, const at::Tensor& tensor, at::ScalarType dtype) {
   if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == dtype) return tensor;
   const at::Tensor values = tensor.detach(), rounded = values.to(dtype);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether a tensor that a file describes lies within its data.
+// Checks that a tensor that a file describes lies within its data.
 #pragma once
 
 #include <algorithm>

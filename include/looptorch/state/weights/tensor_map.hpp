@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tensors by name: what weights are on their way to a module or a file.
+// Tensors by name: weights on their way to a module or a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

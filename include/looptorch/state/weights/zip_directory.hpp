@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The directory of a ZIP archive that lies in memory: where each stored file is. Reads ZIP64, and leaves out
-// what is compressed: archives of tensors store them as they are, so that their data can be mapped.
+// The directory of a ZIP archive in memory: where each stored file is. Reads ZIP64, and skips compressed
+// files: archives of tensors are stored uncompressed, so that their data can be mapped.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -34,9 +34,9 @@ class ZipDirectory {
     for (std::uint64_t i = 0; i < end.count; ++i) at = read_entry(at);
   }
 
-  /// Returns the bytes of each file that is stored as it is, by its name.
+  /// Returns the bytes of each uncompressed file, by its name.
   [[nodiscard]] const std::map<std::string, std::string_view>& files() const { return files_; }
-  /// Returns the names of those that are left out.
+  /// Returns the names of the compressed files.
   [[nodiscard]] const std::vector<std::string>& compressed() const { return compressed_; }
 
  private:
