@@ -100,8 +100,7 @@ class CommandLine {
         "config");
   }
 
-  /// Returns the flags that were given as a file for `--config`, with the values that they have; those that
-  /// were not given are comments.
+  /// Returns the given flags with their values as a file for `--config`; other flags are comments.
   [[nodiscard]] std::string config_text() const;
 
   /// The words that stand without a flag, one or more. A program without this call takes none.
@@ -116,8 +115,8 @@ class CommandLine {
   /// UsageError for a table that lists a name twice.
   [[nodiscard]] bool parse(int argc, char* const* argv);
 
-  /// Calls `call` when all that was given has been set, and sets the flags that it returns, each a name and a
-  /// value, as if they had been given, too.
+  /// Calls `call` after all given flags are set, and sets the flags that it returns, each a name and a value,
+  /// as if they had been given.
   void complete_by(std::function<FlagValues(const CommandLine&)> call) {
     complete_by_.push_back(std::move(call));
   }
@@ -125,8 +124,8 @@ class CommandLine {
   /// Calls `call` at the end of `parse`, when all variables have their values.
   void on_parsed(std::function<void(const CommandLine&)> call) { on_parsed_.push_back(std::move(call)); }
 
-  /// Returns the names of all flags and what their variables hold now, as text: a toggle is "yes" or "no", a
-  /// group of flags is called by its name. Flags without a value, as an empty path, are left out.
+  /// Returns all flags and the current values of their variables, as text: a toggle is "yes" or "no", a group
+  /// of flags is called by its name. Flags without a value, as an empty path, are left out.
   [[nodiscard]] FlagValues settings() const;
 
   /// True if the program has a flag of this name, without hyphens in front.

@@ -83,8 +83,8 @@ inline void require_one_a_group(const std::vector<FlagForm>& forms, const std::v
   return name;
 }
 
-/// Reads words as GNU's getopt_long does: `--name value`, `--name=value`, names shortened as long as one flag
-/// is meant, flags and other words in any order, and `--` before words that begin with a hyphen.
+/// Reads words as GNU's getopt_long does: `--name value`, `--name=value`, names shortened while they are
+/// unique, flags and other words in any order, and `--` before words that begin with a hyphen.
 class WordReader {
  public:
   /// `forms` must outlive the reader.
@@ -165,8 +165,8 @@ class WordReader {
     const std::string lower = lower_case(text);
     return lower == "true" ? Truth::yes : lower == "false" ? Truth::no : Truth::none;
   }
-  /// Returns what stands behind a flag that is a word by itself, and reads over it where it is "true" or
-  /// "false", as Python's parsers want it; without either the flag says yes.
+  /// Returns the value of a flag that is a word by itself, and consumes a "true" or "false" behind it, as
+  /// Python's parsers do; without either the flag is true.
   bool is_true(const std::string& word, const std::optional<std::string>& value) {
     const Truth truth = truth_of(next_value(value));
     if (truth == Truth::none && value)

@@ -19,13 +19,13 @@
 
 namespace looptorch::app::detail {
 
-/// A flag of a file as a word of a command line, `--key=value`, and where it stands, "run.conf:3" or
-/// "run.json: key".
+/// A flag of a file as a word of a command line, `--key=value`, and its position, "run.conf:3" or "run.json:
+/// key".
 struct ConfigWord {
   std::string word, place;
 };
 
-/// Reads what is no JSON: an empty line and one that begins with # say nothing, and a key alone is a flag
+/// Reads lines of KEY=VALUE: empty lines and those that begin with # are skipped, and a key alone is a flag
 /// without a value. Spaces around a key and a value, and quotes around a value, do not count.
 class ConfigLines {
  public:
@@ -109,9 +109,9 @@ class ConfigLines {
   }
 }
 
-/// Returns the flags of the files that those of number `config` among `given` name, in the order of the
-/// files, and then `given`. A flag of a file does not count if `given` has it, or another of its group.
-/// Throws CommandLineError that names the file and the line or key.
+/// Returns the flags of the files named by flag number `config` in `given`, in the order of the files, then
+/// `given`. A flag of a file does not count if `given` has it, or another of its group. Throws
+/// CommandLineError that names the file and the line or key.
 [[nodiscard]] inline std::vector<GivenFlag> with_config_files(std::vector<GivenFlag> given,
                                                               std::size_t config,
                                                               const std::vector<FlagForm>& forms) {

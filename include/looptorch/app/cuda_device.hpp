@@ -153,8 +153,8 @@ inline std::string capability_text(const CudaMachine& machine, std::size_t index
 
 }  // namespace detail
 
-/// Returns a sentence that says why `build` cannot use card `index` of the machine and which LibTorch can, or
-/// an empty text if it can or if there is no such card.
+/// Returns why `build` cannot use card `index` of the machine, and which LibTorch can; empty if it can or if
+/// there is no such card.
 inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machine, std::size_t index) {
   if (index >= machine.cards.size()) return {};
   const Capability capability = machine.cards[index].capability;

@@ -31,7 +31,7 @@ inline std::optional<at::Device> device_of(const std::string& name) {
   }
 }
 
-/// Throws UsageError if LibTorch cannot compute on a CUDA device that is here.
+/// Throws UsageError if LibTorch cannot compute on this machine's CUDA device.
 inline void require_usable_cuda(std::size_t index, const CudaQuery& query) {
   const auto [build, machine] = query();
   const std::string why = build && machine ? why_unusable(*build, *machine, index) : "";

@@ -32,8 +32,8 @@ class EarlierSummary {
     std::filesystem::remove(file);
   }
 
-  /// Writes over what `summary` says of time and memory, if `fit` resumed a run and trained no step of it,
-  /// and the earlier summary is of as many steps.
+  /// Replaces time and memory in `summary` by the earlier ones, if `fit` resumed a run without training a
+  /// step and the earlier summary has as many steps.
   void keep_costs(Summary& summary, const FitResult& fit) const {
     if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return;
     for (const char* name :

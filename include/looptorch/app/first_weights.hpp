@@ -36,8 +36,8 @@ struct FirstWeights {
 
 /// How a program's model takes the tensors of a file.
 struct FirstWeightsOptions {
-  /// Children of the model for which a checkpoint may have a dictionary each, called so or with "_state_dict"
-  /// behind it, and a folder a file each (NAME.safetensors): "generator" and "discriminator".
+  /// Children of the model for which a checkpoint may have a dictionary each, by this name or with
+  /// "_state_dict" appended, and a folder a file each (NAME.safetensors): "generator" and "discriminator".
   std::vector<std::string> parts = {};
   /// Translates tensors under another project's names, without wrappers, in place. Returns a sentence for the
   /// report, or nothing where the names are not that project's.
@@ -135,9 +135,9 @@ class RuledNames {
   explicit RuledNames(const FirstWeights& weights)
       : rules_(rename_rules(weights.renames)), where_(weights.file.string()) {}
 
-  /// Returns the tensors under names without what Python's wrappers add, if no two become one, then as the
-  /// rules say. Notes each name that changed. Throws UsageError if two tensors get one name, and for a rule
-  /// that matches nothing.
+  /// Returns the tensors with the names that Python's wrappers add removed, unless two collide, then renamed
+  /// by the rules. Notes each name that changed. Throws UsageError if two tensors get one name, and for a
+  /// rule that matches nothing.
   [[nodiscard]] TensorMap apply(const TensorMap& tensors, std::vector<RenamedTensor>& changed) const {
     const bool unwraps = unwrapped_are_apart(tensors);
     TensorMap loaded;
@@ -240,8 +240,8 @@ FirstWeightsReport load_first_weights(const Module& model, const FirstWeights& w
   return report;
 }
 
-/// The same for a run: prints a line on what was loaded and one a note. Without --weights, or in a run that
-/// goes on from a snapshot, which has weights of its own, loads nothing; the latter is said.
+/// The same for a run: prints a line on what was loaded and one a note. Loads nothing without --weights, or
+/// in a run resumed from a snapshot, which has its own weights; the latter is printed.
 template <class Module>
 FirstWeightsReport begin_from_weights(const Module& model, const FirstWeights& weights, bool resumes,
                                       const FirstWeightsOptions& options = {}) {

@@ -21,7 +21,7 @@
 
 namespace looptorch::app {
 
-/// Bytes of a GPU that a process takes beside tensors at most: CUDA's context and the workspaces of cuBLAS
+/// The most bytes of a GPU that a process takes besides tensors: CUDA's context and the workspaces of cuBLAS
 /// and cuDNN, 0.5 to 0.9 GB on an H100. `nvidia-smi` shows them with the tensors.
 inline constexpr std::int64_t kContextBytes = 900'000'000;
 

@@ -61,7 +61,7 @@ struct MemoryRecord {
 #endif
 }
 
-/// Throws CommandLineError where `--memory-snapshot FILE` cannot be had: on a device other than CUDA's, and
+/// Throws CommandLineError where `--memory-snapshot FILE` is impossible: on a device other than CUDA's, and
 /// where no file can be written.
 inline void check_memory_snapshot(const std::filesystem::path& file, at::Device device,
                                   const MemoryRecord& record = cuda_memory_record()) {

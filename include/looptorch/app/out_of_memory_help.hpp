@@ -88,11 +88,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns sentences that name the flags of `line` by which a run takes less memory, as far as they are not
-/// given yet, those that find out which, and the one that resumes a run; with a link to the page that
-/// explains them. `least_batch` is the smallest --batch-size that the program takes. `error` is LibTorch's
-/// sentence: of a CUDA card before Ampere --fp16 is named, and where its allocator's blocks are torn, the
-/// variable that mends that.
+/// Returns sentences that name the flags of `line` that save memory and are not given yet, those that measure
+/// it, and the one that resumes a run, with a link to the page on them. `least_batch` is the smallest
+/// --batch-size that the program takes. `error` is LibTorch's sentence: for a CUDA card before Ampere --fp16
+/// is named, and for fragmented memory the variable that prevents it.
 [[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1,
                                                     const std::string& error = {},
                                                     const CudaQuery& query = query_cuda) {

@@ -28,7 +28,7 @@ struct ProcessError : Error {
 
 namespace detail {
 
-/// Both ends of a pipe; closed on destruction, and not inherited by children unless it is handed over.
+/// Both ends of a pipe; closed on destruction, and not inherited by children unless passed to them.
 struct Pipe {
   Pipe() {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0)

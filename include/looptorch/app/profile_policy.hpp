@@ -13,8 +13,8 @@
 
 namespace looptorch::app {
 
-/// Returns the policy that writes a trace of the steps that `training.profile` names to `output`; one that is
-/// switched off if it is empty. Throws CommandLineError for a text that names no steps.
+/// Returns the policy that writes a trace of the steps that `training.profile` names to `output`; switched
+/// off if there are none. Throws CommandLineError for a text that names no steps.
 [[nodiscard]] inline When<Profile> profile_policy(const TrainingOptions& training,
                                                   const std::filesystem::path& output) {
   Profile policy{.folder = output};

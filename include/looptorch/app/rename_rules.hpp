@@ -105,8 +105,8 @@ class RenameRule {
   return name;
 }
 
-/// Throws UsageError for a rule that matches none of the names as the rules before it leave them; it suggests
-/// near ones. `where` is the file.
+/// Throws UsageError for a rule that matches no name after the rules before it, and suggests near names.
+/// `where` is the file.
 inline void require_matches(std::vector<std::string> names, const std::vector<RenameRule>& rules,
                             std::string_view where) {
   for (const RenameRule& rule : rules) {

@@ -41,7 +41,7 @@ namespace detail {
 
 /// Returns the policy that writes report.html, metrics.jsonl, metrics.csv and TensorBoard's events to
 /// `output`, unless `training.report` is false. The page lists the model's type and number of parameters,
-/// then `facts`, then all flags that no fact is named after.
+/// then `facts`, then all flags that are not among the facts.
 [[nodiscard]] inline When<LogMetrics> run_log(const TrainingOptions& training,
                                               const std::filesystem::path& output,
                                               const torch::nn::Module& model, report::Facts facts = {}) {

@@ -111,10 +111,9 @@ class Session {
   }
 
   /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Writes run.conf to the
-  /// output, a file for --config that repeats the run, as it begins. Adds the peak
-  /// of a watched memory to the summary, and the steps in which memory ran out. Throws Interrupted for a run
-  /// that a signal or a limit ended, once `note(result)` has been called, which may keep what such a run has
-  /// to tell.
+  /// output, a file for --config that repeats the run, as it begins. Adds the peak of a watched memory to the
+  /// summary, and the steps in which memory ran out. Throws Interrupted for a run that a signal or a limit
+  /// ended, after it has called `note(result)`, which may save the result.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
   FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
     write_config();
@@ -136,9 +135,9 @@ class Session {
     return result_;
   }
 
-  /// In the process that leads: removes the summary of an earlier call, lets `save(summary)` write what was
-  /// learnt and set figures, adds the time and the memory, and writes summary.json. A folder with a summary
-  /// thus holds a whole result; that of a rehearsal says so.
+  /// On rank 0: removes the summary of an earlier call, lets `save(summary)` write what was learnt and set
+  /// figures, adds the time and the memory, and writes summary.json. A folder with a summary thus holds a
+  /// whole result; that of a rehearsal says so.
   template <std::invocable<Summary&> Save>
   void finish(Save&& save) {
     if (!leads()) return;

@@ -61,8 +61,8 @@ struct TrainingFlags {
   std::function<NotByDefault()> not_by_default = {};
 };
 
-/// Returns the flags that are on by default on a device (device_defaults), which the command line has and was
-/// not given.
+/// Returns the flags that are on by default on a device (device_defaults), that the command line has, and
+/// that were not given.
 [[nodiscard]] inline std::vector<DeviceDefault> open_defaults(const CommandLine& line,
                                                               const TrainingOptions& options,
                                                               const DeviceFacts& device, bool fixed_shapes,

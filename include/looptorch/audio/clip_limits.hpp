@@ -26,8 +26,8 @@ struct ClipError : Error {
 struct ClipTooLong : ClipError {
   using ClipError::ClipError;
 };
-/// A part of a file that begins behind the file's end, or ends more than kEndSlack behind it: then the text
-/// is another recording's, or the times are wrong.
+/// Thrown for a part that begins behind the file's end, or ends more than kEndSlack behind it: the text is
+/// another recording's, or the times are wrong.
 struct ClipOutside : ClipError {
   using ClipError::ClipError;
 };

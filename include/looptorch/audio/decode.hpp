@@ -77,8 +77,8 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is decoded only
 /// if the file does not state its length.
 ///
-/// Files that were joined (MP3, Ogg, FLAC) are read one after the other, and behind a header that was never
-/// finished everything is sound, of which the first file is named in a warning.
+/// Joined files (MP3, Ogg, FLAC) are read one after the other. Behind a header that was never finished
+/// everything is read as sound; a warning names the first such file.
 ///
 /// Throws FileError for a path that is no readable file, AudioError for a file that is not complete, finite,
 /// non-empty audio, or is joined of parts at different rates, AudioRangeError where no sample lies between

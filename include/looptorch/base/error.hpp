@@ -33,8 +33,7 @@ struct Error : std::runtime_error {
   explicit Error(const std::string& what) : std::runtime_error(detail::with_nul_written_out(what)) {}
 };
 
-/// Thrown for a setting or a call that cannot be right: negative epochs, an empty model, a loss of the wrong
-/// shape.
+/// Thrown for an invalid setting or call: negative epochs, an empty model, a loss of the wrong shape.
 struct UsageError : Error {
   using Error::Error;
 };

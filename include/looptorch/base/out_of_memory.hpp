@@ -17,7 +17,7 @@
 
 namespace looptorch::detail {
 
-/// True if an error's text says so: that of an accelerator's allocator, of LibTorch's for the CPU, which
+/// True if an error's text reports it: that of an accelerator's allocator, of LibTorch's for the CPU, which
 /// throws no type of its own, of `new`, or of the system.
 [[nodiscard]] inline bool says_out_of_memory(std::string_view what) {
   constexpr std::array<std::string_view, 5> kTexts{
@@ -59,8 +59,8 @@ namespace looptorch::detail {
   }
 }
 
-/// Calls `body`. An error of LibTorch gets `describe()` as its context, unless it says that memory ran out:
-/// those are read by who does the work again.
+/// Calls `body`. An error of LibTorch gets `describe()` as its context, unless it is an out-of-memory error,
+/// which a retry reads.
 template <class Body, class Describe>
 void with_context(Body&& body, const Describe& describe) {
   try {

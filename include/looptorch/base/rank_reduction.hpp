@@ -24,7 +24,7 @@ struct RanksDiffer : Error {
 };
 
 /// Collects values that are to be agreed on. Each call names one and refers to a variable, which must live
-/// until the exchange; then it holds what all ranks together say. A rank may leave a name out.
+/// until the exchange; then it holds the result of all ranks. A rank may leave a name out.
 ///
 ///   void all_reduce(RankReduction& reduction, State& state) const { reduction.any("my policy: redo",
 ///   state.redo); }

@@ -97,8 +97,8 @@ concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
     detail::sliceable<std::remove_cvref_t<Batch>>();
 
 /// Returns samples [begin, end) of `batch`. Without a member `slice`, takes them of each tensor with a
-/// dimension, along the first, and of each container with one element a sample; everything else is copied as
-/// it is. Throws UsageError for a tensor whose first dimension is not the batch's.
+/// dimension, along the first, and of each container with one element a sample; everything else is copied
+/// unchanged. Throws UsageError for a tensor whose first dimension is not the batch's.
 template <SliceableBatch Batch>
 [[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch samples = batch;

@@ -34,7 +34,7 @@ struct DistributedSamplerOptions {
 };
 
 /// Yields shares of equal size unless they are to be kept uneven, disjoint except for repeats. Give every
-/// rank the same inner sampler and seed. An inner sampler that decides batches has whole batches shared out.
+/// rank the same inner sampler and seed. If the inner sampler decides batches, ranks take whole ones.
 ///
 ///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>

@@ -87,7 +87,7 @@ class MapDataset {
     return dataset_.path(index);
   }
 
-  /// Returns that of the dataset: what the function does is the program's.
+  /// Returns the dataset's fingerprint; it does not cover the function.
   std::string fingerprint(std::int64_t index) const requires FingerprintedDataset<Inner> {
     return dataset_.fingerprint(index);
   }

@@ -61,8 +61,8 @@ namespace looptorch::detail {
   return (a - b).abs().max().item<double>();
 }
 
-/// True if a forward on a device misses its own bits, as operators of a GPU that add in any order do, and
-/// `found` misses them by about as much. A forward that differs from itself by more than rounding is none.
+/// True if a forward on a device does not repeat its own bits, as GPU operators that add in any order do, and
+/// `found` differs by about as much. A forward that differs from itself by more than rounding is none.
 template <class Repeat>
 [[nodiscard]] bool is_own_noise(const at::Tensor& wanted, const at::Tensor& found, const Repeat& repeat) {
   if (wanted.is_cpu() || !wanted.is_floating_point() || wanted.sizes() != found.sizes()) return false;

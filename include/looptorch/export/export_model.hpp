@@ -56,7 +56,7 @@ struct ExportReport {
 };
 
 /// Throws ExportError for a model whose weights hold NaN, by the name of the first: other programs would read
-/// it without a word. export_model asks this.
+/// it without a warning. export_model asks this.
 inline void require_no_nan(const torch::nn::Module& model) {
   for (const auto& item : model.named_parameters())
     if (item.value().is_floating_point() && item.value().isnan().any().item<bool>())
@@ -193,7 +193,7 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
 /// tensors, `forward` returns a tensor, a tuple or a vector of them. Before the file appears the program is
 /// run at several sizes and for other values, and gives the forward's bits. Throws ExportError for what a
 /// file cannot hold, and FileError; the model, the modes of its modules, the random generators and LibTorch's
-/// switches are then as before, as they are at the end.
+/// switches are then restored, as at the end.
 template <class Model, class Forward, class Example>
 requires(!std::convertible_to<Forward, std::filesystem::path>) ExportReport
     export_model(Model& model, Forward forward, const Example& example, const std::filesystem::path& path,

@@ -60,9 +60,9 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Returns the position of an output. Throws UsageError for a name that there is not.
   [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
 
-  /// Returns what the model was exported without that training usually has, such as "dropout of encoder.drop"
-  /// of a model in eval mode, which computes the same in both modes: its first forward that trains warns of
-  /// it. Empty for one that was exported in training mode, whose modes switch as in Python.
+  /// Returns what training usually has and this export lacks, such as "dropout of encoder.drop" of a model in
+  /// eval mode, which computes the same in both modes: its first forward in training warns of it. Empty for
+  /// one that was exported in training mode, whose modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
   /// Recomputes each module in backward whose path matches, as "encoder.layers.*" (`*`, `?`, `[abc]`), and

@@ -144,7 +144,7 @@ class FusedOptimizer : public AnyOptimizer {
   }
 
   /// Returns the bytes of the moments that a parameter of `group` has on its device from its first update on,
-  /// its step count left out.
+  /// without its step count.
   [[nodiscard]] static std::int64_t state_bytes(const Group& group, const at::Tensor& parameter) {
     std::int64_t bytes = 0;
     for (const Field& field : Rule::kFields)

@@ -54,9 +54,9 @@ void for_each_alike(const std::vector<at::Tensor>& gradients, Visit&& visit) {
 
 }  // namespace detail
 
-/// A factor by which all gradients still have to be multiplied. It is carried along as a number and a 0-dim
-/// device tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a
-/// fused optimizer.
+/// A factor by which all gradients still have to be multiplied. It is kept as a number and a 0-dim device
+/// tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a fused
+/// optimizer.
 class GradientScale {
  public:
   void multiply(double factor) { number_ *= factor; }

@@ -110,8 +110,8 @@ void check_shape(const Field& field, const std::vector<at::Tensor>& moments, std
                              parameter.strides()));
 }
 
-/// True if a kernel may walk a moment and its parameter in step: device, dtype and the order of elements in
-/// memory are as a new moment's.
+/// True if a kernel may read a moment and its parameter in parallel: device, dtype and the order of elements
+/// in memory are as a new moment's.
 template <class Field, class Options>
 [[nodiscard]] bool alike_in_memory(const Field& field, const Options& options, const at::Tensor& moment,
                                    const at::Tensor& parameter) {

@@ -55,8 +55,8 @@ struct MuonMoments {
 
 namespace detail {
 
-/// Returns a matrix with the same singular vectors, whose singular values lie near 1, in bf16 (the quintic
-/// iteration of Jordan's Muon).
+/// Returns a matrix with the same singular vectors and singular values near 1, in bf16 (the quintic iteration
+/// of Jordan's Muon).
 [[nodiscard]] inline at::Tensor orthogonalised(const at::Tensor& matrix, const MuonOptions& options) {
   const bool is_tall = matrix.size(0) > matrix.size(1);
   at::Tensor result = matrix.to(at::kBFloat16);

@@ -94,9 +94,9 @@ concept LibTorchOptimizer = !std::is_void_v<libtorch_classes_t<Optimizer>>;
 template <class Optimizer>
 concept SavedOptimizer = SavesWhole<Optimizer> || SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>;
 
-/// True if each element of a parameter is updated by its own gradient and moments alone: of LibTorch's
-/// classes themselves, and of optimizers that say `updates_by_element`. A class that derives from one may do
-/// more.
+/// True if each element of a parameter is updated by its own gradient and moments alone: for LibTorch's
+/// classes themselves, and for optimizers that declare `updates_by_element`. A class that derives from one
+/// may do more.
 template <class Optimizer>
 [[nodiscard]] constexpr bool updates_by_element() {
   if constexpr (requires { std::bool_constant<Optimizer::updates_by_element>{}; })
@@ -226,7 +226,7 @@ template <class Optimizer>
 }
 
 /// Returns the bytes of the tensors that an optimizer keeps for a parameter of `group` from its first update
-/// on, its step count left out; 0 for an optimizer that does not say.
+/// on, without its step count; 0 for an optimizer that does not declare it.
 template <class Optimizer>
 [[nodiscard]] std::int64_t state_bytes([[maybe_unused]] const torch::optim::OptimizerParamGroup& group,
                                        [[maybe_unused]] const at::Tensor& parameter) {

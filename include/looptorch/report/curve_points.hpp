@@ -27,7 +27,7 @@ using CurvePoint = std::pair<std::int64_t, double>;
 }
 
 /// Returns `points` if they are at most `most`, else about as many of them: of each stretch the lowest, the
-/// highest, and the first that is no number.
+/// highest, and the first NaN or infinity.
 [[nodiscard]] inline std::vector<CurvePoint> thinned(const std::vector<CurvePoint>& points,
                                                      std::size_t most) {
   if (points.size() <= most) return points;

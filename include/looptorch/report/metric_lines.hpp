@@ -75,8 +75,8 @@ inline std::optional<double> number_in(const Json& value) {
 
 }  // namespace detail
 
-/// Returns the row of a line, and adds names that are new; nothing for a line that is no row, such as one
-/// that a killed process left unfinished.
+/// Returns the row of a line, and adds new names; nothing for a line that is no row, such as an unfinished
+/// one of a killed process.
 [[nodiscard]] inline std::optional<MetricRow> read_json_line(std::string_view text, MetricNames& names) try {
   const Json line = Json::parse(text);
   MetricRow row{line.at("step").as_int(), line.at("epoch").as_int(), line.at("seconds").as_number()};

@@ -110,7 +110,7 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
 
 inline std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
 
-/// Returns a sentence if the device was idle for a fifth of the time or more, beside what else kept it from
+/// Returns a sentence if the device was idle for a fifth of the time or more, and of what else kept it from
 /// work: `apart`, the share of waiting for data, of evaluations and of snapshots. Else an empty text.
 inline std::string host_warning(const std::vector<MetricRow>& rows, const MetricNames& names, double apart) {
   constexpr std::size_t kFew = 3;

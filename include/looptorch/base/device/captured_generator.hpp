@@ -51,8 +51,8 @@ class CapturedGenerator {
   class Scope;
 
  private:
-  /// True for LibTorch's own generator of the CPU, whose parts can be copied: a tenth of the time that the
-  /// tensor takes which it gives as its state.
+  /// True for LibTorch's own generator of the CPU. Copying its parts takes a tenth of the time of its state's
+  /// tensor.
   static bool is_cpu(const at::Generator& generator) { return generator.device().is_cpu(); }
 
   /// Copies the state of one CPU's generator to another.

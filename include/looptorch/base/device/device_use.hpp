@@ -21,7 +21,7 @@
 namespace looptorch::detail {
 
 /// Returns the share of the last sixth of a second to second in which a device had work, of any process, from
-/// 0 to 1; nothing if it cannot tell.
+/// 0 to 1; nothing if it is unknown.
 using DeviceUseReader = std::function<std::optional<double>()>;
 /// Returns the reader of a device; empty if there is none.
 using DeviceUseMaker = DeviceUseReader (*)(c10::Device device);

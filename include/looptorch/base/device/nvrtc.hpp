@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// `cudaStream_t c10::cuda::CUDAStream::stream() const`, by which LibTorch's CUDA is found and asked, so that
+/// `cudaStream_t c10::cuda::CUDAStream::stream() const`, looked up at run time in LibTorch's CUDA, so that
 /// nothing of it is linked.
 inline constexpr const char* kStreamOfLibTorch = "_ZNK3c104cuda10CUDAStream6streamEv";
 

@@ -61,8 +61,8 @@ class RandomStates {
     return sentences;
   }
 
-  /// Makes these, which a rank saved that leads, the states of rank `rank`: seeds drawn from them and the rank,
-  /// so that ranks that resume do not all draw the same.
+  /// Turns the states that rank 0 saved into those of rank `rank`, by seeds drawn from them and the rank, so
+  /// that resumed ranks do not all draw the same numbers.
   void derive(std::int64_t rank) {
     for (auto& [device, state] : states_) {
       const at::Tensor bytes = state.contiguous().view(at::kByte);

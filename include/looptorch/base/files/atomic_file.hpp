@@ -26,8 +26,8 @@
 namespace looptorch {
 
 /// A file that is being written. Until `commit` the target keeps its old contents, or does not exist. Without
-/// `commit` the destructor removes what was written. A process that is killed leaves at most
-/// `TARGET.partial-PID-N` behind, which another one removes as it first writes a file into that folder.
+/// `commit` the destructor removes what was written. A killed process leaves at most `TARGET.partial-PID-N`,
+/// which the next process to write into that folder removes.
 class AtomicFile {
  public:
   /// Throws FileError if the folder cannot be written or the target exists and is not a regular file.

@@ -28,7 +28,7 @@ template <class Call>
   return result;
 }
 
-/// Returns `PATH.KIND-PID-N`, where N is new for this process: a name beside `path` that no other process or
+/// Returns `PATH.KIND-PID-N`, where N is new for this process: a name next to `path` that no other process or
 /// thread uses.
 [[nodiscard]] inline std::filesystem::path sibling_of(std::filesystem::path path, std::string_view kind) {
   static std::atomic<unsigned> counter{0};

@@ -33,8 +33,8 @@ struct DatasetIdentity {};
 /// A dataset whose samples are stored on disk, bit for bit. A sample's source is described by its identity:
 /// the dataset's `identity(index)`, or a callable given as the third argument, which usually returns
 /// `remembered_content_identity(path)` or `file_identity(path)`. Identity, settings, version and the
-/// structure of the sample's type form the key, so a changed file or setting is recomputed. A change that
-/// none of them shows goes unnoticed.
+/// structure of the sample's type form the key, so a changed file or setting is recomputed. Other changes go
+/// unnoticed.
 ///
 ///     CachedDataset cached(clips, {.folder = "cache", .settings = "log-mel 80"});
 ///     cached.build({.workers = 4, .progress = print_cache_progress()});   // or let the first epoch fill it

@@ -59,8 +59,8 @@ inline std::string content_identity(const std::filesystem::path& path) {
 /// several threads.
 class ContentIdentities {
  public:
-  /// Returns `content_identity(path)`. Reads the file the first time, and again if its size, its times of
-  /// change or its place on the disk are others; else costs a look at its folder entry. Throws FileError.
+  /// Returns `content_identity(path)`. Reads the file the first time, and again if its size, times of change
+  /// or place on the disk differ; else costs a look at its folder entry. Throws FileError.
   [[nodiscard]] std::string operator()(const std::filesystem::path& path) {
     const State now = state_of(path);
     {

@@ -15,7 +15,7 @@
 namespace looptorch::detail {
 
 /// True if waiting takes more than `share` of the time, and not only in the first batches of the run or of
-/// its epochs, which nothing can make ahead: of a loader with one batch, all are such.
+/// its epochs, which cannot be prefetched: in a loader with one batch, all are first.
 inline bool is_data_bound(const LoaderStats& loading, double share) {
   constexpr std::int64_t kBatches = 20;
   constexpr double kSeconds = 1;

@@ -19,8 +19,8 @@ namespace looptorch {
 
 /// Holds a DataLoader by reference: it must outlive the range. Every pass is an epoch of the DataLoader,
 /// which its sampler may shuffle. A pass that was left before its end, as by `max_steps`, is read to its end
-/// before the next one begins, since a DataLoader with workers allows one at a time; so hand one TorchBatches
-/// to all fits on a DataLoader.
+/// before the next one begins, since a DataLoader with workers allows one at a time; so give all fits on a
+/// DataLoader the same TorchBatches.
 template <class Loader>
 class TorchBatches {
   using Position = decltype(std::declval<Loader&>().begin());

@@ -17,7 +17,7 @@ struct DimPlace {
   std::int64_t multiple = 1;
 };
 
-/// A size that the exported model takes as it comes: `{.name = "batch", .places = {{0, 0}}}` is the first
+/// A size that stays open in the exported model: `{.name = "batch", .places = {{0, 0}}}` is the first
 /// dimension of the first input. A model that halves its frames by a stride wants `multiple` 2 there, since
 /// `(T + 1) / 2` is no polynomial.
 struct DynamicDim {

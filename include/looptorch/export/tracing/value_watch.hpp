@@ -32,8 +32,8 @@ class ValueWatch {
   ValueWatch(const ValueWatch&) = delete;
   ValueWatch& operator=(const ValueWatch&) = delete;
 
-  /// Throws ExportError for the first operator that reads values, unless these are `trusted`, that makes a
-  /// shape of them, or that takes a generator.
+  /// Throws ExportError for the first operator that takes a generator, makes a shape from values, or reads
+  /// values that are not `trusted`.
   void refuse(bool trusted) const {
     if (!generator_.empty())
       throw ExportError(generator_, "generator",

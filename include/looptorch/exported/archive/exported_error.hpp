@@ -9,8 +9,8 @@
 
 namespace looptorch {
 
-/// Thrown for a file that is no sound archive of torch.export, and for a program that needs what is not
-/// supported: the message names the file, and the operator and its node where there are such.
+/// Thrown for a damaged archive of torch.export, and for a program that needs unsupported features. The
+/// message names the file and, if there is one, the operator and its node.
 struct ExportedModelError : Error {
   explicit ExportedModelError(const std::string& what, std::string operator_name_ = {})
       : Error(what), operator_name(std::move(operator_name_)) {}

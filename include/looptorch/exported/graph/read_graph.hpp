@@ -88,7 +88,7 @@ class GraphReader {
     add_call(json, find_operator(std::string_view(target).substr(kOperator.size())), target, name);
   }
 
-  /// True for what only checks types and ranges that held when the model was exported: under autocast, or at
+  /// True for operators that only check types and ranges that held at the export: under autocast, or at
   /// another size, they need not hold.
   static bool is_check_of_export(std::string_view target) {
     return target == "torch.ops.aten._assert_tensor_metadata.default" ||

@@ -54,8 +54,8 @@ struct NewestSnapshot {
   }
 };
 
-/// Where a fit begins: at a snapshot, given by its path, by that of a folder from which the newest sound one
-/// is taken, or as it was chosen and read. An empty path is none.
+/// Where a fit begins: at a snapshot, given by its path, by a folder, of which the newest sound one is taken,
+/// or as one already read. An empty path is none.
 class ResumeFrom {
  public:
   ResumeFrom() = default;

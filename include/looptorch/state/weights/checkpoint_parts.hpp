@@ -65,8 +65,8 @@ void for_each_item(const PickleValue& dictionary, Use&& use) {
   return parts;
 }
 
-/// Returns the key of a model's weights: `inside`, or if that is empty the usual or the only one; empty where
-/// they are the checkpoint's own. Throws PickleError if there is no such key, or more than one.
+/// Returns the key of a model's weights: `inside`, or if that is empty the usual or the only one; empty if
+/// they are at the top level. Throws PickleError if there is no such key, or more than one.
 [[nodiscard]] inline std::string choose_part(const CheckpointParts& parts, const std::string& inside) {
   constexpr std::array<std::string_view, 11> kUsual = {
       "model_state_dict", "state_dict", "model",   "model_state", "module", "net",

@@ -87,8 +87,8 @@ class Unpickler {
   [[nodiscard]] static PickleValue number(std::int64_t value) {
     return {.kind = Kind::integer, .integer = value};
   }
-  /// Throws PickleError once all objects together list more than the pickle has bytes, which an honest one
-  /// never does: it would hold the same items many times.
+  /// Throws PickleError once all objects together list more than the pickle has bytes, which only a hostile
+  /// one does, by holding the same items many times.
   [[nodiscard]] PickleValue make(Kind kind, PickleObject object = {}) {
     listed_ += object.items.size();
     if (listed_ > bytes_.size()) fail("makes more lists of its values than it has bytes");

@@ -44,8 +44,8 @@ struct TorchCheckpoint {
   std::vector<std::string> beside{};  ///< Keys that were left aside, as "epoch" and "optimizer_state_dict".
 };
 
-/// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or with
-/// `mapped` false of copies of its storages. Tied tensors share their memory. Weights may lie within a
+/// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or, with
+/// `mapped` false, views of copies of its storages. Tied tensors share their memory. Weights may lie within a
 /// checkpoint: under `inside`, or if that is empty under the first of the usual keys ("model_state_dict",
 /// "state_dict", "model", ...) that has tensors, or under the only key that has. Throws FileError if the file
 /// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not sound or holds anything

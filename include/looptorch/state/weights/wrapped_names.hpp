@@ -66,8 +66,8 @@ class WrappedNames {
   }
 
   /// Returns the name of the one tensor of the module that the file's `name` stands for; empty if there is
-  /// none. `rename` maps names of the file to names of the module. "model." in front counts for a part of the
-  /// model as a whole: if the file has one of its tensors under its own name, it must have all.
+  /// none. `rename` maps names of the file to names of the module. The prefix "model." counts for a part of
+  /// the model as a whole: if the file has one of its tensors under its own name, it must have all.
   [[nodiscard]] std::string find(const std::string& name, const Rename& rename) const {
     const auto shorter = shorter_names(name);
     if (const auto target = only(by_unwrapped_, unwrapped_name(rename(shorter.front()))); !target.empty())
