@@ -61,7 +61,7 @@ class CommandLine {
   template <class T>
   CommandLine& toggle(std::string name, T& target, std::string help);
 
-  /// Puts the flag that was listed last into a group, of which a command line may hold one flag.
+  /// Puts the last listed flag into a group; a command line may give one flag of each group.
   CommandLine& one_of(std::string group) {
     flags_.back().form.group = std::move(group);
     return *this;

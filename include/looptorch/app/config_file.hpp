@@ -85,8 +85,8 @@ class ConfigLines {
       message(place, " is ", value.kind(), "; a flag's value is text, a number, true or false"));
 }
 
-/// Returns the flags of a file in its order; null in JSON says nothing. Throws CommandLineError that names
-/// the file and the line or key.
+/// Returns the flags of a file in its order; null in JSON sets none. Throws CommandLineError that names the
+/// file and the line or key.
 [[nodiscard]] inline std::vector<ConfigWord> read_config(const std::filesystem::path& file) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
   try {

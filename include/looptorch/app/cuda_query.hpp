@@ -48,7 +48,7 @@ inline std::vector<CudaKernels> kernels_in_libtorch() {
   }
 }
 
-/// Returns what LibTorch's CUDA was built for, or nothing where LibTorch is for the CPU alone.
+/// Returns LibTorch's CUDA build, or nothing if LibTorch is for the CPU alone.
 inline std::optional<CudaBuild> cuda_build() {
   const auto& hooks = at::detail::getCUDAHooks();
   const int cuda = cuda_runtime_version();

@@ -22,7 +22,7 @@ namespace looptorch::app {
 /// What a summary file held, which is removed: a folder with a summary holds a finished model.
 class EarlierSummary {
  public:
-  /// Reads and removes `file`. One that is absent or damaged holds nothing.
+  /// Reads and removes `file`. An absent or damaged summary is empty.
   explicit EarlierSummary(const std::filesystem::path& file) {
     if (!std::filesystem::exists(file)) return;
     try {

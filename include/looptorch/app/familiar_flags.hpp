@@ -8,9 +8,9 @@
 
 namespace looptorch::app::detail {
 
-/// A flag of another program and its equal, with hyphens. A value behind their name must be given for the row
-/// to apply, and is replaced by the one behind ours. Of several rows the first one counts whose flag the
-/// program has, unless that has a flag of their name.
+/// A flag of another program and its equal, with hyphens. If their name has a value, the row applies to that
+/// value only, and ours replaces it. The first row with a flag of the program counts, unless the program has
+/// a flag of their name.
 struct FamiliarFlag {
   std::string_view theirs, ours;
 };

@@ -40,7 +40,7 @@ struct FirstWeightsOptions {
   /// "_state_dict" appended, and a folder a file each (NAME.safetensors): "generator" and "discriminator".
   std::vector<std::string> parts = {};
   /// Translates tensors under another project's names, without wrappers, in place. Returns a sentence for the
-  /// report, or nothing where the names are not that project's.
+  /// report, or nothing for names of other projects.
   std::function<std::string(TensorMap&)> translate = {};
   /// Returns advice for weights of another shape, as the flags that say their size; may be empty.
   std::function<std::string(const TensorMap&)> advise = {};

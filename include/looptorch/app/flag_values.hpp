@@ -96,7 +96,7 @@ template <FlagNumber T>
   return text;
 }
 
-/// Returns what --help says behind a flag's text; nothing for an empty value.
+/// Returns the default that --help appends to a flag's text; nothing for an empty value.
 [[nodiscard]] inline std::string default_text(const std::string& value) {
   return value.empty() ? "" : " [" + value + "]";
 }

@@ -93,8 +93,8 @@ namespace detail {
                            folder, ", and give ", folder));
 }
 
-/// Lets the flag that sets `target` take a model's name on the Hub, too. Call it behind all other flags, so
-/// that what a run notes of its settings is what was typed.
+/// Lets the flag that sets `target` take a model's name on the Hub, too. Call it after all other flags, so
+/// that a run records its settings as they were typed.
 inline void accept_hub_name(CommandLine& line, std::filesystem::path& target) {
   line.on_parsed([&target](const CommandLine&) {
     if (!target.empty()) target = model_folder(target);

@@ -42,7 +42,7 @@ struct DoesNotFit : Error {
 }
 
 /// Returns "memory: 24.1 GB of 25.3 GB to use on cpu; the run will hold 597 MB beside its activations:
-/// weights 151 MB, ...". `usable` is what is free on the device, and what the run has of it already.
+/// weights 151 MB, ...". `usable` is the device's free memory, plus what the run already holds.
 [[nodiscard]] inline std::string memory_line(at::Device device, const HeldMemory& held,
                                              const std::optional<MemoryCapacity>& usable) {
   const MemoryBreakdown parts{.weights = held.weights,

@@ -16,7 +16,7 @@
 
 namespace looptorch::app {
 
-/// Names of flags, each as it is given; an empty one is one that the program lacks.
+/// Names of flags as on the command line; empty if the program lacks the flag.
 struct MemoryFlags {
   std::string batch = "--batch-size";  ///< Limits a micro-batch, in the units of the hardest batches.
   std::int64_t least_batch = 1;        ///< The smallest value of it that the program takes.
@@ -43,7 +43,7 @@ struct MemoryFlags {
     return words;
   }
 
-  /// Returns what WatchMemory says of the parts of a peak.
+  /// Returns WatchMemory's advice for the parts of a peak.
   [[nodiscard]] PartRemedies of_parts() const {
     const std::string batches =
         batch.empty() ? "" : message("a smaller ", batch, " with a larger ", accumulation);

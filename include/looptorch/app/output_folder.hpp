@@ -20,7 +20,7 @@ namespace looptorch::app {
 class OutputFolder {
  public:
   /// `read` are folders of which the run reads every table or clip, and into which it must not write. Throws
-  /// UsageError for an output folder that is one of these, that another run has, or that cannot be made.
+  /// UsageError for an output folder that is one of these, is locked by another run, or cannot be created.
   explicit OutputFolder(const std::filesystem::path& folder,
                         std::initializer_list<std::filesystem::path> read = {})
       : folder_(folder) {

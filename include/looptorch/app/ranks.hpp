@@ -34,8 +34,8 @@ namespace looptorch::app {
 /// True in the process that writes files: rank 0, or the only one.
 [[nodiscard]] inline bool leads() { return rank_environment().rank == 0; }
 
-/// Returns this rank's share of what `inner` yields, samples or batches. All ranks give the same sampler. No
-/// sample is repeated or left out, so that ranks may have different numbers.
+/// Returns a sampler of this rank's shard of `inner`, by samples or batches. All ranks give the same sampler.
+/// No sample is repeated or left out, so that ranks may have different numbers.
 template <class Inner = SequentialSampler>
 [[nodiscard]] DistributedSampler<Inner> share_of_rank(Inner inner = {}) {
   const RankEnvironment here = rank_environment();

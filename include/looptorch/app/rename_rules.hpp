@@ -39,7 +39,7 @@ class RenameRule {
     if (stars(to_) > stars(from_)) refuse("has more * on the right than on the left");
   }
 
-  /// Returns the new name, which is empty for a tensor to leave out; none for a name that OLD does not match.
+  /// Returns the new name, empty for a skipped tensor; none for a name that OLD does not match.
   [[nodiscard]] std::optional<std::string> apply(std::string_view name) const {
     std::vector<std::string_view> parts;
     if (!match(from_, name, parts)) return std::nullopt;
@@ -62,7 +62,7 @@ class RenameRule {
     return std::count(pattern.begin(), pattern.end(), '*');
   }
 
-  /// Finds what each `*` stands for; an earlier one takes as little as it can.
+  /// Finds what each `*` matches; an earlier one matches as little as it can.
   [[nodiscard]] static bool match(std::string_view pattern, std::string_view name,
                                   std::vector<std::string_view>& parts) {
     const auto star = pattern.find('*');
@@ -84,8 +84,8 @@ class RenameRule {
   std::string text_, from_, to_;
 };
 
-/// Reads rules, of which a text may hold several, apart by commas, as a file for --config has them. Throws
-/// what RenameRule throws.
+/// Reads rules, several to a text if separated by commas, as in a file for --config. Throws what RenameRule
+/// throws.
 [[nodiscard]] inline std::vector<RenameRule> rename_rules(const std::vector<std::string>& texts) {
   std::vector<RenameRule> rules;
   for (const std::string& text : texts) {
@@ -98,7 +98,7 @@ class RenameRule {
   return rules;
 }
 
-/// Returns a name as the rules leave it, each applied to what those before it made; an empty one ends them.
+/// Returns a name after all rules, each applied to the result of those before it; an empty name ends them.
 [[nodiscard]] inline std::string renamed(std::string name, const std::vector<RenameRule>& rules) {
   for (const RenameRule& rule : rules)
     if (auto next = rule.apply(name); next && !name.empty()) name = *std::move(next);

@@ -53,14 +53,14 @@ struct Interrupted : Error {
 
 /// A window that was replayed instead of a run (`--replay`).
 struct ReplayEnded : Error {
-  /// `text` says what came of it; `clean` that all was finite.
+  /// `text` describes the result; `clean` is true if all was finite.
   ReplayEnded(const std::string& text, bool clean) : Error(text), exit_code(clean ? kDone : kError) {}
   ExitCode exit_code;
 };
 
 namespace detail {
 
-/// Throws Error if something of what was printed was lost, as on a full disk.
+/// Throws Error if printed text was lost, as on a full disk.
 inline void require_written_output() {
   errno = 0;
   std::cout.flush();

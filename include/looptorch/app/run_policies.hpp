@@ -41,8 +41,8 @@ namespace looptorch::app {
 
 /// What the standard policies of a program take that is no standard flag.
 struct RunDetails {
-  /// For RunSettings: the program's own flags that decide what is learnt, and the samples_of what it
-  /// validates by. A run resumes with the same ones only.
+  /// For RunSettings: the program's own flags that affect what is learnt, and the samples_of its validation
+  /// data. A run resumes with the same ones only.
   std::map<std::string, std::string> settings = {}, data = {};
   report::Facts facts = {};         ///< Further lines of the report.
   MemoryFlags memory_flags = {};    ///< The program's flags that save memory, for WatchMemory.

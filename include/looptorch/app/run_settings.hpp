@@ -45,8 +45,8 @@ template <FingerprintedDataset Data>
 /// refused, with the name and both values of each that differs.
 class RunSettings {
  public:
-  /// Takes the samples_of data, too, by the names of what they come from. A snapshot without those, of an
-  /// earlier version, resumes.
+  /// Also takes the samples_of data, by the names of their sources. A snapshot without those, of an earlier
+  /// version, resumes.
   explicit RunSettings(std::map<std::string, std::string> settings,
                        std::map<std::string, std::string> data = {})
       : settings_(std::move(settings)), data_(std::move(data)) {}

@@ -93,7 +93,7 @@ class Session {
   /// Seeds the generators again, as before something was drawn that the run must not depend on.
   void seed() const { training_.seed_generators(); }
 
-  /// Returns a loader of this rank's share of what `sampler` yields: without one, of all samples in order.
+  /// Returns a loader of this rank's shard of `sampler`: without one, of all samples in order.
   template <class Dataset, class Sampler = SequentialSampler>
   [[nodiscard]] auto loader(Dataset&& data, Sampler sampler = {}) const {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
@@ -111,9 +111,9 @@ class Session {
   }
 
   /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Writes run.conf to the
-  /// output, a file for --config that repeats the run, as it begins. Adds the peak of a watched memory to the
-  /// summary, and the steps in which memory ran out. Throws Interrupted for a run that a signal or a limit
-  /// ended, after it has called `note(result)`, which may save the result.
+  /// output as the run begins, a file for --config that repeats the run. Adds the peak of a watched memory to
+  /// the summary, and the steps in which memory ran out. Throws Interrupted for a run that a signal or a
+  /// limit ended, after it has called `note(result)`, which may save the result.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
   FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
     write_config();
@@ -136,8 +136,8 @@ class Session {
   }
 
   /// On rank 0: removes the summary of an earlier call, lets `save(summary)` write what was learnt and set
-  /// figures, adds the time and the memory, and writes summary.json. A folder with a summary thus holds a
-  /// whole result; that of a rehearsal says so.
+  /// figures, adds the time and the memory, and writes summary.json. So a folder with a summary is complete;
+  /// a rehearsal's summary is marked.
   template <std::invocable<Summary&> Save>
   void finish(Save&& save) {
     if (!leads()) return;
@@ -152,8 +152,8 @@ class Session {
       std::cerr << "the rehearsal is through: " << output_.string()
                 << " holds no result. Begin the run itself in another folder" << std::endl;
   }
-  /// The same for a model whose weights go to model.safetensors. Adds the number of steps, prints the summary
-  /// to std::cout, and says on std::cerr where the weights are.
+  /// Does the same, and saves the model's weights to model.safetensors. Adds the number of steps, prints the
+  /// summary to std::cout, and says on std::cerr where the weights are.
   void finish(const torch::nn::Module& model, const std::vector<std::pair<std::string, Json>>& figures) {
     const auto weights = output_ / "model.safetensors";
     finish([&](Summary& summary) {

@@ -43,7 +43,7 @@ class SkippedItems {
     if (known_.insert(line).second) entries_.push_back({std::move(line), kind});
   }
 
-  /// Adds what a loader with OnError::skip has left out, each with its path.
+  /// Adds the samples that a loader with OnError::skip has skipped, each with its path.
   void add(const SkippedSamples& skipped, std::size_t kind = 0) {
     for (const auto& [epoch, batch, index, path, what] : skipped.first)
       add(path.empty() || what.find(path) != std::string::npos ? what : path + ": " + what, kind);

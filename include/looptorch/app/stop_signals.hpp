@@ -16,7 +16,7 @@ class StopSignals {
   /// True once a signal was received.
   [[nodiscard]] static bool received() { return looptorch::detail::SignalWatch::received() != 0; }
 
-  /// Throws Interrupted if a signal was received; `done` says what was done until then.
+  /// Throws Interrupted if a signal was received; `done` describes the work until then.
   static void throw_if_received(const std::string& done) {
     if (const int signal = looptorch::detail::SignalWatch::received(); signal != 0)
       throw Interrupted(looptorch::detail::signal_name(signal) + " was received", done);

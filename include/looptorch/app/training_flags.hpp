@@ -310,7 +310,7 @@ class TrainingFlagWriter {
 
 }  // namespace detail
 
-/// Adds the flags of `options`, whose values are the defaults and which must outlive the parse.
+/// Adds the flags of `options`. Its values are the defaults; it must outlive the parse.
 inline void add_training_flags(CommandLine& line, TrainingOptions& options, const TrainingFlags& flags = {}) {
   detail::TrainingFlagWriter(line, options, flags).add_all();
 }

@@ -134,7 +134,7 @@ struct TrainingOptions {
   [[nodiscard]] std::size_t few_samples() const {
     return static_cast<std::size_t>(few_batches() * batch_size);
   }
-  /// With `quick`, shortens a list to few_samples(), so that what precedes the fit is quick, too.
+  /// With `quick`, shortens a list to few_samples(), so that work before the fit is quick, too.
   template <class Sample>
   void keep_few(std::vector<Sample>& samples) const {
     if (quick) samples.resize(std::min(samples.size(), few_samples()));
@@ -203,7 +203,7 @@ struct TrainingOptions {
     return chosen;
   }
 
-  /// Writes to stderr which snapshots were passed over, or that there is none; nothing without --resume.
+  /// Writes to stderr which snapshots were skipped, or that there is none; nothing without --resume.
   void print_resume(const NewestSnapshot& chosen) const {
     if (!resume.empty()) std::cerr << chosen.describe() << std::flush;
   }

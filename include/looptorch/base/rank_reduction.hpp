@@ -44,7 +44,7 @@ class RankReduction {
   void max(const std::string& what, std::int64_t& value) {
     enter(what, {Kind::max, static_cast<double>(value)}, {.whole = &value});
   }
-  /// `value` becomes that of the first rank which names it.
+  /// `value` becomes the value of the first rank that names it.
   void broadcast(const std::string& what, double& value) {
     enter(what, {Kind::broadcast, value}, {.number = &value});
   }
@@ -57,7 +57,7 @@ class RankReduction {
     enter(what, {Kind::equal, 0.0, text}, {});
   }
 
-  /// Returns what all ranks together say, this one's names and others', after the exchange.
+  /// Returns the reduced values after the exchange, of this rank's names and others'.
   template <class Visit>
   void each_number(std::string_view prefix, Visit&& visit) const {
     for (const auto& [what, entry] : all_)

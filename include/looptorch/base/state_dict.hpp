@@ -97,8 +97,8 @@ class StateDict {
 
 namespace detail {
 
-/// Throws SettingDiffers if the state holds another text under `key` than `here`. Accepts a state that holds
-/// none, as those of earlier versions.
+/// Throws SettingDiffers if the state holds another text under `key` than `here`. Accepts a state without
+/// one, as of earlier versions.
 inline void require_same(const StateDict& in, const std::string& key, const std::string& what,
                          const std::string& here) {
   if (!in.contains(key)) return;

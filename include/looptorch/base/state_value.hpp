@@ -31,7 +31,7 @@ class StateValue {
   StateValue(std::string value) : kind_(Kind::text), text_(std::move(value)) {}
   StateValue(at::Tensor value) : kind_(Kind::tensor), tensor_(std::move(value)) {}
 
-  /// Returns what this holds, or nullptr if that is no T.
+  /// Returns the value, or nullptr if it is no T.
   template <detail::HeldByState T>
   [[nodiscard]] const T* get_if() const {
     if constexpr (std::is_same_v<T, bool>)
@@ -49,7 +49,7 @@ class StateValue {
   /// Returns whether both hold the same of the five types.
   [[nodiscard]] bool same_type(const StateValue& other) const { return kind_ == other.kind_; }
 
-  /// Calls `visitor` with what this holds and returns its result, of one type for all five.
+  /// Calls `visitor` with the value and returns its result, of one type for all five.
   template <class Visitor>
   decltype(auto) visit(Visitor&& visitor) const {
     switch (kind_) {

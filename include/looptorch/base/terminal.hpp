@@ -66,7 +66,7 @@ inline void write_live_line(std::FILE* out, const std::string& text) {
   std::fflush(out);
 }
 
-/// Returns what clears a live line on `out`: nothing where there can be none.
+/// Returns the text that clears a live line on `out`; empty if there can be none.
 inline const char* clearing_code(std::FILE* out) { return can_rewrite_line(out) ? "\r\033[K" : ""; }
 
 /// Returns `text` as a line of its own for `out`. It takes the place of a live line, which is shown again

@@ -30,7 +30,7 @@ class TraceRanges {
   }
 
  private:
-  /// Replaces what the profiler would write into the trace's JSON as it is.
+  /// Replaces characters that the profiler would write unescaped into the trace's JSON.
   static std::string printable(std::string name) {
     for (char& c : name)
       if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = '\'';

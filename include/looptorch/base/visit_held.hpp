@@ -8,7 +8,7 @@
 
 namespace looptorch::detail {
 
-/// Calls `f` with what the variant holds and returns its result. Throws std::bad_variant_access for a variant
+/// Calls `f` with the variant's value and returns its result. Throws std::bad_variant_access for a variant
 /// that holds nothing.
 template <std::size_t I = 0, class F, class... Ts>
 decltype(auto) visit_held(F&& f, const std::variant<Ts...>& variant) {

@@ -98,7 +98,7 @@ concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
 
 /// Returns samples [begin, end) of `batch`. Without a member `slice`, takes them of each tensor with a
 /// dimension, along the first, and of each container with one element a sample; everything else is copied
-/// unchanged. Throws UsageError for a tensor whose first dimension is not the batch's.
+/// unchanged. Throws UsageError for a tensor with another first dimension than the batch's.
 template <SliceableBatch Batch>
 [[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch samples = batch;

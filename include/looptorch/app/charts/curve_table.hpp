@@ -60,7 +60,7 @@ class CurveTable {
     return {.name = name, .x = column(x), .y = column(y)};
   }
 
-  /// Returns the rows as objects, `[{"step": 8, "loss": 1.25}, ...]`; what is no number is null.
+  /// Returns the rows as objects, `[{"step": 8, "loss": 1.25}, ...]`; values that are no number are null.
   [[nodiscard]] Json to_json() const {
     auto list = Json::array();
     for (std::size_t row = 0; row < rows(); ++row) {

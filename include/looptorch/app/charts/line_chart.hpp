@@ -39,7 +39,7 @@ namespace detail {
 
 using Colour = std::array<std::uint8_t, 3>;
 
-/// Pixels to draw on; what lies outside is cut off.
+/// Pixels to draw on; drawing outside is clipped.
 class Canvas {
  public:
   Canvas(std::int64_t width, std::int64_t height)
@@ -64,7 +64,7 @@ class Canvas {
     }
   }
 
-  /// Writes text whose left upper corner is given.
+  /// Writes text from its upper left corner on.
   void text(std::int64_t x, std::int64_t y, const std::string& text, Colour colour) {
     for (const char character : text) {
       const auto glyph = glyph_of(character);

@@ -6,7 +6,7 @@
 
 namespace looptorch::detail {
 
-/// A capture under way, of which a process has one at most.
+/// The current capture; a process has one at most.
 class CaptureScope {
  public:
   /// `draws` is false if nothing that is captured draws random numbers.

@@ -26,7 +26,7 @@ class CapturedGenerator {
   explicit CapturedGenerator(at::Generator generator)
       : generator_(std::move(generator)), then_(copy_of(generator_)) {}
 
-  /// Captures the state as it is now, instead.
+  /// Captures the current state instead.
   void capture() {
     if (is_cpu(generator_))
       copy_cpu(generator_, then_);
@@ -65,8 +65,8 @@ class CapturedGenerator {
     target.set_next_double_normal_sample(source.next_double_normal_sample());
   }
 
-  /// True on accelerators whose generators can exchange their states. LibTorch says so only by an error, so
-  /// each kind of device is asked once.
+  /// True on accelerators with generators that can exchange their states. LibTorch says so only by an error,
+  /// so each kind of device is asked once.
   static bool can_exchange(const at::Generator& generator) {
     enum Answer : signed char { unknown, yes, no };
     static std::array<std::atomic<Answer>, at::COMPILE_TIME_MAX_DEVICE_TYPES> answers{};

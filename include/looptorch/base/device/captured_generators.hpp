@@ -26,7 +26,7 @@ class CapturedGenerators {
     for (const at::Device device : accelerators_in_use()) others_.emplace_back(default_generator(device));
   }
 
-  /// Sets the generators to what was captured. Can be called again.
+  /// Restores the captured states. Can be called again.
   void restore() const {
     if (cpu_) cpu_->restore();
     for (const CapturedGenerator& other : others_) other.restore();

@@ -18,7 +18,7 @@ class DeviceGraph {
   DeviceGraph() = default;
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;
-  /// Gives the graph's memory back, but for that of tensors which are still held.
+  /// Frees the graph's memory, except that of tensors which are still held.
   virtual ~DeviceGraph() = default;
 
   /// Records what is issued to this thread's current stream, which is not the default one, from now on. Waits
@@ -30,8 +30,8 @@ class DeviceGraph {
   virtual void replay() = 0;
 };
 
-/// Makes an empty graph whose memory comes from the pool of `neighbour`, or from a new one if that is null.
-/// Graphs of one pool must not run at the same time.
+/// Makes an empty graph with memory from the pool of `neighbour`, or from a new pool if that is null. Graphs
+/// of one pool must not run at the same time.
 using DeviceGraphMaker = std::unique_ptr<DeviceGraph> (*)(c10::Device device, const DeviceGraph* neighbour);
 
 /// Returns the maker of a type of device, to be set; null where devices have no graphs.

@@ -17,7 +17,7 @@ namespace looptorch::detail {
 /// An asynchronous copy of one 0-dim tensor at a time.
 class Readback {
  public:
-  /// Copies `value` as it is now, in the order of its device's current stream.
+  /// Copies the current `value`, in the order of its device's current stream.
   void start(const at::Tensor& value) {
     if (value.is_cpu()) return start(number_in(value));
     under_way_ = true;

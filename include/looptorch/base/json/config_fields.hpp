@@ -21,8 +21,8 @@
 
 namespace looptorch {
 
-/// Thrown for a config that is malformed, or whose values are not allowed. The message begins with the file's
-/// name and lists all faults.
+/// Thrown for a config that is malformed or has values that are not allowed. The message begins with the
+/// file's name and lists all faults.
 struct ConfigError : Error {
   using Error::Error;
 };
@@ -51,14 +51,14 @@ class ConfigFields {
     return fields;
   }
 
-  /// Returns the same table, whose errors call a key `field "heads"` instead of `heads`.
+  /// Returns the same table with errors that call a key `field "heads"` instead of `heads`.
   [[nodiscard]] constexpr ConfigFields quoting_keys() const {
     auto fields = *this;
     fields.quotes_ = true;
     return fields;
   }
 
-  /// Reads and checks an object; `where` is what errors call it. Throws ConfigError, which lists all faults.
+  /// Reads and checks an object; `where` is its name in errors. Throws ConfigError, which lists all faults.
   [[nodiscard]] Config read(const Json& json, std::string_view where) const;
 
   /// Reads and checks a file. Throws FileError, or ConfigError that names the file.

@@ -71,8 +71,8 @@ struct ConfigField {
   }
 };
 
-/// Describes a key with one value that says what the config is of, such as "model_type". No member holds it.
-/// It is always written. A config without it, or with another value, is refused with no word of other keys.
+/// Describes a key with one value that names the config's kind, such as "model_type". No member holds it. It
+/// is always written. A config without it, or with another value, is refused with no word of other keys.
 template <class Value>
 struct RequiredValue {
   const char* key;
@@ -142,7 +142,7 @@ template <class Value>
   }
 }
 
-/// Returns what is wrong with a value, to stand behind its key; empty if it is within its limits.
+/// Returns what is wrong with a value, to follow its key; empty if it is within its limits.
 template <class Value>
 [[nodiscard]] std::string fault_of(const Value& value, const FieldLimits<Value>& limits) {
   bool fits = true;
@@ -159,7 +159,7 @@ template <class Value>
   return message(" must be ", wanted, ", is ", found.dump());
 }
 
-/// Reads and checks a value; returns what is wrong with it, to stand behind its key, or an empty text.
+/// Reads and checks a value; returns what is wrong with it, to follow its key, or an empty text.
 template <class Value>
 [[nodiscard]] std::string read_value(const Json& json, const FieldLimits<Value>& limits, Value& to) {
   if constexpr (std::is_enum_v<Value>) {

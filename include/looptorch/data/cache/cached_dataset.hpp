@@ -30,8 +30,8 @@ namespace looptorch {
 /// The default of CachedDataset: the dataset's own `identity(index)`.
 struct DatasetIdentity {};
 
-/// A dataset whose samples are stored on disk, bit for bit. A sample's source is described by its identity:
-/// the dataset's `identity(index)`, or a callable given as the third argument, which usually returns
+/// Stores a dataset's samples on disk, bit for bit. A sample's source is described by its identity: the
+/// dataset's `identity(index)`, or a callable given as the third argument, which usually returns
 /// `remembered_content_identity(path)` or `file_identity(path)`. Identity, settings, version and the
 /// structure of the sample's type form the key, so a changed file or setting is recomputed. Other changes go
 /// unnoticed.

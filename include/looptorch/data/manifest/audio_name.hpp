@@ -52,7 +52,7 @@ namespace looptorch::detail {
   return before + (before.ends_with('/') ? "" : "/") + std::move(name);
 }
 
-/// Returns what may be wrong with a name of which there is no file, to stand behind that; empty for no idea.
+/// Returns what may be wrong with a name without a file, to follow the name in an error; empty if unknown.
 [[nodiscard]] inline std::string hint_for_missing(std::string_view name) {
   if (is_windows_path(name)) return "; it is a path of Windows: write the path that the file has here";
   if (name.find('\\') != name.npos) return "; part folders by \"/\", not by \"\\\"";

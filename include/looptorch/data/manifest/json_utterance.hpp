@@ -72,8 +72,8 @@ struct ClipTimes {
   return part;
 }
 
-/// Returns the utterance of one line, whose text may be blank if `empty_texts`. Errors lack the line's
-/// number, which the caller adds.
+/// Returns the utterance of one line. Its text may be blank if `empty_texts`. Errors lack the line's number,
+/// which the caller adds.
 inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder,
                               bool empty_texts = false) {
   const JsonFields fields(line);

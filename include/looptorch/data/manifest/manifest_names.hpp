@@ -37,7 +37,7 @@ inline constexpr ManifestName kManifestNames[] = {{"audio_filepath", "audio_file
                                                   {"source_lang", "source_lang"},
                                                   {"target_lang", "target_lang"}};
 
-/// Returns the key that a table's column stands for; empty for one that says nothing of an utterance.
+/// Returns the key of a table's column; empty for one that is not of an utterance.
 [[nodiscard]] constexpr std::string_view manifest_key_of(std::string_view name) {
   for (const auto& known : kManifestNames)
     if (known.name == name) return known.key;
