@@ -40,7 +40,7 @@ struct ClipTooLoud : ClipError {
   using ClipError::ClipError;
 };
 
-/// Seconds by which a clip may be said to end behind its file's end, since manifests round times.
+/// Seconds by which a manifest's clip may end behind its file's end, since manifests round times.
 inline constexpr double kEndSlack = 0.1;
 
 /// Throws ClipOutside for a clip that begins behind the end of its file, which lasts `seconds`, or ends more

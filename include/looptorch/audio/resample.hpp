@@ -180,8 +180,7 @@ inline at::Tensor Resampler::padded(const at::Tensor& samples_BT, std::int64_t r
   return whole;
 }
 
-/// Returns the outputs `[B, N]`. All blocks of all clips are rows of one matrix, whose rows overlap in
-/// memory.
+/// Returns the outputs `[B, N]`. All blocks of all clips are rows of one matrix, which overlap in memory.
 inline at::Tensor Resampler::filtered(const at::Tensor& samples_BT) const {
   const at::NoTF32Guard full_precision;
   const std::int64_t clips = samples_BT.size(0), count = length(samples_BT.size(1));

@@ -21,9 +21,9 @@ namespace looptorch::audio {
 /// The samples of a file, in order. Holds a block, and what the resampling of the next one still needs.
 class SampleStream {
  public:
-  /// Opens a file, whose samples are resampled to `sample_rate` Hz; 0 keeps the file's rate. Errors begin
-  /// with `name`; if that is empty, with `path`. Throws what `decode` throws: FileError for a missing file,
-  /// AudioError for one that is cut off, empty or no audio, and UsageError for a negative rate.
+  /// Opens a file to be resampled to `sample_rate` Hz; 0 keeps the file's rate. Errors begin with `name`; if
+  /// that is empty, with `path`. Throws what `decode` throws: FileError for a missing file, AudioError for
+  /// one that is cut off, empty or no audio, and UsageError for a negative rate.
   explicit SampleStream(const std::filesystem::path& path, std::int64_t sample_rate = 0,
                         const std::filesystem::path& name = {})
       : name_(name.empty() ? path : name),

@@ -37,7 +37,7 @@ struct AudioError : Error {
   using Error::Error;
 };
 
-/// Thrown for a part of a file in which no sample lies, though the file is sound.
+/// Thrown for a part without a sample in an undamaged file.
 struct AudioRangeError : AudioError {
   using AudioError::AudioError;
 };

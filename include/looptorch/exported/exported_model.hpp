@@ -36,7 +36,7 @@ class ExportedModelImpl : public torch::nn::Module {
       : torch::nn::Module("ExportedModel"), program_(path, *this), runner_(program_, *this) {}
 
   /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
-  /// UsageError for inputs whose number, type or sizes do not fit.
+  /// UsageError for inputs of a wrong number, type or size.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) {
     tell_once_what_it_lacks();
     return runner_.run(inputs);
@@ -61,12 +61,12 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
 
   /// Returns what training usually has and this export lacks, such as "dropout of encoder.drop" of a model in
-  /// eval mode, which computes the same in both modes: its first forward in training warns of it. Empty for
-  /// one that was exported in training mode, whose modes switch as in Python.
+  /// eval mode, which computes the same in both modes: its first forward in training warns of it. Empty for a
+  /// model exported in training mode: its modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
-  /// Recomputes each module in backward whose path matches, as "encoder.layers.*" (`*`, `?`, `[abc]`), and
-  /// returns how many these are. Without a pattern those are meant that have a number for a name, as in an
+  /// Recomputes each module with a matching path, as "encoder.layers.*" (`*`, `?`, `[abc]`), in backward, and
+  /// returns their number. Without a pattern those are meant that have a number for a name, as in an
   /// nn.ModuleList or an nn.Sequential. Bits stay, as with checkpoint(). Throws UsageError if there are none,
   /// or if they do not run one after the other.
   std::size_t checkpoint_blocks(const std::string& pattern = {}, const CheckpointOptions& options = {}) {

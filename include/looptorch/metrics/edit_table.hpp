@@ -94,8 +94,7 @@ class EditTable {
     first_ = kept_.empty() ? 0 : (kept_.size() - 1) * stride_;
   }
 
-  /// Returns row `i`; row 0 stands before the first hypothesis token. Request rows from the last to the
-  /// first.
+  /// Returns row `i`; row 0 is before the first hypothesis token. Request rows from the last to the first.
   [[nodiscard]] const EditRow& row(std::size_t i) {
     if (i < first_) fill_block_of(i);
     return block_[i - first_];

@@ -58,7 +58,7 @@ struct AdamW8bitRule {
   using Field = MomentField<Moments, Options>;
   static constexpr const char* kName = "AdamW8bit";
 
-  /// Blocks are cut from memory as it lies, which a snapshot does not record: other formats are not coded.
+  /// Blocks are cut in memory order, which a snapshot does not record: other formats are not coded.
   static bool is_coded(const Options& options, const at::Tensor& parameter) {
     return options.coded && parameter.numel() >= options.min_size && parameter.is_contiguous();
   }

@@ -39,8 +39,8 @@ class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimize
   /// compiles what it lacks, unless a graph is being captured: then tensor operations take its place.
   virtual void prepare() {}
 
-  /// Returns the bytes of the moments that a parameter of `group` has from its first update on, its step
-  /// count left out.
+  /// Returns the bytes of the moments that a parameter of `group` has from its first update on, without its
+  /// step count.
   [[nodiscard]] virtual std::int64_t moment_bytes(const Group& group, const at::Tensor& parameter) const = 0;
   /// Returns the options of a group without the rate, by PyTorch's names.
   [[nodiscard]] virtual StateDict options_state(const Group& group) const = 0;

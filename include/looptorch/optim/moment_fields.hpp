@@ -198,7 +198,7 @@ template <class Options, class Field>
   return state.contains(field.key) || (!state.empty() && field.kept(options, parameter));
 }
 
-/// Throws StateError for a state whose names or shapes are not this optimizer's.
+/// Throws StateError for a state with other names or shapes than this optimizer's.
 template <class Rule>
 void check_fields(const typename Rule::Options& options, const at::Tensor& parameter,
                   const StateDict& state) {

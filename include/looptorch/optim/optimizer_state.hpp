@@ -90,7 +90,7 @@ concept SavesParameters = requires(Optimizer& optimizer, const Optimizer& saved,
 template <class Optimizer>
 concept LibTorchOptimizer = !std::is_void_v<libtorch_classes_t<Optimizer>>;
 
-/// An optimizer whose state a snapshot can hold.
+/// An optimizer with a state that a snapshot can hold.
 template <class Optimizer>
 concept SavedOptimizer = SavesWhole<Optimizer> || SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>;
 

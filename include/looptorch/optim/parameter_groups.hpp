@@ -22,9 +22,9 @@
 
 namespace looptorch {
 
-/// Options for the parameters whose names match one of the patterns: `*` matches any characters, dots
-/// included, `?` one, `[abc]` one of several. Options that are left out have the defaults of their type, not
-/// those of the other parameters.
+/// Options for parameters with names that match one of the patterns: `*` matches any characters, dots
+/// included, `?` one, `[abc]` one of several. Omitted options have the defaults of their type, not those of
+/// the other parameters.
 template <class Options>
 struct GroupRule {
   std::vector<std::string> patterns;

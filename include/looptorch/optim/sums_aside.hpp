@@ -15,8 +15,8 @@
 
 namespace looptorch::detail {
 
-/// Sets gradients aside, so that a backward makes new ones, and puts them back as it goes. Sums have the bits
-/// of autograd's, but for a table whose gradient is dense at first and sparse later. Autograd adds large
+/// Sets gradients aside, so that a backward makes new ones, and restores them on destruction. Sums have the
+/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Autograd adds large
 /// gradients, as a second copy would take memory, sparse ones, and those that a hook sees.
 class SumsAside {
  public:

@@ -46,8 +46,8 @@ inline std::pair<std::string, std::int64_t> kept_events(std::string_view events,
   return {kept, count};
 }
 
-/// Drops the events behind `last_step` from a file, and what a killed process has left unfinished. Removes a
-/// file in which nothing but its version would remain.
+/// Drops the events after `last_step` from a file, and an unfinished one of a killed process. Removes a file
+/// in which nothing but its version would remain.
 inline void keep_events(const std::filesystem::path& file, std::int64_t last_step) {
   const std::string events = read_file(file);
   const auto [kept, count] = kept_events(events, last_step);
@@ -73,7 +73,7 @@ class EventFile {
   void append(std::string_view records) { file_.append(records); }
 
  private:
-  /// Returns a name that sorts behind earlier ones, since TensorBoard reads files in their names' order.
+  /// Returns a name that sorts after earlier ones, since TensorBoard reads files in their names' order.
   static std::filesystem::path new_name(const std::filesystem::path& folder, double seconds) {
     const auto name = [&](int number) {
       std::string text = std::to_string(static_cast<std::int64_t>(seconds)) + '.' + std::to_string(number);

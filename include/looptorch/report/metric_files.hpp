@@ -36,7 +36,7 @@ struct MetricFormats {
 
 class MetricFiles {
  public:
-  /// Continues the files in `folder`, which it creates if needed, behind `last_step`; a `last_step` of 0
+  /// Continues the files in `folder`, which it creates if needed, after `last_step`; a `last_step` of 0
   /// starts again. Throws FileError.
   MetricFiles(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats)
       : jsonl_(folder / "metrics.jsonl"), csv_(folder / "metrics.csv"), formats_(formats) {

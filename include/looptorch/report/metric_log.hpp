@@ -28,7 +28,7 @@ namespace looptorch::report {
 /// training: the log reports it once on stderr and writes no more.
 class MetricLog {
  public:
-  /// Continues the files behind `last_step`. `after_rows`, if given, runs on the thread whenever rows were
+  /// Continues the files after `last_step`. `after_rows`, if given, runs on the thread whenever rows were
   /// written, and as the log ends with `last` true. Throws FileError.
   MetricLog(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats,
             std::function<void(MetricFiles&, bool last)> after_rows = {})

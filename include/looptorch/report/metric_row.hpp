@@ -45,7 +45,7 @@ struct UnreadValue {
   }
 };
 
-/// A row whose numbers may lie on a device.
+/// A row with numbers that may be on a device.
 struct UnreadRow {
   std::int64_t step = 0, epoch = 0;
   double seconds = 0;

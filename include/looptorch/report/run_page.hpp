@@ -40,7 +40,7 @@ inline std::string html_text(std::string_view text) {
   return out;
 }
 
-/// Returns JSON that may stand within a script element.
+/// Returns JSON that is safe within a script element.
 inline std::string script_json(const Json& json) {
   std::string out;
   for (const char c : json.dump()) out += c == '<' ? "\\u003c" : std::string(1, c);

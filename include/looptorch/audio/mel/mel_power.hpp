@@ -33,7 +33,7 @@ class MelPower {
 
   std::int64_t bins() const { return filters_MK_.on_cpu().size(0); }
 
-  /// Converts complex `[B, F, K]` to float `[B, M, F]`, on any device, without TF32, whose 10 bits would show
+  /// Converts complex `[B, F, K]` to float `[B, M, F]`, on any device, without TF32: its 10 bits would show
   /// in quiet bins.
   at::Tensor by_operators(const at::Tensor& spectrum_BFK) const {
     const at::NoTF32Guard full_precision;
@@ -43,7 +43,7 @@ class MelPower {
     return at::matmul(filters_MK_.on(spectrum_BFK.device()), power_BFK.transpose(1, 2));
   }
 
-  /// Converts complex `[F, K]`, contiguous, on the CPU, into float `[M, F]`, whose rows need not be adjacent.
+  /// Converts complex `[F, K]`, contiguous, on the CPU, into float `[M, F]`. Its rows need not be adjacent.
   void in_one_pass(const at::Tensor& spectrum_FK, const at::Tensor& mel_MF) const {
     const auto* spectrum =
         static_cast<const float*>(spectrum_FK.const_data_ptr());  // real, imaginary, real, ...

@@ -146,7 +146,7 @@ class DataHeader {
     return offset >= file_.size();
   }
 
-  /// Returns the samples from `begin` on, with a header whose `size` counts them and `more` bytes. Leaves out
+  /// Returns the samples from `begin` on, with a header whose `size` counts them and `more` bytes. Skips
   /// copies of the header, which libsndfile and sox write before and behind them into a pipe.
   [[nodiscard]] std::optional<AnnouncedData> unfinished(std::uint64_t begin, const Field& size,
                                                         std::uint64_t lead, std::uint64_t more) const {

@@ -35,7 +35,7 @@ struct FlacFrame {
   std::size_t limit = 0;        ///< the most bytes that it has
 };
 
-/// Returns the frame whose header `bytes` begin with, if they do.
+/// Returns the frame with its header at the beginning of `bytes`, if there is one.
 [[nodiscard]] inline std::optional<FlacFrame> flac_frame(std::string_view bytes) {
   const auto byte = [&](std::size_t i) -> unsigned {
     return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0;

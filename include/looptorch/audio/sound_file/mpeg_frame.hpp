@@ -32,7 +32,7 @@ struct MpegFrame {
   friend bool operator==(const MpegFrame&, const MpegFrame&) = default;
 };
 
-/// Returns the frame whose header `bytes` begin with, if they do. A free bit rate is not supported.
+/// Returns the frame with its header at the start of `bytes`, if any. A free bit rate is not supported.
 [[nodiscard]] inline std::optional<MpegFrame> mpeg_frame(std::string_view bytes) {
   using Row = std::array<int, 15>;
   static constexpr std::array<Row, 5> kBitRates{
@@ -75,7 +75,7 @@ struct MpegInfo {
 
 namespace mpeg {
 
-/// Reads Xing's or LAME's information, whose name is at `at`.
+/// Reads Xing's or LAME's information, with its name at `at`.
 inline std::optional<MpegInfo> xing(std::string_view frame, std::size_t at) {
   const std::string_view name = frame.substr(at < frame.size() ? at : frame.size(), 4);
   if (name != "Xing" && name != "Info") return std::nullopt;
@@ -107,7 +107,7 @@ inline std::optional<MpegInfo> vbri(std::string_view frame) {
 
 }  // namespace mpeg
 
-/// Returns what the frame `bytes` says about its stream, if it holds that instead of sound.
+/// Returns the frame's information on its stream, if `bytes` hold that instead of sound.
 [[nodiscard]] inline std::optional<MpegInfo> mpeg_info(const MpegFrame& frame, std::string_view bytes) {
   if (frame.layer != 3) return std::nullopt;
   const std::size_t side = frame.is_low ? (frame.channels == 1 ? 9 : 17) : (frame.channels == 1 ? 17 : 32);

@@ -102,7 +102,7 @@ class MpegScan {
     return mpeg_frame(bytes_.at(offset, MpegFrame::kHeader));
   }
 
-  /// Passes over the tags at the beginning, and over zeros behind them, which their sizes may leave out.
+  /// Skips the tags at the beginning, and zeros behind them, which their sizes may not count.
   void skip_tags() {
     while (const std::uint64_t tag = mpeg_tag_bytes(bytes_, at_)) {
       at_ += tag;

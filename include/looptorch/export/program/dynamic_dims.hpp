@@ -10,7 +10,7 @@
 
 namespace looptorch {
 
-/// A dimension of an input whose size is `multiple` times that of a DynamicDim.
+/// A dimension of an input, `multiple` times the size of a DynamicDim.
 struct DimPlace {
   std::size_t input = 0;
   std::int64_t dim = 0;

@@ -20,7 +20,7 @@ namespace looptorch::detail {
   return std::find(std::begin(kKeywords), std::end(kKeywords), word) != std::end(kKeywords);
 }
 
-/// Returns a weight's name with an underscore behind each part that is a keyword.
+/// Returns a weight's name with an underscore after each part that is a keyword.
 [[nodiscard]] inline std::string for_python(const std::string& name) {
   std::string made;
   for (std::size_t begin = 0; begin <= name.size();) {

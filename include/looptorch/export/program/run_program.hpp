@@ -26,9 +26,9 @@ class ProgramRunner {
  public:
   explicit ProgramRunner(const ExportedProgram& program) : program_(program), dying_(last_uses(program)) {}
 
-  /// Returns the outputs. A tensor is freed behind its last use, unless autograd keeps it. Autocast does not
-  /// act here: the program has its casts. Throws UsageError for inputs whose number or dynamic sizes do not
-  /// fit.
+  /// Returns the outputs. A tensor is freed after its last use, unless autograd keeps it. Autocast does not
+  /// act here: the program has its casts. Throws UsageError for a wrong number of inputs or wrong dynamic
+  /// sizes.
   [[nodiscard]] std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const DimValues dims = dims_of(inputs);

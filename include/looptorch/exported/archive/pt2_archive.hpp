@@ -102,7 +102,7 @@ class Pt2Archive {
     throw ExportedModelError("the archive has no models/*.json: torch.export.save has not written it");
   }
 
-  /// Throws ExportedModelError if the archive has a file compressed whose name holds `part`.
+  /// Throws ExportedModelError if the archive has a compressed file with `part` in its name.
   void refuse_compressed(std::string_view part) const {
     for (const std::string& name : zip_.compressed())
       if (name.find(part) != std::string::npos)

@@ -25,7 +25,7 @@
 
 namespace looptorch::detail::exported {
 
-/// What a name in the file stands for.
+/// The value of a name in the file.
 using NamedArguments = std::map<std::string, GraphArgument, std::less<>>;
 
 /// Returns the only member of an object, as torch.export writes unions.

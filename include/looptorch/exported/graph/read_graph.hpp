@@ -226,7 +226,7 @@ class GraphReader {
     push(name, "end", module, EndScope{});
   }
 
-  /// Reads a subgraph whose inputs are `given`, and names its outputs as the node does.
+  /// Reads a subgraph with the inputs `given`, and names its outputs as the node does.
   void read_inline(const Json& node, const Json& graph, const JsonArray& given) {
     const auto& inputs = graph.at("inputs").as_array();
     if (inputs.size() != given.size())

@@ -25,7 +25,7 @@
 
 namespace looptorch::detail::exported {
 
-/// What slots hold during one run.
+/// The values of slots during one run.
 using Values = std::vector<c10::IValue>;
 
 /// Gradients and autocast as a BeginScope wants them, while it lives.

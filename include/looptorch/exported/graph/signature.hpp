@@ -154,8 +154,7 @@ class SignatureReader {
   Signature made_;
 };
 
-/// Adds the outputs of a program, whose nodes `argument_of` has read. Throws ExportedModelError and
-/// JsonError.
+/// Adds the outputs of a program. `argument_of` has read its nodes. Throws ExportedModelError and JsonError.
 template <class ArgumentOf>
 void read_outputs(const Json& module, const ArgumentOf& argument_of, Signature& into) {
   std::vector<std::optional<Slot>> outputs;

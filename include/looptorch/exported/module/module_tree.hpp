@@ -48,7 +48,7 @@ class ModuleTree {
     if (std::ranges::count(path, '.') > kDeepest) throw ExportedModelError("has modules more than 64 deep");
     return add(path, std::make_shared<PartImpl>());
   }
-  /// Adds a module whose path is free.
+  /// Adds a module at a free path.
   template <class Module>
   Module& add(const std::string& path, std::shared_ptr<Module> module) {
     const auto [parent, name] = split(path);

@@ -30,7 +30,7 @@ namespace looptorch::detail::exported {
 
 class ProgramRunner {
  public:
-  /// Keeps references to both. The file's modules lie below `root`.
+  /// Keeps references to both. The file's modules are below `root`.
   ProgramRunner(ProgramFile& file, const torch::nn::Module& root)
       : file_(file), root_(root), device_(at::kCPU) {
     std::map<std::string, const torch::nn::Module*> modules;
@@ -124,7 +124,7 @@ class ProgramRunner {
   }
 
  private:
-  /// What differs at a node from a plain call.
+  /// The differences of a node from a plain call.
   struct NodePlan {
     const EvalMode* in_eval = nullptr;
     LinearPartImpl* linear = nullptr;

@@ -62,7 +62,7 @@ using Blocks = std::map<std::string, NodeRange>;
   }
 }
 
-/// Finds the blocks whose path matches `pattern`; of an empty one those of lists of modules with two or more.
+/// Finds the blocks with a path like `pattern`; if it is empty, those of lists of two or more modules.
 [[nodiscard]] inline Blocks find_blocks(const Graph& graph, const std::string& pattern) {
   Blocks blocks;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -17,7 +17,7 @@
 
 namespace looptorch::detail::exported {
 
-/// What a node does in eval mode that it does not in training.
+/// How a node differs in eval mode from training.
 struct EvalMode {
   bool is_skipped = false;   ///< counts batches
   std::size_t argument = 0;  ///< that differs

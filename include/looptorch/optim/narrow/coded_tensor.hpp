@@ -23,7 +23,7 @@ namespace looptorch::detail {
   return {(parameter.numel() + kCount - 1) / kCount};
 }
 
-/// Codes (uint8) in the shape of what they stand for, and the largest number of each block (fp32, [blocks]).
+/// Codes (uint8) in the shape of the coded tensor, and the largest number of each block (fp32, [blocks]).
 struct CodedTensor {
   at::Tensor codes, scales;
 };

@@ -36,7 +36,7 @@ inline Message event_at(EventTime time) {
   return event;
 }
 
-/// Returns the record of an event with one value, whose content `fill` adds.
+/// Returns the record of an event with one value, filled by `fill`.
 template <class Fill>
 std::string value_event(EventTime time, std::string_view tag, Fill&& fill) {
   Message value, summary;

@@ -31,12 +31,12 @@
 
 namespace looptorch::detail {
 
-/// Returns where rank `rank` writes its part of the snapshot of `step`, whose listing has ".json" behind it.
+/// Returns where rank `rank` writes its part of the snapshot of `step`; the listing's name adds ".json".
 [[nodiscard]] inline std::filesystem::path part_path(const std::filesystem::path& folder, std::int64_t step,
                                                      std::int64_t rank) {
   return folder / message('.', snapshot_name(step), '.', part_file_name(rank));
 }
-/// True for what `part_path` names, which a killed run leaves behind.
+/// True for names of `part_path`, which a killed run leaves.
 [[nodiscard]] inline bool is_left_part(std::string_view name) {
   return name.starts_with(".step-") && name.find(".optimizer.rank-") != std::string_view::npos;
 }

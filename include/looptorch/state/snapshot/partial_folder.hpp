@@ -22,7 +22,7 @@ namespace looptorch::detail {
 /// A folder that is being written. Without `publish` the destructor removes it.
 class PartialFolder {
  public:
-  /// `target` is the folder's final path, whose parent must exist. Throws FileError.
+  /// `target` is the folder's final path. Its parent must exist. Throws FileError.
   explicit PartialFolder(std::filesystem::path target)
       : PartialFolder(std::move(target),
                       OutputFile(FileDescriptor(-1), {})) {  // so that a throw below is undone

@@ -73,8 +73,8 @@ inline void expect_only_snapshot(const FileDescriptor& folder, const std::filesy
   }
 }
 
-/// Removes an open folder with its files. The manifest goes last, since it holds the lock. Returns false,
-/// with errno set, if something stays. Removes nothing if the folder has a file that no snapshot has.
+/// Removes an open folder with its files. The manifest is deleted last, since it holds the lock. Returns
+/// false, with errno set, if something stays. Removes nothing if the folder has a file that no snapshot has.
 inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesystem::path& path) {
   const auto names = names_in(folder);
   if (!names) return false;

@@ -76,8 +76,8 @@ struct SnapshotPause {
 
 /// The callbacks of a SnapshotWriter.
 struct SnapshotWriterOptions {
-  /// Called after each snapshot on the writing thread, for example to prune. What it throws is reported like
-  /// an error of writing.
+  /// Called after each snapshot on the writing thread, for example to prune. Its exceptions are reported like
+  /// errors of writing.
   std::function<void(const std::filesystem::path&)> on_written{};
   /// Called when the writer is destroyed with an error that no call has thrown yet. Without it the message
   /// goes to stderr.

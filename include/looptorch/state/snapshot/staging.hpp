@@ -217,8 +217,8 @@ inline void Staging::copy_pieces(const std::vector<Piece>& pieces) {
   });
 }
 
-/// Records an event behind each device's copies. Later work of the devices is ordered behind them by its
-/// stream; only the writer waits on the host.
+/// Records an event after each device's copies. Later work on the devices follows the copies in its stream;
+/// only the writer waits on the host.
 inline void Staging::record_devices() {
   arrived_.clear();
   for (const auto device : devices_) {

@@ -36,7 +36,7 @@ struct CheckpointParts {
 
 namespace detail {
 
-/// Calls `use(key, value)` for each item of a dictionary whose key is a text.
+/// Calls `use(key, value)` for each item of a dictionary with a text as key.
 template <class Use>
 void for_each_item(const PickleValue& dictionary, Use&& use) {
   if (!dictionary.is(PickleValue::Kind::dict)) return;

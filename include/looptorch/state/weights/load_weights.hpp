@@ -61,8 +61,8 @@ struct NamedTensors {
   std::vector<RenamedTensor> renamed;
 };
 
-/// Returns the names behind the prefix by the names in the file. If no name has the prefix, wrappers are left
-/// out of both.
+/// Returns the names behind the prefix by the names in the file. If no name has the prefix, wrappers are
+/// removed from both.
 inline std::map<std::string, std::string> names_behind(const std::string& prefix, const TensorMap& tensors) {
   std::map<std::string, std::string> names;
   for (const auto& [name, tensor] : tensors)
@@ -107,7 +107,7 @@ class FileNames {
   }
 
  private:
-  /// Returns names in the file by the module's names that they stand for; by none where there is none.
+  /// Returns names in the file by the module's names that they match; by none if there is none.
   [[nodiscard]] std::map<std::string, std::vector<std::string>> without_wrappers(
       const std::vector<std::string>& names) const {
     const WrappedNames wrapped(own_, [&](const std::string& name) { return sources_.contains(name); });

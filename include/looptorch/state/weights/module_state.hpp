@@ -19,7 +19,7 @@ void load_state_dict(const Module& module, const TensorMap& tensors);
 
 namespace detail {
 
-/// Copies those of `given` whose names `own` has.
+/// Copies the tensors of `given` with names of `own`.
 inline void copy_state(const TensorMap& own, const TensorMap& given) {
   const c10::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own) {

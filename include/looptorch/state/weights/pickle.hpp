@@ -61,8 +61,8 @@ struct PickleObject {
   at::Tensor tensor = {};
 };
 
-/// Answers what a pickle asks for: imports, calls and data that lie elsewhere. Globals have their names in
-/// Python, as "collections.OrderedDict".
+/// Resolves a pickle's requests: imports, calls and external data. Globals have their names in Python, as
+/// "collections.OrderedDict".
 class PickleHost {
  public:
   virtual ~PickleHost() = default;
@@ -139,7 +139,7 @@ class Unpickler {
     if (stack_.empty() || !stack_.back().is(kind)) fail(message("the pickle adds to what is no ", what));
     return *stack_.back().object;
   }
-  /// Returns what lies above the last mark, without it.
+  /// Returns the values above the last mark, without it.
   std::vector<PickleValue> pop_to_mark() {
     std::size_t begin = stack_.size();
     while (begin > 0 && !stack_[begin - 1].is(Kind::mark)) --begin;
@@ -199,7 +199,7 @@ class Unpickler {
     if (!global.is(Kind::global)) fail("calls what is no global");
     push(host_.call(global.object->text, arguments.object->items));
   }
-  /// Sets the attributes of an object: those of a dictionary, as OrderedDict's `_metadata`, say nothing here.
+  /// Sets the attributes of an object. A dictionary's, as OrderedDict's `_metadata`, are ignored.
   void build() {
     (void)pop();
     if (stack_.empty() || !(stack_.back().is(Kind::dict) || stack_.back().is(Kind::tensor)))

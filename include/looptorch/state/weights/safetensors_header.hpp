@@ -29,8 +29,8 @@ struct SafetensorsError : Error {
 /// Free text by key, such as {"format", "pt"}.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// One tensor of a file. The offsets count from the end of the header. The shape is the file's, whose last
-/// dimension for F4 is twice the tensor's.
+/// One tensor of a file. The offsets count from the end of the header. The shape is the file's; for F4 its
+/// last dimension is twice the tensor's.
 struct SafetensorsEntry {
   std::string name;
   const SafetensorsType* type = nullptr;

@@ -85,8 +85,8 @@ inline void check_sharing(const std::filesystem::path& path, const TensorMap& te
                           "\": leave one of them out, or save a clone");
 }
 
-/// Returns the type that a file has of a tensor whose floating-point values are converted to `dtype`; without
-/// one the tensor's own.
+/// Returns the file's type of a tensor with floating-point values converted to `dtype`; without one the
+/// tensor's own.
 inline at::ScalarType type_in_file(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {
   return dtype && tensor.is_floating_point() ? *dtype : tensor.scalar_type();
 }

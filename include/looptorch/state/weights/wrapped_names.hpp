@@ -54,7 +54,7 @@ class WrappedNames {
  public:
   using Rename = std::function<std::string(const std::string&)>;
 
-  /// `is_given` says which of `own` the file has under their own names.
+  /// `is_given` tells which of `own` the file has unchanged.
   WrappedNames(const TensorMap& own, const std::function<bool(const std::string&)>& is_given) {
     for (const auto& [name, tensor] : own) {
       const auto shorter = shorter_names(name);
@@ -65,9 +65,9 @@ class WrappedNames {
     }
   }
 
-  /// Returns the name of the one tensor of the module that the file's `name` stands for; empty if there is
-  /// none. `rename` maps names of the file to names of the module. The prefix "model." counts for a part of
-  /// the model as a whole: if the file has one of its tensors under its own name, it must have all.
+  /// Returns the name of the module's only tensor that matches the file's `name`; empty if there is none.
+  /// `rename` maps names of the file to names of the module. The prefix "model." counts for a part of the
+  /// model as a whole: if the file has one of its tensors under its own name, it must have all.
   [[nodiscard]] std::string find(const std::string& name, const Rename& rename) const {
     const auto shorter = shorter_names(name);
     if (const auto target = only(by_unwrapped_, unwrapped_name(rename(shorter.front()))); !target.empty())
