@@ -132,7 +132,7 @@ template <class Trainer>
   const auto least = between + held.gradients;
   if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
 
-  const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
+  const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight restores
   const auto report = looptorch::preflight(
       trainer, hardest,
       {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});

@@ -40,7 +40,7 @@ struct Finding {
                                            ///< without a type, of those without parameters that may fit it.
   std::int64_t micro_batch = 0;            ///< In its window, from 0.
   std::vector<std::int64_t> rows = {};     ///< Samples in the micro-batch; empty if not known, or all.
-  std::vector<std::int64_t> samples = {};  ///< The same as indices in the dataset, where they are known.
+  std::vector<std::int64_t> samples = {};  ///< The same as indices in the dataset, if known.
   std::vector<TensorFacts> inputs = {};    ///< Of the operator.
   TensorFacts output = {};                 ///< Of the operator, or of what holds the NaN.
   std::int64_t batch_tensor = -1;          ///< Index among the tensors of the batch.

@@ -166,7 +166,7 @@ class FitPlan {
   /// True if the batch with this number in its epoch exceeds a rehearsal's limit.
   [[nodiscard]] bool skips(std::int64_t number) const { return limit_ && number >= *limit_; }
 
-  /// True when `progress` stands at the end of an epoch whose length is known.
+  /// True if `progress` is at the end of an epoch of known length.
   [[nodiscard]] bool at_last_batch(const Progress& progress) const {
     return batches_ && progress.batch >= *batches_;
   }

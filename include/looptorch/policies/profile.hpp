@@ -163,7 +163,7 @@ struct Profile {
     report ? report(text) : void(std::cerr << detail::own_line(stderr, text));
   }
 
-  /// Returns "forward", or "forward (generator)" where there are several updates.
+  /// Returns "forward", or "forward (generator)" with several updates.
   static std::string name_of(const PhaseContext& of) {
     std::string name(of.name);
     const auto& updates = of.run.updates();

@@ -101,7 +101,7 @@ class DryRun {
     const auto changed = change_ ? change_() : nullptr;  // after policies have set theirs
     for (std::int64_t i = 0; i <= most_seldom(); ++i) window(batches.front(), probe);  // averages come late
     memory.held = held_memory(engine_);
-    std::int64_t times = most_seldom();  // with graphs until there is one, whose pool stays as others run
+    std::int64_t times = most_seldom();  // with graphs: until one is captured; its pool stays
     with_graphs([&](auto& graphs) { times *= graphs.warmup + 1; });
     for (const Batch& batch : batches)
       for (std::int64_t i = 0; i < times; ++i) window(batch, probe);

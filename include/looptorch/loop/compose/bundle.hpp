@@ -116,7 +116,7 @@ auto Policies<Listed...>::without() && {
 }
 
 // clang-format off: version 14 lays out no requires-clauses
-/// A Trainer that lists bundles: the Trainer of the policies in them, made of what was listed.
+/// A Trainer that lists bundles: the Trainer of the policies in them.
 template <class Model, class... Parts>
 requires(detail::is_bundle<Parts> || ...) class Trainer<Model, Parts...>
     : public detail::TrainerOf<Model, detail::flat_parts_t<Parts...>>::type {

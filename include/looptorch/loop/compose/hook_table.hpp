@@ -11,70 +11,70 @@
 /// A hook is an optional, public, const member function of exactly this signature. A policy with a nested
 /// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` means
 /// none. The result `Guard` means an object of any type, which lives as long as the scope.
-#define LOOPTORCH_DETAIL_AUTHOR_HOOKS(ROW)                                                        \
-  /* As a fit begins. */                                                                          \
-  ROW(on_fit_begin, FitContext&, void)                                                            \
-  /* When all policies have begun, before the first window: Run can evaluate from here on. */     \
-  ROW(on_fit_ready, FitContext&, void)                                                            \
-  /* As an epoch begins. */                                                                       \
-  ROW(on_epoch_begin, EpochContext&, void)                                                        \
-  /* Around a phase of a step, for policies that measure time. */                                 \
-  ROW(phase_scope, const PhaseContext&, Guard)                                                    \
-  /* Around the forward pass and the loss of one micro-batch. */                                  \
-  ROW(forward_scope, const ForwardContext&, Guard)                                                \
-  /* When a window's gradients are complete, before the optimizer. */                             \
-  ROW(before_update, UpdateContext&, void)                                                        \
-  /* When the optimizer has moved the parameters. */                                              \
-  ROW(after_update, UpdateContext&, void)                                                         \
-  /* When a window's updates are done. */                                                         \
-  ROW(on_window_end, WindowContext&, void)                                                        \
-  /* When an epoch's last window is done. */                                                      \
-  ROW(on_epoch_end, EpochContext&, void)                                                          \
-  /* As a fit ends, after an exception too. */                                                    \
-  ROW(on_fit_end, FitContext&, void)                                                              \
-  /* Around an evaluation. */                                                                     \
-  ROW(evaluation_scope, const EvaluationContext&, Guard)                                          \
-  /* Saves and loads the policy's state; always both. */                                          \
-  ROW(state_dict, StateDict&, void)                                                               \
-  ROW(load_state_dict, const StateDict&, void)                                                    \
-  /* Adds what the run will hold by the policy, when memory is forecast before the first step. */ \
+#define LOOPTORCH_DETAIL_AUTHOR_HOOKS(ROW)                                                    \
+  /* As a fit begins. */                                                                      \
+  ROW(on_fit_begin, FitContext&, void)                                                        \
+  /* When all policies have begun, before the first window: Run can evaluate from here on. */ \
+  ROW(on_fit_ready, FitContext&, void)                                                        \
+  /* As an epoch begins. */                                                                   \
+  ROW(on_epoch_begin, EpochContext&, void)                                                    \
+  /* Around a phase of a step, for policies that measure time. */                             \
+  ROW(phase_scope, const PhaseContext&, Guard)                                                \
+  /* Around the forward pass and the loss of one micro-batch. */                              \
+  ROW(forward_scope, const ForwardContext&, Guard)                                            \
+  /* When a window's gradients are complete, before the optimizer. */                         \
+  ROW(before_update, UpdateContext&, void)                                                    \
+  /* When the optimizer has moved the parameters. */                                          \
+  ROW(after_update, UpdateContext&, void)                                                     \
+  /* When a window's updates are done. */                                                     \
+  ROW(on_window_end, WindowContext&, void)                                                    \
+  /* When an epoch's last window is done. */                                                  \
+  ROW(on_epoch_end, EpochContext&, void)                                                      \
+  /* As a fit ends, even after an exception. */                                               \
+  ROW(on_fit_end, FitContext&, void)                                                          \
+  /* Around an evaluation. */                                                                 \
+  ROW(evaluation_scope, const EvaluationContext&, Guard)                                      \
+  /* Saves and loads the policy's state; always both. */                                      \
+  ROW(state_dict, StateDict&, void)                                                           \
+  ROW(load_state_dict, const StateDict&, void)                                                \
+  /* Adds memory that the policy will hold, in a forecast before the first step. */           \
   ROW(forecast_memory, MemoryForecast&, void)
 
 /// The same for hooks of the protocol.
-#define LOOPTORCH_DETAIL_PROTOCOL_HOOKS(ROW)                                                       \
-  /* How many micro-batches make a window. */                                                      \
-  ROW(micro_batches, void, std::int64_t)                                                           \
-  /* Into how many pieces each micro-batch is split, where windows can be done again. */           \
-  ROW(pieces, void, std::int64_t)                                                                  \
-  /* When memory ran out within a window, which then has no gradients. */                          \
-  ROW(on_out_of_memory, OutOfMemoryContext&, void)                                                 \
-  /* Whether a window's batches and its beginning are kept until its updates are made. */          \
-  ROW(keeps_windows, void, bool)                                                                   \
-  /* What losses are multiplied by and gradients divided by; null if the fit has no loss scale. */ \
-  ROW(loss_scale, const Run&, LossScale*)                                                          \
-  /* The graphs that micro-batches run as; null if they run eagerly. */                            \
-  ROW(graphs, const Run&, MicroBatchGraphs*)                                                       \
-  /* The ranks that a fit runs on, before anything else of it. */                                  \
-  ROW(ranks, const Run&, Ranks*)                                                                   \
-  /* When these ranks have met. */                                                                 \
-  ROW(on_ranks, Ranks&, void)                                                                      \
-  /* Before a fit takes over a snapshot. */                                                        \
-  ROW(before_resume, const ResumeContext&, void)                                                   \
-  /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */         \
-  ROW(on_switched_off, FitContext&, void)                                                          \
-  /* Around each call of a hook of a policy that does not have this one. */                        \
-  ROW(hook_scope, const HookContext&, Guard)                                                       \
-  /* Before a backward, where a policy makes the update during backward. */                        \
-  ROW(before_backward, BackwardContext&, void)                                                     \
-  /* At the end of a window of such an update, before the optimizer's step. */                     \
-  ROW(finish_backward, BackwardContext&, void)                                                     \
-  /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
-  ROW(all_reduce, RankReduction&, void)                                                            \
-  /* When a window's losses are complete, before its update. */                                    \
-  ROW(on_window_loss, WindowLossContext&, void)                                                    \
-  /* Between before_update and the optimizer, where the window is kept. */                         \
-  ROW(examine, ExamineContext&, void)                                                              \
-  /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */    \
+#define LOOPTORCH_DETAIL_PROTOCOL_HOOKS(ROW)                                                    \
+  /* How many micro-batches make a window. */                                                   \
+  ROW(micro_batches, void, std::int64_t)                                                        \
+  /* The pieces of each micro-batch, if windows can be retried. */                              \
+  ROW(pieces, void, std::int64_t)                                                               \
+  /* When a window has run out of memory; it has no gradients then. */                          \
+  ROW(on_out_of_memory, OutOfMemoryContext&, void)                                              \
+  /* Whether to keep a window's batches and initial state until its updates are made. */        \
+  ROW(keeps_windows, void, bool)                                                                \
+  /* The loss scale; null if the fit has none. */                                               \
+  ROW(loss_scale, const Run&, LossScale*)                                                       \
+  /* The graphs that micro-batches run as; null if they run eagerly. */                         \
+  ROW(graphs, const Run&, MicroBatchGraphs*)                                                    \
+  /* The ranks of a fit, before anything else. */                                               \
+  ROW(ranks, const Run&, Ranks*)                                                                \
+  /* When these ranks have met. */                                                              \
+  ROW(on_ranks, Ranks&, void)                                                                   \
+  /* Before a fit loads a snapshot. */                                                          \
+  ROW(before_resume, const ResumeContext&, void)                                                \
+  /* Instead of on_fit_begin, for a policy that When has switched off. */                       \
+  ROW(on_switched_off, FitContext&, void)                                                       \
+  /* Around each hook call of a policy without this hook. */                                    \
+  ROW(hook_scope, const HookContext&, Guard)                                                    \
+  /* Before a backward, if a policy makes the update during backward. */                        \
+  ROW(before_backward, BackwardContext&, void)                                                  \
+  /* At the end of a window of such an update, before the optimizer's step. */                  \
+  ROW(finish_backward, BackwardContext&, void)                                                  \
+  /* When all ranks reduce a window, before its updates; only if a policy gives ranks. */       \
+  ROW(all_reduce, RankReduction&, void)                                                         \
+  /* When a window's losses are complete, before its update. */                                 \
+  ROW(on_window_loss, WindowLossContext&, void)                                                 \
+  /* Between before_update and the optimizer, if the window is kept. */                         \
+  ROW(examine, ExamineContext&, void)                                                           \
+  /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */ \
   ROW(averaged_weights, TensorMap&, void)
 
 #define LOOPTORCH_DETAIL_HOOKS(ROW)  \

@@ -44,7 +44,7 @@ class DerivedWeights {
   }
 
   std::shared_ptr<void> kept_;
-  std::vector<Value> seen_;  // of what is kept
+  std::vector<Value> seen_;  // of the cache
 };
 
 }  // namespace looptorch::detail

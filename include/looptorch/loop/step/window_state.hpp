@@ -98,7 +98,7 @@ struct WindowState {
   WindowOrigin origin;                         ///< where its micro-batches came from
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
-  std::int64_t gap = 0;                        ///< its batches that the range left out, and those before it
+  std::int64_t gap = 0;                        ///< batches that the range skipped, in it and before it
   std::int64_t ranks = 0;                      ///< processes that add up the window; 0: this one alone
   std::int64_t turns = 0;                      ///< micro-batches that ranks ran in lockstep
   bool skipped = false;                        ///< ranks only: no rank has one of its batches
@@ -106,7 +106,7 @@ struct WindowState {
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
   bool may_retry = true;                       ///< false while memory is measured: a window is then neither
-                                               ///< done again nor left out
+                                               ///< retried nor skipped
   bool counts = true;                          ///< false on ranks if none has a batch, or one has stopped
   bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs

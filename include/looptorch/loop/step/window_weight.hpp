@@ -82,7 +82,7 @@ class WindowWeight {
 
   /// True if nothing has weight, as far as is known without waiting.
   [[nodiscard]] bool is_empty() const { return total_ == 0 && !unread_total_.defined(); }
-  /// Returns the unit and the total of what is known.
+  /// Returns the unit and the known total.
   [[nodiscard]] double unit() const { return unit_; }
   [[nodiscard]] double total() const { return total_; }
 
@@ -111,7 +111,7 @@ class WindowWeight {
     fixed_ = true;
   }
 
-  /// Returns a 0-dim bool, true if nothing has weight; undefined where that is known.
+  /// Returns a 0-dim bool, true if nothing has weight; undefined if that is known.
   [[nodiscard]] at::Tensor unread_empty() const {
     return unread_total_.defined() ? (unread_total_ + total_).eq(0) : at::Tensor();
   }

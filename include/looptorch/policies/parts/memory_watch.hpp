@@ -51,7 +51,7 @@ class MemoryWatch {
   /// epochs and of the fit.
   [[nodiscard]] MemoryBreakdown breakdown() const { return divide(peak(), held_); }
   [[nodiscard]] const std::vector<MemoryFinding>& findings() const { return findings_; }
-  /// Returns what the device has; empty where that is unknown, and before the first fit.
+  /// Returns the device's memory; empty if unknown, and before the first fit.
   [[nodiscard]] const std::optional<MemoryCapacity>& capacity() const { return capacity_; }
   /// Returns "1.38 GB of 4.29 GB": the peak so far, and what the device has.
   [[nodiscard]] std::string short_text() const {

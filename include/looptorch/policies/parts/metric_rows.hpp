@@ -86,7 +86,7 @@ class MetricRows {
     report::MetricId id;
   };
 
-  /// Returns where a number will be read; kNone where there is none.
+  /// Returns where a number will be read; kNone if nowhere.
   std::int32_t slot(const at::Tensor& number) {
     if (!number.defined() || number.is_meta()) return report::UnreadValue::kNone;
     constexpr std::size_t kLookedAt = 8;  // the sums of the row before are among the last

@@ -200,7 +200,7 @@ class MomentSums : public GradientSink {
     return backward.total.is_known() ? at::scalar_tensor(backward.total.number(), at::kDouble)
                                      : backward.total.tensor().to(at::kDouble);
   }
-  /// Multiplies by a number where it is known.
+  /// Multiplies by a number if known.
   static void multiply(GradientScale& scale, const at::Tensor& factor) {
     factor.is_cpu() ? scale.multiply(cpu_number(factor)) : scale.multiply(factor);
   }
