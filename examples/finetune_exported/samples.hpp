@@ -32,7 +32,7 @@ class Samples {
     for (const auto& column : columns_) row.tensors.push_back(source_->get(index, column));
     return row;
   }
-  /// Returns where a sample comes from, which the loader says of those that it leaves out.
+  /// Returns the source of a sample, for the loader's messages about skipped ones.
   [[nodiscard]] std::string path(std::int64_t index) const { return source_->place(index); }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return source_->fingerprint(index); }
 

@@ -35,7 +35,7 @@ class Source {
   [[nodiscard]] virtual at::Tensor get(std::int64_t index, const Column& column) const = 0;
   /// Returns "FILE" or "FILE:LINE".
   [[nodiscard]] virtual std::string place(std::int64_t index) const = 0;
-  /// Returns a text that other content would not have.
+  /// Returns a text that identifies the content.
   [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
 };
 

@@ -20,12 +20,12 @@ namespace looptorch {
 struct MemoryReading {
   std::int64_t allocated = 0;      ///< Tensors now.
   std::int64_t peak = 0;           ///< Most at once since the last reset.
-  std::int64_t reserved = 0;       ///< What the allocator holds of the device, unused blocks included.
+  std::int64_t reserved = 0;       ///< The allocator's memory, unused blocks included.
   std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
 };
 
-/// The memory of CPU tensors that were made since counting began. Any thread may call it. Memory that
-/// operators take past LibTorch's allocator, such as oneDNN's, is not counted.
+/// The memory of CPU tensors made since counting began. Thread-safe. Excludes memory that operators take past
+/// LibTorch's allocator, such as oneDNN's.
 class HostMemory final : public c10::Allocator {
  public:
   /// Begins to count if it has not begun yet, and returns the counter.
@@ -45,10 +45,10 @@ class HostMemory final : public c10::Allocator {
   /// Sets that limit. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
   void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
-  /// What a block has in front of its tensor's memory: its size.
+  /// The header before a block's tensor memory: its size.
   static constexpr std::size_t kHead = c10::gAlignment;
 
-  /// Returns the allocator from which blocks come.
+  /// Returns the allocator of new blocks.
   [[nodiscard]] c10::Allocator& source() const { return *source_.load(std::memory_order_acquire); }
   /// Sets the allocator of new blocks. It must also free the former one's blocks, and live until the process
   /// ends.
@@ -66,7 +66,7 @@ class HostMemory final : public c10::Allocator {
   /// Reports each block to `listener`, which must live until the process ends; null ends that.
   void set_listener(Listener* listener) { listener_.store(listener, std::memory_order_release); }
 
-  /// A device that these blocks stand for (shapes_only), whose allocator holds more than tensors.
+  /// A simulated device for these blocks (shapes_only), whose allocator holds more than tensors.
   class Device {
    public:
     [[nodiscard]] virtual MemoryReading read() const = 0;
@@ -77,11 +77,11 @@ class HostMemory final : public c10::Allocator {
     ~Device() = default;
   };
   [[nodiscard]] static Device* device() { return device_; }
-  /// Has MemoryCounter read `device` in place of the CPU, until that is set to null.
+  /// Makes MemoryCounter read `device` instead of the CPU; null ends that.
   static void set_device(Device* device) { device_ = device; }
 
-  /// Where a block of a run on a device lies: with its other tensors, in host memory, or, as a batch does,
-  /// among the blocks of the stream that copies.
+  /// Where a device run's block lies: with its other tensors, in host memory, or, like a batch, among the
+  /// copy stream's blocks.
   enum class Place { computed, host, copied };
   [[nodiscard]] static Place place() { return place_; }
   /// Places this thread's blocks while it lives.

@@ -146,7 +146,7 @@ class DryRun {
     rethrow_of_hooks(engine_);
   }
 
-  /// Gives the loop a batch, or where a CPU stands for a device the copy that the loop would make there.
+  /// Gives the loop a batch; if a CPU simulates a device, the copy that the loop would make there.
   void take(Kept& kept, const Batch& batch) {
     if constexpr (std::is_copy_constructible_v<Batch>)
       if (HostMemory::device()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What LibTorch's caching allocator for CUDA would hold of a device, without a device: sizes in steps of 512
-// bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB, others from segments in
-// steps of 2 MiB; best fit, split and merged, and a pool for each stream (c10/cuda/CUDACachingAllocator.cpp,
-// without its options).
+// Simulates the memory that LibTorch's caching allocator for CUDA would hold: sizes in steps of 512 bytes; up
+// to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB, others from segments in steps of 2
+// MiB; best fit, split and merged, and a pool for each stream (c10/cuda/CUDACachingAllocator.cpp, without its
+// options).
 #pragma once
 
 #include <looptorch/memory/host_memory.hpp>
@@ -18,10 +18,10 @@
 
 namespace looptorch::detail::shapes {
 
-/// One thread at a time may call it.
+/// Not thread-safe.
 class DevicePool final : public HostMemory::Device {
  public:
-  /// Adds a block, which has no address there: `key` stands for it.
+  /// Adds a block; it has no address there, so `key` identifies it.
   void allocate(const void* key, std::size_t bytes, HostMemory::Place place) {
     if (bytes == 0 || place == HostMemory::Place::host) return;
     const std::size_t size = round_up(bytes, kStep);
@@ -37,7 +37,7 @@ class DevicePool final : public HostMemory::Device {
     peak_ = std::max(peak_, allocated_);
   }
 
-  /// Removes a block, if it is one of the device.
+  /// Removes a block, if it belongs to the device.
   void free(const void* key) {
     const auto found = taken_.find(key);
     if (found == taken_.end()) return;

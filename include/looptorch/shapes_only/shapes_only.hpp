@@ -30,8 +30,8 @@
 
 namespace looptorch {
 
-/// The device whose blocks are counted. Kernels are a CPU's; what these take beside their results, as copies
-/// in other layouts or types, is left out for an accelerator. Its allocator's unused blocks are counted.
+/// The device whose blocks are counted. Kernels are a CPU's; their workspaces, as copies in other layouts or
+/// types, do not count for an accelerator. Its allocator's unused blocks do.
 enum class ShapesOf { cpu, accelerator };
 
 /// Makes this thread's operations on virtual blocks compute nothing while it lives. Models used then must

@@ -61,7 +61,7 @@ class VirtualBlocks final : public c10::Allocator {
     free_.clear();
   }
 
-  /// Has blocks from now on stand for those of a device, or, with null, no longer.
+  /// Makes later blocks count as those of a device; null ends that.
   void stand_for(DevicePool* pool) {
     HostMemory::set_device(pool);
     pool_ = pool;
@@ -147,7 +147,7 @@ class VirtualBlocks final : public c10::Allocator {
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
-  std::atomic<std::size_t> count_ = 0;  // of virtual blocks that are in use
+  std::atomic<std::size_t> count_ = 0;  // of virtual blocks in use
   DevicePool* pool_ = nullptr;
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
