@@ -21,14 +21,14 @@ namespace konkanivani {
 
 using looptorch::KeyValues;
 
-/// What attention to oneself begins with, by heads.
+/// The queries, keys and values of self-attention.
 struct QueriesKeyValues {
   at::Tensor queries_BHTd;
   KeyValues source;
 };
 
-/// Attention with biased projections. A mask is bool (true: may be seen) or a bias to the scores, and
-/// broadcasts to `[B, H, T, S]`; each query must see a key.
+/// Attention with biased projections. A mask is bool (true: visible) or a bias to the scores, and broadcasts
+/// to `[B, H, T, S]`; each query must see a key.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
@@ -44,7 +44,7 @@ class AttentionImpl : public torch::nn::Module {
     return {split_heads(keys_BSD), split_heads(values_BSD)};
   }
 
-  /// Projects `x_BTD`, which attends to itself.
+  /// Projects `x_BTD` for self-attention.
   [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
     const auto [queries_BTD, keys_BTD, values_BTD] = looptorch::joint_linear(x_BTD, q_proj, k_proj, v_proj);
     return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};
@@ -56,8 +56,8 @@ class AttentionImpl : public torch::nn::Module {
     return attend(split_heads(q_proj(queries_BTD)), source, mask);
   }
 
-  /// Attends from projected queries; returns `[B, T, D]`. A block that is recomputed keeps attention's
-  /// result, which is slow to compute and small.
+  /// Attends from projected queries; returns `[B, T, D]`. A recomputed block keeps attention's result, which
+  /// is slow to compute and small.
   [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source,
                                   const at::Tensor& mask) {
     const auto attention = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -22,7 +22,7 @@ using looptorch::KeyValues;
 
 enum class Mask { none, causal };
 
-/// What attention to oneself begins with, by heads.
+/// The queries, keys and values of self-attention.
 struct QueriesKeyValues {
   at::Tensor queries_BHTd;
   KeyValues source;
@@ -47,7 +47,7 @@ class AttentionImpl : public torch::nn::Module {
     return {split_heads(keys_BSD), split_heads(values_BSD)};
   }
 
-  /// Projects `x_BTD`, which attends to itself.
+  /// Projects `x_BTD` for self-attention.
   [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
     const auto [queries_BTD, keys_BTD, values_BTD] = kept_linears(x_BTD, q_proj, k_proj, v_proj);
     return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};

@@ -104,7 +104,7 @@ inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
   return looptorch::keep_product(linear, layer, x);
 }
 
-/// Applies layers to one input, by one product where that is faster; CheckpointMode::light keeps the results.
+/// Applies layers to one input, by one product if that is faster; CheckpointMode::light keeps the results.
 template <class... Layers>
 std::array<at::Tensor, sizeof...(Layers)> kept_linears(const at::Tensor& x, const Layers&... layers) {
   return looptorch::keep_product(looptorch::joint_linear<Layers...>, x, layers...);

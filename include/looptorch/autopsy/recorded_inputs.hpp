@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the inputs of a recorded operator in debug builds too. `RecordFunction::inputs()` asserts a flag in
-// programs compiled without NDEBUG, which only a LibTorch that was itself compiled so sets.
+// Reads the inputs of a recorded operator in debug builds too. There `RecordFunction::inputs()` asserts a
+// flag that only a LibTorch compiled without NDEBUG sets.
 #pragma once
 
 #include <ATen/core/ivalue.h>

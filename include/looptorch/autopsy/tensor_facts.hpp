@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A tensor's shape, the range of its numbers, and its rows with NaN or infinity, with a text of them.
+// A tensor's shape, range of numbers and rows with NaN or infinity, also as text.
 #pragma once
 
 #include <looptorch/base/error.hpp>

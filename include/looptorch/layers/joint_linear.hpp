@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Linear layers of one input as one product, such as the queries, keys and values of attention. Layers keep
-// their names and parameters; a step takes one product in place of two or three, which on a small model or
-// a GPU saves a quarter of attention's host time, half under autocast. Costs a copy of the weights forward
-// and, in fp32, backward.
+// Computes linear layers of one input as one product, such as the queries, keys and values of attention.
+// Layers keep their names and parameters; a step takes one product instead of two or three, which on a small
+// model or a GPU saves a quarter of attention's host time, half under autocast. Costs a copy of the weights
+// in forward and, in fp32, backward.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
@@ -62,7 +62,7 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool again = at::GradMode::is_enabled();  // what is computed here will be differentiated, too
+    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
     if (!again) no_views.emplace();
     const Tensors saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
@@ -95,15 +95,15 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   }
 };
 
-/// Returns the type that the product has: autocast's, or the input's.
+/// Returns the type of the product: autocast's, or the input's.
 [[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
   const auto device = input.device().type();
   const bool casts = at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
 
-/// True if the layers' products may be one, and if that is the faster way. On a CPU copying a large weight
-/// takes longer than the calls that it saves.
+/// True if the layers' products may be one, and that is faster. On a CPU copying a large weight takes longer
+/// than the calls that it saves.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
   constexpr std::int64_t kMostOnCpu = 1 << 16;
   if (!at::GradMode::is_enabled() || input.dim() < 2 || input.numel() == 0) return false;
@@ -125,7 +125,7 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   return requires_grad && (elements <= kMostOnCpu || !input.is_cpu());
 }
 
-/// Gives layers without a bias zeros for one, unless none has a bias.
+/// Gives layers without a bias a zero one, unless none has a bias.
 inline void complete(std::vector<at::Tensor>& biases, at::TensorList weights) {
   if (std::ranges::none_of(biases, [](const at::Tensor& bias) { return bias.defined(); }))
     return biases.clear();
@@ -142,13 +142,13 @@ template <class Layer>
 
 }  // namespace detail
 
-/// Returns what each linear layer makes of `input`, `[..., K]`, by one product in forward and one for each
-/// gradient in backward. Outputs have the bits of the layers' own products on a CPU; the gradient of the
+/// Returns each linear layer's output for `input`, `[..., K]`, by one product in forward and one for each
+/// gradient in backward. On a CPU outputs have the bits of the layers' own products; the gradient of the
 /// input is summed within the product.
 ///
-/// Calls the layers one by one where gradients are off, where some weights are frozen and others not, for
-/// layers with adapters, and for large weights on a CPU. Layers are holders of torch::nn::Linear or of
-/// modules derived from it that compute the same.
+/// Calls the layers one by one if gradients are off, if only some weights are frozen, for layers with
+/// adapters, and for large weights on a CPU. Layers are holders of torch::nn::Linear or of modules derived
+/// from it that compute the same.
 template <class... Layers>
 [[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> joint_linear(const at::Tensor& input,
                                                                      Layers... layers) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bundles of policies. A Trainer that lists a bundle derives from the Trainer that lists the bundle's
-// policies in its place, so checks, order, states and code are those of the plain list. Compilers name both
-// types in an error. A Trainer without bundles compiles nothing of this.
+// Bundles of policies. A Trainer that lists a bundle equals one that lists the bundle's policies: it derives
+// from that one, so checks, order, states and code are the same. Compilers name both types in an error. A
+// Trainer without bundles compiles nothing of this.
 #pragma once
 
 #include <looptorch/loop/compose/deduction.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures autocast's settings for a block that runs again. The settings belong to a thread, and backward may
-// run on another one. Autocast's cached copies of weights belong to the process and to the graph that is
-// being built, so a block that runs again neither uses nor clears them.
+// Captures autocast's settings for a recomputed block. The settings belong to a thread, and backward may run
+// on another one. Autocast's cached copies of weights belong to the process and to the graph that is being
+// built, so recomputation neither uses nor clears them.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>
