@@ -8,11 +8,10 @@
 
 #include <looptorch/audio/clip_reader.hpp>
 #include <looptorch/audio/log_mel.hpp>
+#include <looptorch/audio/resample.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
-
-#include "augment.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +85,12 @@ class ClipFrames {
              const std::vector<double>& speeds)
       : utterances_(std::move(utterances)), listener_(options), speeds_(speeds) {
     if (speeds.empty()) throw looptorch::UsageError("ClipFrames: no speed to play clips at");
-    for (const double speed : speeds) players_.emplace_back(std::vector{speed});
+    for (const double speed : speeds) {
+      if (!(speed >= 0.1 && speed <= 10))
+        throw looptorch::UsageError(
+            looptorch::message("ClipFrames: speed ", speed, " is not between 0.1 and 10"));
+      players_.emplace_back(std::llround(100 * speed), 100);
+    }
   }
 
   [[nodiscard]] std::int64_t size() const {
@@ -95,8 +99,7 @@ class ClipFrames {
 
   /// Returns the frames of an entry. Throws what Listener throws.
   [[nodiscard]] at::Tensor get(std::int64_t entry) const {
-    constexpr std::uint64_t kSeed = 0;  // a player has one speed
-    return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)]), kSeed));
+    return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)])));
   }
 
   /// Returns the entry's identity for a cache: the contents of its file, times and speed. Throws FileError.
@@ -124,7 +127,7 @@ class ClipFrames {
   std::vector<looptorch::Utterance> utterances_;
   Listener listener_;
   std::vector<double> speeds_;
-  std::vector<SpeedPerturbation> players_;  // of each speed
+  std::vector<looptorch::audio::Resampler> players_;  // of each speed
 };
 
 /// The function `get(entry)`.

@@ -3,7 +3,8 @@
 // noise, and loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
 #pragma once
 
-#include "../augment.hpp"
+#include <looptorch/base/error.hpp>
+
 #include "sentences.hpp"
 
 #include <ATen/ATen.h>
@@ -59,6 +60,29 @@ struct Recording {
     out[t] = static_cast<float>(held);
   }
   return noise_T;
+}
+
+/// Returns `samples + gain * noise`, both float32 `[..., T]`. The gain puts the power of each clip's noise
+/// `snr_db` below the power of the clip. Nothing changes if the noise is silent (a power below 1e-30), the
+/// clip is silent, or the gain would be infinite. Throws UsageError for other types, other shapes than the
+/// samples', and a ratio that is not finite.
+[[nodiscard]] inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise,
+                                           double snr_db) {
+  const auto is_sound = [](const at::Tensor& sound) {
+    return sound.defined() && sound.scalar_type() == at::kFloat && sound.dim() >= 1;
+  };
+  if (!is_sound(samples) || !is_sound(noise) || samples.sizes() != noise.sizes() || !std::isfinite(snr_db))
+    throw looptorch::UsageError(looptorch::message(
+        "mix_at_snr: expected float32 samples and noise of one shape [..., T], got ", samples.toString(), " ",
+        samples.sizes(), " and ", noise.toString(), " ", noise.sizes(), " at ", snr_db, " dB"));
+  const c10::NoGradGuard no_grad;
+  const auto norm = [](const at::Tensor& sound) {
+    return at::linalg_vector_norm(sound, 2, -1, /*keepdim=*/true, at::kDouble);
+  };
+  const at::Tensor noise_norm = norm(noise);
+  const at::Tensor gain = (norm(samples) / noise_norm).mul_(std::pow(10.0, -snr_db / 20)).to(at::kFloat);
+  const double silence = std::sqrt(1e-30 * static_cast<double>(noise.size(-1)));
+  return samples + noise * at::where((noise_norm > silence).logical_and_(gain.isfinite()), gain, 0);
 }
 
 /// Returns `samples_T` (float32) as recorded.

@@ -133,6 +133,7 @@ TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
     frames.insert(once.mel_MF.size(1));
   }
   CHECK(frames == std::set<int64_t>{91, 100, 112});
+  CHECK_THROWS_WITH(dataset.augment({.speeds = {1.0, 0.0}}), "ClipFrames: speed 0 is not between 0.1 and 10");
 }
 
 TEST_CASE("A cache changes nothing that training hears, and is read instead of the files") {
