@@ -63,14 +63,15 @@ class VirtualBlocks final : public c10::Allocator {
 
   /// Makes later blocks count as those of a device; null ends that.
   void stand_for(DevicePool* pool) {
+    const std::lock_guard lock(mutex_);
     HostMemory::set_device(pool);
-    pool_ = pool;
+    pool_.store(pool, std::memory_order_relaxed);
   }
 
   c10::DataPtr allocate(std::size_t size) override {
     const bool is_virtual = size >= kLeast && !blocks_are_real && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
-    if (pool_) on_device([&] { pool_->allocate(block, size - HostMemory::kHead, HostMemory::place()); });
+    on_device([&](DevicePool& pool) { pool.allocate(block, size - HostMemory::kHead, HostMemory::place()); });
     return {block, block, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -92,10 +93,12 @@ class VirtualBlocks final : public c10::Allocator {
     return *blocks;
   }
 
+  /// Calls `use` with the blocks of the device for which these stand, if they do.
   template <class Use>
   void on_device(const Use& use) {
+    if (!pool_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
-    use();
+    if (DevicePool* const pool = pool_.load(std::memory_order_relaxed)) use(*pool);
   }
 
   /// Returns a freed block of this size, or maps one.
@@ -127,7 +130,7 @@ class VirtualBlocks final : public c10::Allocator {
 
   static void release(void* block) {
     VirtualBlocks& blocks = installed();
-    if (blocks.pool_) blocks.on_device([&] { blocks.pool_->free(block); });
+    blocks.on_device([&](DevicePool& pool) { pool.free(block); });
     if (blocks.count_.load(std::memory_order_relaxed) == 0) return blocks.inner_.raw_deallocate(block);
     std::unique_lock lock(blocks.mutex_);
     const auto found = blocks.sizes_.find(block);
@@ -147,8 +150,8 @@ class VirtualBlocks final : public c10::Allocator {
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
-  std::atomic<std::size_t> count_ = 0;  // of virtual blocks in use
-  DevicePool* pool_ = nullptr;
+  std::atomic<std::size_t> count_ = 0;       // of virtual blocks in use
+  std::atomic<DevicePool*> pool_ = nullptr;  // written under the mutex
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
   std::unordered_map<std::size_t, std::vector<void*>> free_;
