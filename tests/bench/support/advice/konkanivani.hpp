@@ -59,7 +59,8 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
                       precision_of(training),
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
                       lt::ClipGradNorm{5.0}, lt::ScheduleLr{.decay = lt::LinearDecay{}});
-  return peak_of(trainer, longest_batch(options), allowed);
+  return peak_of(
+      trainer, [&] { return longest_batch(options); }, allowed);
 }
 
 /// Returns the savings of a program that can recompute its only kind of layer, or none.

@@ -47,7 +47,8 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
       lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
       lt::Accumulate<>{training.gradient_accumulation}, precision_of(training), lt::ClipGradNorm{1.0},
       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true}, .update = "generator"});
-  return peak_of(trainer, music_batch(training.batch_size, config.n_mels), allowed);
+  return peak_of(
+      trainer, [&] { return music_batch(training.batch_size, config.n_mels); }, allowed);
 }
 
 [[nodiscard]] inline std::int64_t vit_needs(const std::string& command, std::int64_t allowed) {
@@ -66,7 +67,8 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}},
                       lt::ClipGradNorm{1.0}, lt::ScheduleLr{.decay = lt::CosineDecay{}},
                       lt::UnfreezeAt(options.unfreezing(config.layers)));
-  return peak_of(trainer, music_batch(training.batch_size, options.n_mels), allowed);
+  return peak_of(
+      trainer, [&] { return music_batch(training.batch_size, options.n_mels); }, allowed);
 }
 
 [[nodiscard]] inline Window gan_window(const std::string& command) {

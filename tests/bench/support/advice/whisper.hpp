@@ -78,7 +78,8 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
   const auto options = whisper_options(command);
   std::int64_t needed = 0;
   with_whisper_trainer(config, options, [&](auto& trainer, whisper::Whisper&) {
-    needed = peak_of(trainer, longest_batch(config, options.training.batch_size), allowed);
+    needed = peak_of(
+        trainer, [&] { return longest_batch(config, options.training.batch_size); }, allowed);
   });
   return needed;
 }
