@@ -98,7 +98,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
 }
 
 lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whisper::Corpus& corpus,
-                    const Options& options) {
+                    const Options& options) try {
   lt::FitResult result;
   with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
     result = session.fit(trainer, session.shuffled(clips), [&](const lt::FitResult& fit) {
@@ -108,6 +108,11 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
     });
   });
   return result;
+} catch (const lt::SnapshotMismatch& error) {
+  const bool fits = !options.memory.fit.empty();
+  const auto remedy = fits ? std::string() : whisper::fit_remedy(session.snapshot().path);
+  if (remedy.empty()) throw;
+  throw lt::SnapshotMismatch(error.what() + remedy, error.differences, error.settings_only);
 }
 
 /// Loads the model as a run of `options` holds it: never with wider weights than the run's on a device.
@@ -232,17 +237,18 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
 
 /// Returns the choice that the run of `snapshot` began with, if it used --fit; else chooses.
 whisper::PlanChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
-                           const whisper::Recognizer& settings, const whisper::PlanRoom& room) {
+                           whisper::Recognizer& settings, const whisper::PlanRoom& room) {
   if (!snapshot.empty())
     if (auto kept = whisper::saved_plan(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
   std::cerr << room.words() << std::endl;
-  return PlanTrials(corpus, settings, room, /*whole_program=*/true)
-      .choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
+  PlanTrials trials(corpus, settings, room, /*whole_program=*/true);
+  settings.model = nullptr;  // it would count, as the run's will not
+  return trials.choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
 }
 
 /// Sets the choice of --fit in `options`, and limits the device to its size.
-void choose_plan(const app::Session& session, const whisper::Corpus& corpus,
-                 const whisper::Recognizer& settings, Options& options) {
+void choose_plan(const app::Session& session, const whisper::Corpus& corpus, whisper::Recognizer& settings,
+                 Options& options) {
   session.snapshot().release();  // dry steps need the memory
   const auto room = whisper::plan_room(options.memory.fit, session.device());
   app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));

@@ -128,6 +128,12 @@ refused "matches 'nothing'" whisper_finetune "${run[@]}" --output bad --lora 2 -
 finetune fitted --fit 1GB
 holds fitted.log "--fit 1 GB: chooses nothing beside the flags that are given, 2 x 2 clips: needs "
 [ "$(losses plain)" = "$(losses fitted)" ] || fail "--fit with room for all changes the run"
+# A run of --fit that is resumed without it is refused where the choice belongs to the run, and told of it.
+finetune chosen --optimizer adamw8bit --max-steps 1 --snapshot-every 1
+echo '{"saving": "moments in 8 bits", "batch_size": 2}' >chosen/fit.json
+refused "The run was begun by --fit, which chose: moments in 8 bits ($(pwd -P)/chosen/fit.json): give --fit again" \
+  whisper_finetune "${run[@]}" --output chosen --max-steps 2 --snapshot-every 1 --resume auto
+finetune chosen --max-steps 2 --snapshot-every 1 --resume auto --fit 1GB
 # On the real tiny.en (748 MB before any activation) it chooses what fits, holds to it to the end, and is the run of the flags it names.
 if [ -e "$real/model.safetensors" ]; then
   large=(--model "$real" --train "$tiny/clips.jsonl" --validation "$tiny/clips.jsonl" --batch-size 2 --max-steps 1 --epochs 1

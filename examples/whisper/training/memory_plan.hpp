@@ -56,9 +56,27 @@ struct PlanTrial {
   bool by_batch = true;      ///< A smaller batch needs less: not all of it is held between the steps.
   bool ran_out = false;      ///< It needs more than `needed`, where memory ran out.
   std::string refused = {};  ///< The status of a library that cannot compute it on this device.
+  /// Of `needed`, what stands beside the steps: the best weights, a snapshot while it is written, batches
+  /// that wait. A run that writes no snapshot in its middle needs less.
+  std::int64_t best_weights = 0, snapshot = 0, loading = 0;
+  bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
 
   /// True if it needs exactly `needed`, not at least or more.
   [[nodiscard]] bool is_exact() const { return by_batch && !ran_out && refused.empty(); }
+
+  /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
+  [[nodiscard]] std::string parts() const {
+    using looptorch::app::bytes_text;
+    if (transcribes) return " (to transcribe)";
+    const auto beside = best_weights + snapshot + loading;
+    if (beside == 0) return {};
+    std::string text = " (steps " + bytes_text(needed - beside);
+    for (const auto& [bytes, words] : {std::pair{best_weights, "the best weights"},
+                                       {snapshot, "a snapshot while it is written"},
+                                       {loading, "batches that wait"}})
+      if (bytes > 0) text += looptorch::message(", ", words, " ", bytes_text(bytes));
+    return text + ")";
+  }
 
   /// Returns "needs 1.2 GB"; if only a part is known, at least or more than that.
   [[nodiscard]] std::string words() const {
@@ -191,7 +209,8 @@ namespace detail {
           log << begin << words << ": " << trial.words() << std::endl;
         }
         if (trial.fits) {
-          log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << "; "
+          log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << trial.parts()
+              << "; "
               << (tried.size() == 1
                       ? "that costs nothing"
                       : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))

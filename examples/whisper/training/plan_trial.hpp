@@ -74,7 +74,7 @@ struct PlanRoom {
   at::Device device;
   std::int64_t cap = 0;     ///< Of all that the process takes of the device.
   std::int64_t beside = 0;  ///< Of it, beside tensors: what a device's context and libraries take.
-  double margin = 0;        ///< The share of the rest that stays free, on a device for fragmentation.
+  double margin = 0;        ///< The share of the rest that stays free.
   bool is_free = false;     ///< `cap` is what the device has free.
 
   /// Returns the most bytes of tensors.
@@ -99,10 +99,12 @@ struct PlanRoom {
 /// Returns the room that --fit names, or without a size what the device has free. Throws
 /// app::CommandLineError for no size, and for a device that cannot say what it has.
 [[nodiscard]] inline PlanRoom plan_room(const std::string& text, at::Device device) {
-  constexpr double kOfCpu = 0.02, kOfFree = 0.1;  // a CPU's prediction is exact; what is free changes
+  // A CPU's prediction is exact. A device's counts what its allocator holds for the hardest batches, and
+  // other ones can leave more of it in pieces. What is free changes.
+  constexpr double kOfCpu = 0.02, kOfDevice = 0.05, kOfFree = 0.1;
   PlanRoom room{.device = device,
                 .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
-                .margin = device.is_cpu() ? kOfCpu : kOfFree};
+                .margin = device.is_cpu() ? kOfCpu : kOfDevice};
   if (text != kFitFree) {
     room.cap = parse_bytes(text);
     return room;
@@ -136,15 +138,17 @@ template <class Trainer>
   const auto report = looptorch::preflight(
       trainer, hardest,
       {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
-  PlanTrial trial{.needed = report.needed - (elsewhere ? held.copies + held.snapshot : 0),
-                  .ran_out = report.out_of_memory};
+  PlanTrial trial{.needed = report.needed, .ran_out = report.out_of_memory};
+  if (room.device.is_cpu()) trial.best_weights = held.copies, trial.snapshot = report.snapshot;
   // The program transcribes before and after training, and within it if validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
   if (whole_program && trial.needed <= room.allowed())
-    for (const Batch& batch : hardest)
-      trial.needed = std::max(trial.needed,
-                              beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
-                                                              recognizer.options().device()));
+    for (const Batch& batch : hardest) {
+      const auto needed = beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
+                                                          recognizer.options().device());
+      trial.transcribes |= needed > trial.needed;
+      trial.needed = std::max(trial.needed, needed);
+    }
   trial.fits = !trial.ran_out && trial.needed <= room.allowed();
   return trial;
 }
@@ -169,7 +173,8 @@ inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const Fine
                         const PlanRoom& room) {
   constexpr std::int64_t kPictures = 4'000'000;
   if (!trial.fits || !room.device.is_cpu()) return;
-  trial.needed += kPictures + detail::loading_bytes(clips, options.training.loader_options());
+  trial.loading = kPictures + detail::loading_bytes(clips, options.training.loader_options());
+  trial.needed += trial.loading;
   trial.fits = trial.needed <= room.allowed();
 }
 

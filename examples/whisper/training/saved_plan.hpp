@@ -34,6 +34,11 @@ namespace detail {
   return run / "fit.json";
 }
 
+/// Returns the same of the run that wrote a snapshot.
+[[nodiscard]] inline std::filesystem::path fit_file_of(const std::filesystem::path& snapshot) {
+  return fit_file(std::filesystem::canonical(snapshot).parent_path().parent_path());
+}
+
 }  // namespace detail
 
 /// Writes a choice into a run's folder. Throws FileError.
@@ -50,8 +55,7 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
 [[nodiscard]] inline std::optional<PlanChoice> saved_plan(const std::filesystem::path& snapshot,
                                                           const FinetuneOptions& given, std::int64_t cap,
                                                           std::ostream& log) {
-  const auto run = std::filesystem::canonical(snapshot).parent_path().parent_path();
-  const auto file = detail::fit_file(run);
+  const auto file = detail::fit_file_of(snapshot);
   if (!std::filesystem::exists(file)) return std::nullopt;
   const KeptFit kept = kKeptFit.load(file);
   const auto saving = std::find_if(savings().begin(), savings().end(),
@@ -69,6 +73,15 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
   log << "--fit " << looptorch::app::bytes_text(cap) << ": goes on with " << words_of(*saving, options)
       << ", as the run began" << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
   return PlanChoice{.options = std::move(options), .saving = kept.saving, .flags = std::move(flags)};
+}
+
+/// Returns the sentence that a run without --fit needs if a snapshot is refused; empty if the snapshot's run
+/// was begun without it, too.
+[[nodiscard]] inline std::string fit_remedy(const std::filesystem::path& snapshot) {
+  const auto file = detail::fit_file_of(snapshot);
+  if (!std::filesystem::exists(file)) return {};
+  return looptorch::message(". The run was begun by --fit, which chose: ", kKeptFit.load(file).saving, " (",
+                            file.string(), "): give --fit again");
 }
 
 }  // namespace whisper

@@ -178,8 +178,8 @@ TEST_CASE("--fit without a size takes what the device has free") {
   const auto four = whisper::plan_room("4GB", at::kCPU);
   CHECK((four.cap == kCap && four.tensors() == kCap && four.allowed() == 3'920'000'000));
   const auto card = whisper::plan_room("4GB", at::Device(at::kCUDA, 0));
-  CHECK((card.tensors() == 3'100'000'000 && card.allowed() == 2'790'000'000));
-  CHECK(card.words() == "--fit 4 GB: 900 MB of it are the device's context, and 10 % of the rest stay free");
+  CHECK((card.tensors() == 3'100'000'000 && card.allowed() == 2'945'000'000));
+  CHECK(card.words() == "--fit 4 GB: 900 MB of it are the device's context, and 5 % of the rest stay free");
   CHECK_THROWS_WITH(whisper::plan_room(whisper::kFitFree, at::Device(at::kMeta)),
                     "--fit: what meta has free cannot be told here: give a size, as --fit 4GB");
 }
@@ -192,6 +192,13 @@ TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and w
       "--fit 4 GB: nothing fits, and the least that was measured, --gradient-checkpointing all --bf16-weights --lora 8 "
       "--int8-base --batch-size 1 --gradient-accumulation 8, needs -1 GB: give more, shorter clips "
       "(--max-audio-seconds), or a smaller model");
+}
+
+TEST_CASE("--fit says what a choice needs beside its steps") {
+  CHECK(PlanTrial{.needed = 1'200'000'000}.parts().empty());
+  CHECK(PlanTrial{.needed = 1'200'000'000, .transcribes = true}.parts() == " (to transcribe)");
+  CHECK(PlanTrial{.needed = 1'200'000'000, .best_weights = 150'000'000, .snapshot = 450'000'000}.parts() ==
+        " (steps 600 MB, the best weights 150 MB, a snapshot while it is written 450 MB)");
 }
 
 TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
@@ -352,7 +359,11 @@ TEST_CASE("--fit: a run that is resumed goes on with the choice that it began wi
   Choosing choosing;
   const auto chosen = choosing.choose(given, 1);
   REQUIRE(chosen.options.training.batch_size < 8);
+  CHECK(whisper::fit_remedy(snapshot).empty());
   whisper::keep_fit(folder.path(), chosen);
+  CHECK_THAT(whisper::fit_remedy(snapshot),
+             Contains(". The run was begun by --fit, which chose: " + chosen.saving) &&
+                 Contains("fit.json): give --fit again"));
   const auto kept = whisper::saved_plan(snapshot, given, kCap, log);
   REQUIRE(kept);
   CHECK((kept->flags == chosen.flags && kept->saving == chosen.saving));
