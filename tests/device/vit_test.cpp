@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The ViT of examples/spectrogram_gan_vit on a device: the CPU's outputs, gradients and training run, and
-// micro-batches that wait for nothing.
+// micro-batches that wait for nothing, and as graphs.
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
+#include "support/snapshots.hpp"
 
 #include <spectrogram_gan_vit/vit/config.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
@@ -22,6 +24,7 @@
 namespace lt = looptorch;
 namespace vit = spectrogram_vit;
 using namespace looptorch::testing;
+using Catch::StartsWith;
 
 namespace {
 
@@ -64,13 +67,22 @@ void check_equal(const NamedTensors& host, const NamedTensors& device) {
   }
 }
 
+/// Mixes as ViTObjective does, by a share that all devices have.
+struct MixedObjective {
+  lt::Loss operator()(vit::ViT& model, const vit::Batch& batch) const {
+    const auto mixed = vit::mix(batch, at::full({}, 0.3, batch.conditions_B2.options()));
+    return {.value = vit::emotion_loss(model(mixed.spectrograms_B1MF), mixed.conditions_B2),
+            .weight = batch.conditions_B2.size(0)};
+  }
+};
+
 /// Fine-tunes as vit_train does, in two steps of unfreezing. Returns weights, scores and loss.
 NamedTensors fine_tuned(at::Device device, bool recomputes) {
   auto model = vit_on(device);
   const auto rules = vit::unfreeze_rules(vit::parse_unfreezing("1:3,2:2-3"), 4);
   vit::freeze_backbone(model);
   lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-3});
-  lt::Trainer trainer(model, optimizer, vit::ViTObjective{.mixup = 0.4}, lt::Accumulate<2>{},
+  lt::Trainer trainer(model, optimizer, MixedObjective{}, lt::Accumulate<2>{},
                       lt::When{recomputes, lt::Checkpointed<vit::ViTBlock>{}}, lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = 2}, lt::UnfreezeAt(rules),
                       lt::Validate{emotions_on(at::kCPU, 2), vit::EmotionMeasure{}});
@@ -125,4 +137,34 @@ TEST_CASE("A ViT's micro-batches wait for nothing on the device, mixed in fp16 a
   const NoWaits no_waits;
   for (int i = 0; i < 8; ++i) CHECK_NOTHROW(trainer.step(batch));
   CHECK_THROWS(trainer.updates()[0].loss.mean());  // so that a wait would have shown
+}
+
+TEST_CASE("Mixup draws on the device, so that mixed micro-batches become graphs with the eager run's bits") {
+  if (!has_device()) return;
+  const auto trained = [](bool captures) {
+    auto model = vit_on(test_device(), at::kFloat);
+    torch::manual_seed(7);
+    lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-3});
+    std::string said;
+    lt::Trainer trainer(
+        model, optimizer, vit::ViTObjective{.mixup = 0.4}, lt::Accumulate<2>{},
+        lt::Checkpointed<vit::ViTBlock>{{.random_state = false}},
+        lt::When{captures, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }}});
+    trainer.fit(emotions_on(at::kCPU, 4, at::kFloat), {.epochs = 2});
+    if (captures) CHECK_THAT(said, StartsWith("6 of 8 micro-batches ran as graphs"));
+    return model->parameters();
+  };
+  const auto eager = trained(false), replayed = trained(true);
+  for (std::size_t i = 0; i < eager.size(); ++i) CHECK(bits_equal(eager[i].cpu(), replayed[i].cpu()));
+}
+
+TEST_CASE("Shares of mixup that a device draws differ from step to step, and follow from the seed") {
+  if (!has_device()) return;
+  const auto draw = [] { return vit::draw_share(0.4, test_device()).item<double>(); };
+  torch::manual_seed(1);
+  const double first = draw(), second = draw();
+  for (const double share : {first, second}) CHECK((share >= 0 && share <= 1));
+  CHECK(first != second);
+  torch::manual_seed(1);
+  CHECK(draw() == first);
 }

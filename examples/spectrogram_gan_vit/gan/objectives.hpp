@@ -23,11 +23,14 @@ namespace spectrogram_gan {
 
 /// Returns for each clip the row of another clip of the batch, all others equally likely: real music has
 /// these emotions, while uniform draws might be of none. The batch must have 2 rows. Draws one number from
-/// the CPU's generator, which is part of snapshots; never waits for a device.
+/// the generator of the batch's device, which is part of snapshots; never waits for a device.
 [[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
-  const auto others = conditions_B2.size(0) - 1;
-  const auto shift = 1 + at::randint(others, {1}, at::kLong).item<std::int64_t>();
-  return at::roll(conditions_B2, shift, 0);
+  const auto rows = conditions_B2.size(0);
+  const auto integers = conditions_B2.options().dtype(at::kLong);
+  const auto shift_1 = 1 + at::randint(rows - 1, {1}, integers);
+  const auto row_B = at::ones({rows}, integers).cumsum(0) - 1;
+  const auto other_B1 = at::remainder(row_B - shift_1, rows).unsqueeze(1);
+  return at::where(other_B1.eq(row_B).unsqueeze(2), conditions_B2, 0.0).sum(1);
 }
 
 /// The order of the fields is API.

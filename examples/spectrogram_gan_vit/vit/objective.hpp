@@ -29,19 +29,21 @@ struct LossWeights {
   return weights.valence * errors_2[0] + weights.arousal * errors_2[1];
 }
 
-/// Returns `share` of each clip and its labels, and the rest of the next one's; the last clip's next is the
-/// first.
-[[nodiscard]] inline Batch mix(const Batch& batch, double share) {
-  const auto blend = [&](const at::Tensor& x) { return at::lerp(x.roll(-1, 0), x, share); };
+/// Returns `share`, a number, of each clip and its labels, and the rest of the next one's; the last clip's
+/// next is the first.
+[[nodiscard]] inline Batch mix(const Batch& batch, const at::Tensor& share) {
+  const auto blend = [&](const at::Tensor& x) {
+    return at::lerp(x.roll(-1, 0), x, share.to(x.scalar_type()));
+  };
   return {blend(batch.spectrograms_B1MF), blend(batch.conditions_B2)};
 }
 
-/// Draws a share from Beta(alpha, alpha), by LibTorch's generator of the CPU: no wait for a device, and a
-/// resumed run draws the same.
-[[nodiscard]] inline double draw_share(double alpha) {
-  const auto gammas = at::_standard_gamma(at::full({2}, alpha, at::kDouble));
-  const double first = gammas[0].item<double>(), sum = first + gammas[1].item<double>();
-  return sum > 0 ? first / sum : 1;  // both are 0 for the smallest alphas
+/// Draws a share from Beta(alpha, alpha) as a number in fp64 on the device, by its generator: nothing waits,
+/// a CUDA graph draws anew in each replay, and a resumed run draws the same.
+[[nodiscard]] inline at::Tensor draw_share(double alpha, at::Device device) {
+  const auto gammas = at::_standard_gamma(at::full({2}, alpha, at::TensorOptions(device).dtype(at::kDouble)));
+  const auto sum = gammas[0] + gammas[1];
+  return at::where(sum > 0, gammas[0] / sum, 1.0);  // both are 0 for the smallest alphas
 }
 
 /// For a Trainer: the loss of a batch, mixed if `mixup` is above 0.
@@ -49,7 +51,8 @@ struct ViTObjective {
   double mixup = 0;  ///< alpha of the Beta distribution
 
   looptorch::Loss operator()(ViT& model, const Batch& batch) const {
-    const auto [spectrograms_B1MF, conditions_B2] = mixup > 0 ? mix(batch, draw_share(mixup)) : batch;
+    const auto [spectrograms_B1MF, conditions_B2] =
+        mixup > 0 ? mix(batch, draw_share(mixup, batch.conditions_B2.device())) : batch;
     return {.value = emotion_loss(model(spectrograms_B1MF), conditions_B2), .weight = conditions_B2.size(0)};
   }
 };

@@ -127,7 +127,8 @@ TEST_CASE("The loss is 0.6 times the squared error of valence and 0.4 times that
 
 TEST_CASE("Mixup blends each clip and its labels with the next one's, by shares of Beta(alpha, alpha)") {
   const auto batch = emotional_batches(1, 3).front();
-  const auto mixed = vit::mix(batch, 0.75);
+  const auto number = [](double share) { return at::scalar_tensor(share, at::kDouble); };
+  const auto mixed = vit::mix(batch, number(0.75));
   for (const std::int64_t i : {0, 1, 2}) {
     const auto next = (i + 1) % 3;
     CHECK(difference(mixed.spectrograms_B1MF[i],
@@ -135,13 +136,14 @@ TEST_CASE("Mixup blends each clip and its labels with the next one's, by shares 
     CHECK(difference(mixed.conditions_B2[i],
                      0.75 * batch.conditions_B2[i] + 0.25 * batch.conditions_B2[next]) < 1e-12);
   }
-  CHECK(vit::mix(batch, 1).spectrograms_B1MF.equal(batch.spectrograms_B1MF));
+  CHECK(vit::mix(batch, number(1)).spectrograms_B1MF.equal(batch.spectrograms_B1MF));
 
   torch::manual_seed(1);
-  const double first = vit::draw_share(0.4);
+  const auto draw = [] { return vit::draw_share(0.4, at::kCPU).item<double>(); };
+  const double first = draw();
   double sum = first, squares = first * first;
   for (int i = 1; i < 2000; ++i) {
-    const double share = vit::draw_share(0.4);
+    const double share = draw();
     REQUIRE((share >= 0 && share <= 1));
     sum += share, squares += share * share;
   }
@@ -149,7 +151,7 @@ TEST_CASE("Mixup blends each clip and its labels with the next one's, by shares 
   CHECK(mean == Approx(0.5).margin(0.03));
   CHECK(squares / 2000 - mean * mean == Approx(1 / (4 * 1.8)).margin(0.01));  // 1 / (4 (2 alpha + 1))
   torch::manual_seed(1);
-  CHECK(vit::draw_share(0.4) == first);
+  CHECK(draw() == first);
 
   auto model = three_blocks();
   const auto plain = vit::ViTObjective{}(model, batch),
