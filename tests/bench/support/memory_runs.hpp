@@ -14,7 +14,7 @@
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
-#include <whisper/model.hpp>
+#include <whisper/model/model.hpp>
 
 #include <cstdint>
 #include <initializer_list>
