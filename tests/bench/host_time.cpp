@@ -3,11 +3,14 @@
 // next to nothing, in one thread on a CPU; forward, backward and FusedAdamW's update by a Trainer.
 //
 //   host_time   reads lines "NET MODE" from stdin, makes steps, and answers each with a JSON object: us and
-//               operator calls a step, and the parameters' elements; host_time.py, the peer, sends them and
-//               takes turns. Modes: plain, light, recomputed, bf16 (autocast), exported (the net goes out by
-//               export_model and comes in as an ExportedModel) and unexported (the net with the same loss).
+//               operator calls a step, and the parameters' elements; behind a line "bytes -" also the most
+//               bytes of tensors that a step adds, which slows down what follows; host_time.py, the peer,
+//               sends them and takes turns. Modes: plain, light, recomputed, bf16 (autocast), exported (the
+//               net goes out by export_model and comes in as an ExportedModel) and unexported (the net with
+//               the same loss).
 #include <looptorch/export/export_model.hpp>
 #include <looptorch/exported/exported_model.hpp>
+#include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/interleaved.hpp"
@@ -42,6 +45,7 @@ constexpr std::int64_t kWidth = 32, kHeads = 2, kBatch = 2, kTokens = 8, kFrames
 constexpr int kWarmup = 3, kSteps = 10;
 
 std::int64_t calls = 0;
+bool counts_bytes = false;
 
 /// Counts operators of this thread, in which a CPU's backward runs, too.
 std::unique_ptr<at::ObserverContext> count_call(const at::RecordFunction& function) {
@@ -67,11 +71,16 @@ std::string cost_of(Trainer& trainer, const Batch& batch, std::int64_t elements)
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&count_call));
   trainer.step(batch);
   at::removeCallback(handle);
+  std::int64_t bytes = 0;
+  if (counts_bytes) {
+    const lt::MemoryCounter counter(at::kCPU);
+    const std::int64_t before = counter.take().allocated;
+    trainer.step(batch);
+    bytes = counter.read().peak - before;
+  }
   trainer.finish();
-  char line[128];
-  std::snprintf(line, sizeof line, "{\"us\": %.1f, \"calls\": %lld, \"elements\": %lld}", us,
-                static_cast<long long>(calls), static_cast<long long>(elements));
-  return line;
+  return lt::message("{\"us\": ", us, ", \"calls\": ", calls, ", \"elements\": ", elements,
+                     ", \"bytes\": ", bytes, "}");
 }
 
 /// Returns how many numbers are trained.
@@ -215,6 +224,8 @@ int main() {
   const std::map<std::string, std::function<std::string(const std::string&)>> nets = {
       {"whisper", train_whisper}, {"vit", train_vit}, {"konkanivani", train_konkanivani}, {"gan", train_gan}};
   for (std::string net, mode; std::cin >> net >> mode;) {
+    counts_bytes |= net == "bytes";
+    if (net == "bytes") continue;
     std::puts(nets.at(net)(mode).c_str());
     std::fflush(stdout);
   }

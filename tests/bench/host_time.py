@@ -16,10 +16,10 @@ from support.host_time_peers import Gan, KonkaniVani, ViT, Whisper
 
 WARMUP, STEPS, ROUNDS = 3, 10, 5
 # "light" has no equal in PyTorch, and is compared with its plain step; it is Whisper's alone, since no other net keeps products.
-# "exported", the net as an ExportedModel, is compared with the net itself here.
+# "exported" is the net as an ExportedModel, and "unexported" the net itself with the same loss.
 # The GAN has no layers that are recomputed.
-MODES = {"whisper": ["plain", "light", "recomputed", "bf16", "exported"],
-         "vit": ["plain", "recomputed", "bf16", "exported"],
+MODES = {"whisper": ["plain", "light", "recomputed", "bf16", "exported", "unexported"],
+         "vit": ["plain", "recomputed", "bf16", "exported", "unexported"],
          "konkanivani": ["plain", "recomputed", "bf16"], "gan": ["plain", "bf16"]}
 
 
@@ -63,15 +63,21 @@ for name, net in (("whisper", Whisper()), ("vit", ViT()), ("konkanivani", Konkan
     peer, made = Peer(net), {mode: ([], []) for mode in MODES[name]}
     for _ in range(ROUNDS):
         for mode in made:
-            ours = program.step(f"{name} {mode}")
-            theirs = program.step(f"{name} unexported") if mode == "exported" else peer.step(mode)
+            ours, theirs = program.step(f"{name} {mode}"), peer.step(mode)
             if ours["elements"] != theirs["elements"]:
                 sys.exit(f"{name}: {ours['elements']} parameters here, {theirs['elements']} beside it: not the same net")
             for side, step in zip(made[mode], (ours, theirs)):
                 side.append(step)
-    for mode, sides in made.items():
-        us, calls = ([statistics.median(step[of] for step in side) for side in sides] for of in ("us", "calls"))
-        beside = ["the net itself"] if mode == "exported" else []
-        print_row(f"{name}, {mode}", "us a step", *us, *beside)
-        print_row(f"{name}, {mode}: operators", "calls a step", *calls, *beside)
+    medians = {mode: [{of: statistics.median(step[of] for step in side) for of in ("us", "calls")} for side in sides]
+               for mode, sides in made.items()}
+    for mode, (ours, theirs) in medians.items():
+        print_row(f"{name}, {mode}", "us a step", ours["us"], theirs["us"])
+        print_row(f"{name}, {mode}: operators", "calls a step", ours["calls"], theirs["calls"])
+    if "exported" in medians:
+        ours, itself = (medians[mode][0] for mode in ("exported", "unexported"))
+        print_row(f"{name}, exported", "us a step", ours["us"], itself["us"], "the net itself")
+print("bytes -", file=program.process.stdin, flush=True)
+for name in (name for name, modes in MODES.items() if "exported" in modes):
+    ours, theirs = (program.step(f"{name} {mode}")["bytes"] for mode in ("exported", "unexported"))
+    print_row(f"{name}, exported: memory", "bytes a step", ours, theirs, "the net itself")
 program.finish()
