@@ -156,7 +156,7 @@ class TrainingFlagWriter {
         line_.flag(name, options_.precision, value, help(precision, text)).one_of("precision");
       };
       add("fp32", Precision::fp32,
-          "single precision, also on a CUDA card, which else has bf16, or fp16 before Ampere");
+          "single precision; on a CUDA card the default is bf16, or fp16 before Ampere");
       add("bf16", Precision::bf16, "mixed precision in bfloat16: GPUs from Ampere on, CPUs with AMX");
       add("fp16", Precision::fp16, "mixed precision in fp16 with loss scaling; not on a CPU");
       add("mixed-precision", Precision::mixed, "fp16 on a GPU, bf16 on a CPU");

@@ -26,8 +26,9 @@ struct RanksDiffer : Error {
 /// Collects values that are to be agreed on. Each call names one and refers to a variable, which must live
 /// until the exchange; then it holds the result of all ranks. A rank may leave a name out.
 ///
-///   void all_reduce(RankReduction& reduction, State& state) const { reduction.any("my policy: redo",
-///   state.redo); }
+///   void all_reduce(RankReduction& reduction, State& state) const {
+///     reduction.any("my policy: redo", state.redo);
+///   }
 class RankReduction {
  public:
   /// `value` becomes true if it is true on any rank.
@@ -116,7 +117,7 @@ class RankReduction {
 
   void enter(const std::string& what, Entry entry, Place place) {
     if (!mine_.emplace(what, std::move(entry)).second)
-      throw UsageError(looptorch::message("two policies agree on '", what, "'"));
+      throw UsageError(looptorch::message("two policies reduce a value named '", what, "'"));
     place.what = what;
     places_.push_back(std::move(place));
   }

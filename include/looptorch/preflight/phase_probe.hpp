@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides the memory of dry steps by phases, without a policy: the first function of backward that LibTorch
-// reports marks its beginning.
+// Splits the memory of dry steps by phase, without a policy. Backward is taken to begin with the first
+// backward function that LibTorch reports.
 #pragma once
 
 #include <looptorch/memory/memory_counter.hpp>

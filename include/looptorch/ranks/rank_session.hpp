@@ -11,6 +11,8 @@
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
+#include <c10/util/ScopeExit.h>
+
 #include <exception>
 #include <string>
 #include <type_traits>
@@ -25,34 +27,29 @@ class RankSession {
   explicit RankSession(Engine& engine) : engine_(engine) {
     engine.ranks().join(engine);
     if (!engine.ranks()) return;
+    auto leave_on_error = c10::make_scope_exit([&engine] { engine.ranks().leave(); });
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
     const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
-    if (!Engine::kStreams && engine.ranks()->shards() > 0) {
-      engine.ranks().leave();
+    if (!Engine::kStreams && engine.ranks()->shards() > 0)
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
-    }
     const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->syncs_batch_norm();
-    if (in_backward || (redoes && in_step)) {
-      const std::string why =
+    if (in_backward || (redoes && in_step))
+      throw PolicyConflict(
           in_backward
               ? "on several ranks UpdateInBackward would update before gradients are summed: list it or "
                 "DataParallel, or switch one of them off by When"
               : "RetryOnOom does a micro-batch again on one rank, in pieces, where DataParallel{.reproducible} "
-                "and BatchNormMode::sync have all ranks do the same: switch one of them off by When";
-      engine.ranks().leave();
-      throw PolicyConflict(why);
-    }
-    if (!Engine::kStreams && engine.ranks()->syncs_batch_norm()) {
-      engine.ranks().leave();
+                "and BatchNormMode::sync have all ranks do the same: switch one of them off by When");
+    if (!Engine::kStreams && engine.ranks()->syncs_batch_norm())
       throw PolicyConflict(
           "BatchNormMode::sync goes through the micro-batches of one update, and this Trainer has "
           "several: use GroupNorm or LayerNorm, or BatchNormMode::per_rank");
-    }
     share_optimizers();
     for (UpdateWork& work : engine.works()) work.weight.leave();
     engine.window().ranks_end = false;
+    leave_on_error.release();
   }
   ~RankSession() {
     if (engine_.ranks() && !engine_.ranks()->leads()) engine_.stack().mute(false);
@@ -66,20 +63,17 @@ class RankSession {
   void share_optimizers() {
     if (!engine_.ranks()->shares_optimizers()) {
       if (!engine_.ranks().holds_parts()) return;
-      engine_.ranks().leave();
       throw UsageError(
           "an earlier fit shared the optimizers' moments out among the ranks (ShardOptimizer), and this one does "
           "not: list ShardOptimizer again, or resume from a snapshot in a new Trainer");
     }
     for_each_index<Engine::kUpdates>([&](auto i) {
       using Optimizer = std::remove_cvref_t<decltype(*engine_.template update<i>().optimizer)>;
-      if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>)) {
-        engine_.ranks().leave();
+      if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>))
         throw PolicyConflict(
             message("ShardOptimizer cannot share out ", type_name<Optimizer>(),
                     ", which does not say what it keeps for each parameter: give it `state_of` "
                     "and `load_state_of`, or leave ShardOptimizer out"));
-      }
     });
     share_out_moments(engine_);
     serve_parts(engine_);

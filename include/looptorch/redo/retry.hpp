@@ -93,8 +93,8 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Sha
 template <class Optimizer>
 inline constexpr bool fails_whole = FoldingOptimizer<Optimizer>;
 
-/// Makes update I. If memory runs out before any parameter has changed, retries its window and the update
-/// once; not on several ranks, whose sums exist only once.
+/// Makes update I. If memory runs out before any parameter has changed, retries its window and the update for
+/// as long as policies split further; not on several ranks, whose sums exist only once.
 template <std::size_t I, class Engine, class Batch>
 void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
   while (true) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Finds the FLAC files in a concatenation (`cat a.flac b.flac`), of which libsndfile reads only the first. No
-// header states the bytes of a stream, so up to 1 MB are searched for further headers. A longer file is
-// searched only if its frames are not those of one stream: the last does not end with the sample that the
-// header states, or the numbers of some frames in between go back. That check takes 0.1 ms for any length.
+// header states the bytes of a stream. Up to 1 MB is always searched for further headers, a longer file only
+// if it cannot be one stream: its last frame ends elsewhere than the header says, or frame numbers go back.
+// That check takes 0.1 ms for any length.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>

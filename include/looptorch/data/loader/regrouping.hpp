@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the windows of one batch size in batches of another: 1 batch of 8 samples becomes 8 batches of 1,
-// with the same samples in every window. So a run can resume with less memory. Costs a pass over an epoch's
-// batch ends.
+// Lets a run resume with smaller batches: each window keeps its samples, and 1 batch of 8 becomes 8 batches
+// of 1. Costs one pass over the list of where the epoch's batches end.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares code that only some policies need. Their headers include it, since it would add a third to the
-// compile time of the loop; the Trainer checks whether it is there.
+// Declares code that only some policies need: snapshots, kept windows, ranks. The header of such a policy
+// includes the definition, which would add a third to the compile time of every Trainer; the Trainer checks
+// that it is there.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures the default random generators of a block's devices, to restore them while the block is recomputed.
-// A generator belongs to the process, not to a thread. If another thread draws from it during the block's
-// first run, or during a second run that draws, their numbers cannot be told apart. The next recorded tensor
-// then reveals it.
+// Saves the default random generators of a block's devices and restores them for its second run. A generator
+// belongs to the process: if another thread draws from it meanwhile, the block may get other numbers, and
+// recomputation fails at the next tensor that it recorded.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

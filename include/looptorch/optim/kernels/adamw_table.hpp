@@ -15,7 +15,7 @@
 
 namespace looptorch::detail {
 
-/// `Numbers` are those of narrow/adam_numbers.hpp, computed by one thread of a thread block.
+/// `Numbers` are those of optim/narrow/adam_numbers.hpp, computed by one thread of a thread block.
 inline constexpr const char* kAdamWCode = R"cuda(
 struct Entry {
   void* weights;

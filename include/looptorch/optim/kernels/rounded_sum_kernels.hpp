@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A sum in bf16, rounded stochastically, as one kernel: UpdateInBackward<Sums> adds a gradient to a window's
-// sums by it. Bits as in narrow/rounded_sum.hpp.
+// Adds in bf16 with stochastic rounding, as one kernel: UpdateInBackward<Sums> adds gradients to a window's
+// sums with it. Bits as in optim/narrow/rounded_sum.hpp.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>
