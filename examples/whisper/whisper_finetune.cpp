@@ -110,7 +110,7 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
   return result;
 } catch (const lt::SnapshotMismatch& error) {
   const bool fits = !options.memory.fit.empty();
-  const auto remedy = fits ? std::string() : whisper::fit_remedy(session.snapshot().path);
+  const auto remedy = fits ? std::string() : whisper::plan_remedy(session.snapshot().path);
   if (remedy.empty()) throw;
   throw lt::SnapshotMismatch(error.what() + remedy, error.differences, error.settings_only);
 }
@@ -254,7 +254,7 @@ void choose_plan(const app::Session& session, const whisper::Corpus& corpus, whi
   app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
   auto choice = fitted(options, session.snapshot().path, corpus, settings, room);
   if (choice.options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
-  whisper::keep_fit(options.output, choice);
+  whisper::save_plan(options.output, choice);
   options = std::move(choice.options);
   session.seed();  // as without dry steps before
 }
@@ -283,7 +283,7 @@ void finetune(Options options) {
   if (app::leads()) {
     before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
     if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
-    if (!session.resumes() && !fits) whisper::forget_fit(options.output);
+    if (!session.resumes() && !fits) whisper::forget_plan(options.output);
   }
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;

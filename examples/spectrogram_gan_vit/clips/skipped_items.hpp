@@ -30,7 +30,7 @@ class SkippedItems {
 
   [[nodiscard]] std::size_t count(Fault fault) const { return songs_.count(static_cast<std::size_t>(fault)); }
   [[nodiscard]] std::size_t count() const { return songs_.count(); }
-  [[nodiscard]] std::string describe(looptorch::app::LeftOutListing listing = {}) const {
+  [[nodiscard]] std::string describe(looptorch::app::SkippedListing listing = {}) const {
     return songs_.describe(listing);
   }
 

@@ -19,14 +19,14 @@
 namespace whisper {
 
 /// A choice as its file has it.
-struct KeptFit {
+struct SavedPlan {
   std::string saving;  ///< Saving::words
   std::int64_t batch_size = 1;
 };
 
-inline constexpr auto kKeptFit = looptorch::config_fields<KeptFit>(
-    looptorch::ConfigField("saving", &KeptFit::saving),
-    looptorch::ConfigField("batch_size", &KeptFit::batch_size, {.min = 1, .max = 65536}));
+inline constexpr auto kSavedPlan = looptorch::config_fields<SavedPlan>(
+    looptorch::ConfigField("saving", &SavedPlan::saving),
+    looptorch::ConfigField("batch_size", &SavedPlan::batch_size, {.min = 1, .max = 65536}));
 
 namespace detail {
 
@@ -42,12 +42,12 @@ namespace detail {
 }  // namespace detail
 
 /// Writes a choice into a run's folder. Throws FileError.
-inline void keep_fit(const std::filesystem::path& run, const PlanChoice& choice) {
-  kKeptFit.save(detail::fit_file(run), {choice.saving, choice.options.training.batch_size});
+inline void save_plan(const std::filesystem::path& run, const PlanChoice& choice) {
+  kSavedPlan.save(detail::fit_file(run), {choice.saving, choice.options.training.batch_size});
 }
 
 /// Removes the choice of an earlier run in the folder.
-inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remove(detail::fit_file(run)); }
+inline void forget_plan(const std::filesystem::path& run) { std::filesystem::remove(detail::fit_file(run)); }
 
 /// Returns the choice of the run that wrote a snapshot, with the other flags as `given`, and writes a line to
 /// `log`; none if it began without --fit. Throws ConfigError for an invalid file, and app::CommandLineError
@@ -57,7 +57,7 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
                                                           std::ostream& log) {
   const auto file = detail::fit_file_of(snapshot);
   if (!std::filesystem::exists(file)) return std::nullopt;
-  const KeptFit kept = kKeptFit.load(file);
+  const SavedPlan kept = kSavedPlan.load(file);
   const auto saving = std::find_if(savings().begin(), savings().end(),
                                    [&](const Saving& each) { return each.words == kept.saving; });
   if (saving == savings().end())
@@ -77,10 +77,10 @@ inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remo
 
 /// Returns the sentence that a run without --fit needs if a snapshot is refused; empty if the snapshot's run
 /// was begun without it, too.
-[[nodiscard]] inline std::string fit_remedy(const std::filesystem::path& snapshot) {
+[[nodiscard]] inline std::string plan_remedy(const std::filesystem::path& snapshot) {
   const auto file = detail::fit_file_of(snapshot);
   if (!std::filesystem::exists(file)) return {};
-  return looptorch::message(". The run was begun by --fit, which chose: ", kKeptFit.load(file).saving, " (",
+  return looptorch::message(". The run was begun by --fit, which chose: ", kSavedPlan.load(file).saving, " (",
                             file.string(), "): give --fit again");
 }
 

@@ -26,7 +26,7 @@ struct SkippedWords {
 };
 
 /// Which entries `SkippedItems::describe` counts and lists.
-struct LeftOutListing {
+struct SkippedListing {
   std::size_t from = 0;      ///< the first entry, in the order in which they were added
   std::size_t at_most = 20;  ///< lines of each kind
 };
@@ -66,7 +66,7 @@ class SkippedItems {
   }
 
   /// The number of entries, and the number of each kind; then entries, a line each. Empty if there are none.
-  [[nodiscard]] std::string describe(LeftOutListing listing = {}) const {
+  [[nodiscard]] std::string describe(SkippedListing listing = {}) const {
     const auto count = entries_.size() - std::min(listing.from, entries_.size());
     if (count == 0) return {};
     auto text = message(count, " ", count == 1 ? words_.one + " is" : words_.many + " are",

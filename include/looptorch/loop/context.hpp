@@ -105,7 +105,7 @@ class WindowLossContext {
   WindowLossContext(Run& of, std::size_t update, double mean, bool bad, WindowPlace where,
                     WindowRerun* rerun = nullptr)
       : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)), rerun_(rerun) {}
-  WindowLossContext(const WindowLossContext&) = delete;  // a copy's leave_out would have no effect
+  WindowLossContext(const WindowLossContext&) = delete;  // a copy's skip_window would have no effect
   WindowLossContext& operator=(const WindowLossContext&) = delete;
 
   Run& run;

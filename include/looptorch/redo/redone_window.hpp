@@ -13,9 +13,9 @@
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/redo/closure_step.hpp>
 #include <looptorch/redo/judge_window.hpp>
-#include <looptorch/redo/learn_revocably.hpp>
 #include <looptorch/redo/retry.hpp>
 #include <looptorch/redo/seek_scale.hpp>
+#include <looptorch/redo/train_with_checkpoint.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -64,7 +64,7 @@ struct RedoneWindow {
       keeping(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::on_device(engine, learnt,
                                           [&](const auto& there, std::size_t number, bool is_last) {
-                                            learn_revocably<0>(engine, there, number, is_last);
+                                            train_with_checkpoint<0>(engine, there, number, is_last);
                                           });
       });
     }
@@ -80,7 +80,7 @@ struct RedoneWindow {
   template <std::size_t I, class Batch>
   static void finish(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (!Engine::kStreams) {
-      with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
+      with_retries<I>(engine, kept, [&] { train_kept_window<I>(engine, kept); });
       seek_scale<I>(engine, kept);
       engine.ranks().template reduce_update<I>(engine);
     }
@@ -108,7 +108,7 @@ struct RedoneWindow {
     kept.push_back(std::forward<Given>(batch));
     if (!engine.works()[0].due) return;
     engine.ranks().in_turn(engine, engine.window().next_number(), [&] {
-      with_retries<0>(engine, kept, [&] { learn_from<0>(engine, kept.back(), kept.size() - 1); });
+      with_retries<0>(engine, kept, [&] { train_kept_batch<0>(engine, kept.back(), kept.size() - 1); });
     });
   }
 

@@ -11,7 +11,7 @@
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/redo/judge_window.hpp>
-#include <looptorch/redo/learn_revocably.hpp>
+#include <looptorch/redo/train_with_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -51,7 +51,7 @@ template <class Engine>
 
 /// Retries update I's window until memory suffices, or no policy wants another attempt.
 template <std::size_t I, class Engine, class Batch>
-void learn_again(Engine& engine, std::vector<Batch>& kept, std::string error) {
+void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   const UpdateView& view = engine.run().updates()[I];
   UpdateWork& work = engine.works()[I];
   std::int64_t samples = 0;
@@ -64,7 +64,7 @@ void learn_again(Engine& engine, std::vector<Batch>& kept, std::string error) {
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
-      return learn_from_kept<I>(engine, kept);
+      return train_kept_window<I>(engine, kept);
     } catch (const c10::OutOfMemoryError&) {
       error = what_of(std::current_exception());
     }
@@ -85,7 +85,7 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Sha
     } catch (const c10::OutOfMemoryError&) {
       error = what_of(std::current_exception());
     }
-    learn_again<I>(engine, kept, std::move(error));
+    retry_window<I>(engine, kept, std::move(error));
   }
 }
 
@@ -113,7 +113,7 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
       if (began || engine.ranks().size() > 0 || !parameters.are_as_before()) throw;
       error = what_of(std::current_exception());
     }
-    learn_again<I>(engine, kept, std::move(error));
+    retry_window<I>(engine, kept, std::move(error));
   }
 }
 

@@ -6,8 +6,8 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
-#include <looptorch/redo/learn_revocably.hpp>
 #include <looptorch/redo/retry.hpp>
+#include <looptorch/redo/train_with_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -43,10 +43,10 @@ template <std::size_t I, class Engine>
 
 /// Learns from the window's kept batches for update I, from its initial state.
 template <std::size_t I, class Engine, class Batch>
-void learn_anew(Engine& engine, std::vector<Batch>& kept) {
+void rerun_at_scale(Engine& engine, std::vector<Batch>& kept) {
   engine.redo().checkpoint.rewind(engine.run().updates()[I], engine.works()[I]);
   if constexpr (Engine::kStreams) engine.ranks().drop_sums(engine);
-  with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
+  with_retries<I>(engine, kept, [&] { train_kept_window<I>(engine, kept); });
 }
 
 /// Retries update I's window until its gradients are finite, or no lower scale is left.
@@ -55,7 +55,7 @@ void seek_scale([[maybe_unused]] Engine& engine, [[maybe_unused]] std::vector<Ba
   if constexpr (kKeepsForScale<Engine, Batch>)
     for (std::int64_t retries = 0; seeks_scale<I>(engine) && overflows_by_scale<I>(engine); ++retries) {
       if (!engine.loss_scale()->back_off(retries)) return;
-      learn_anew<I>(engine, kept);
+      rerun_at_scale<I>(engine, kept);
     }
 }
 

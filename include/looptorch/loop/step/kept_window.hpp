@@ -38,8 +38,9 @@ struct KeptWindow : StreamedWindow<Engine> {
   template <std::size_t I, class Batch>
   static void finish(Engine& engine, std::vector<Batch>& kept) {
     for (std::size_t number = 0; number < kept.size(); ++number)
-      at_place(engine, number,
-               [&] { learn<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size()); });
+      at_place(engine, number, [&] {
+        train_micro_batch<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size());
+      });
     engine.ranks().template reduce_update<I>(engine);
     engine.in_phase(
         RunPhase::update, "update",

@@ -226,7 +226,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
 
 /// Learns from a micro-batch, unless an earlier one was at fault and the update is off anyway.
 template <std::size_t I, class Engine, class Batch>
-void learn(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
+void train_micro_batch(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
   train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }

@@ -25,7 +25,7 @@ struct StreamedWindow {
   static void take(Engine& engine, NoState&, Given&& batch) {
     if (!engine.works()[0].due) return;
     on_device(engine, batch, [&](const auto& there, std::size_t number, bool is_last) {
-      learn<0>(engine, there, number, is_last);
+      train_micro_batch<0>(engine, there, number, is_last);
     });
   }
 

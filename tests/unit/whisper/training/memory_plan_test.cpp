@@ -359,9 +359,9 @@ TEST_CASE("--fit: a run that is resumed goes on with the choice that it began wi
   Choosing choosing;
   const auto chosen = choosing.choose(given, 1);
   REQUIRE(chosen.options.training.batch_size < 8);
-  CHECK(whisper::fit_remedy(snapshot).empty());
-  whisper::keep_fit(folder.path(), chosen);
-  CHECK_THAT(whisper::fit_remedy(snapshot),
+  CHECK(whisper::plan_remedy(snapshot).empty());
+  whisper::save_plan(folder.path(), chosen);
+  CHECK_THAT(whisper::plan_remedy(snapshot),
              Contains(". The run was begun by --fit, which chose: " + chosen.saving) &&
                  Contains("fit.json): give --fit again"));
   const auto kept = whisper::saved_plan(snapshot, given, kCap, log);
@@ -378,7 +378,7 @@ TEST_CASE("--fit: a run that is resumed goes on with the choice that it began wi
                     Contains("fit.json: --fit chooses no \"hope\": remove the file to choose anew"));
   looptorch::write_file_atomically(folder.path() / "fit.json", R"({"batch_size": 0})");
   CHECK_THROWS_AS(whisper::saved_plan(snapshot, given, kCap, log), looptorch::ConfigError);
-  whisper::forget_fit(folder.path());
+  whisper::forget_plan(folder.path());
   CHECK_FALSE(whisper::saved_plan(snapshot, given, kCap, log));
 }
 

@@ -54,9 +54,9 @@ class OverflowLearner : public Learner<I, Engine> {
   }
 };
 
-/// Learns from a micro-batch, as `learn` does.
+/// Learns from a micro-batch, as `train_micro_batch` does.
 template <std::size_t I, class Engine, class Batch>
-void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
+void train_with_checkpoint(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
   begin_share<I>(engine);
   if constexpr (Redoes<Engine>::kSeeksScale)
@@ -93,26 +93,26 @@ void each_piece(Engine& engine, Batch& batch, Use&& use) {
 
 /// Learns from kept micro-batch `number`, on the model's device.
 template <std::size_t I, class Engine, class Batch>
-void learn_from(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
+void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
   at_place(engine, number, [&] {
     each_piece<I>(engine, batch, [&](auto&& piece) {
       with_batch_on(engine.run().device(), engine.window().pinned, piece,
-                    [&](const auto& there) { learn_revocably<I>(engine, there, number, is_last); });
+                    [&](const auto& there) { train_with_checkpoint<I>(engine, there, number, is_last); });
     });
   });
 }
 
 /// Learns from all of the window's kept batches for update I, in the turns and shards that ranks gave them.
 template <std::size_t I, class Engine, class Batch>
-void learn_from_kept(Engine& engine, std::vector<Batch>& kept) {
+void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {
     const bool is_last = !Engine::kStreams && !splits(engine) && number + 1 == kept.size();
     if (engine.ranks().size() == 0 || !Engine::kStreams) {
-      learn_from<I>(engine, kept[number], number, is_last);
+      train_kept_batch<I>(engine, kept[number], number, is_last);
     } else {
       const std::int64_t in_epoch = engine.window().origin.narrowed(number).place().first_batch;
       engine.ranks().in_turn(engine, in_epoch - engine.progress().batch,
-                             [&] { learn_from<I>(engine, kept[number], number); });
+                             [&] { train_kept_batch<I>(engine, kept[number], number); });
     }
   }
 }
