@@ -60,11 +60,11 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    const Tensors saved = context->get_saved_variables();  // first: may rerun a block, with its own gradients
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
     const bool again = at::GradMode::is_enabled();  // the results are differentiated again
     if (!again) no_views.emplace();
-    const Tensors saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const auto weights = at::TensorList(saved).slice(2);
     const at::Tensor gradient = at::cat(gradients, -1).flatten(0, -2);
@@ -98,7 +98,8 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
 /// Returns the type of the product: autocast's, or the input's.
 [[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
   const auto device = input.device().type();
-  const bool casts = at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
+  const bool casts = at::autocast::is_autocast_available(device) &&
+                     at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
 

@@ -7,6 +7,7 @@
 #include <looptorch/layers/joint_linear.hpp>
 #include <looptorch/layers/linear.hpp>
 #include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/checkpointed.hpp>
 
 #include "support/operators_called.hpp"
 #include "support/place.hpp"
@@ -80,6 +81,38 @@ void check_close(const std::vector<at::Tensor>& found, const std::vector<at::Ten
     CHECK(found[i].scalar_type() == expected[i].scalar_type());
     CHECK(at::allclose(found[i], expected[i], bound, bound));
   }
+}
+
+/// A block whose backward begins with the joint product.
+struct EndsJointImpl : torch::nn::Module {
+  explicit EndsJointImpl(std::int64_t width) : q(width, width), k(width, width) {
+    register_module("q", q), register_module("k", k);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto [queries, keys] = lt::joint_linear(at::tanh(x), q, k);
+    return queries + keys;
+  }
+  lt::Linear q, k;
+};
+TORCH_MODULE(EndsJoint);
+
+/// Returns the gradients of a block of random weights.
+template <class Block>
+std::vector<at::Tensor> gradients_of(bool casts) {
+  torch::manual_seed(1);
+  Block block(kWidth);
+  block->to(place());
+  const at::Tensor x = placed(at::randn({2, 3, kWidth})).set_requires_grad(true);
+  at::Tensor y;
+  {
+    std::optional<lt::AutocastScope> autocast;
+    if (casts) autocast.emplace(place().type(), at::kBFloat16);
+    y = block(x);
+  }
+  y.sum().backward();
+  std::vector<at::Tensor> all{Net::taken(x)};
+  for (const at::Tensor& parameter : block->parameters()) all.push_back(Net::taken(parameter));
+  return all;
 }
 
 /// Returns how many products a call makes.
@@ -191,4 +224,21 @@ TEST_CASE("joint_linear can be differentiated twice") {
       CHECK((found[i] - expected[i]).abs().max().item<double>() <=
             0.05 * expected[i].abs().max().item<double>() + 1e-6);
   }
+}
+
+TEST_CASE("joint_linear reruns its block, with gradients and autocast, if backward begins with it") {
+  for (const bool casts : {false, true}) {
+    CAPTURE(casts);
+    check_close(gradients_of<lt::Checkpointed<EndsJoint>>(casts), gradients_of<EndsJoint>(casts), 0);
+  }
+}
+
+TEST_CASE("joint_linear takes inputs on devices without autocast") {
+  const auto options = at::TensorOptions(at::kMeta);
+  lt::Linear q(kWidth, 4), k(kWidth, 8);
+  for (auto layer : {q, k})
+    for (at::Tensor* const parameter : {&layer->weight, &layer->bias})
+      *parameter = at::empty(parameter->sizes(), options).set_requires_grad(true);
+  const auto outputs = lt::joint_linear(at::empty({2, 3, kWidth}, options), q, k);
+  CHECK(outputs[1].sizes() == at::IntArrayRef({2, 3, 8}));
 }
