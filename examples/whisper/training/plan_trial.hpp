@@ -142,13 +142,18 @@ template <class Trainer>
   if (room.device.is_cpu()) trial.best_weights = held.copies, trial.snapshot = report.snapshot;
   // The program transcribes before and after training, and within it if validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
-  if (whole_program && trial.needed <= room.allowed())
-    for (const Batch& batch : hardest) {
-      const auto needed = beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
-                                                          recognizer.options().device());
-      trial.transcribes |= needed > trial.needed;
-      trial.needed = std::max(trial.needed, needed);
+  if (whole_program && !trial.ran_out && trial.needed <= room.allowed()) {
+    try {
+      for (const Batch& batch : hardest) {
+        const auto needed = beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
+                                                            recognizer.options().device());
+        trial.transcribes |= needed > trial.needed;
+        trial.needed = std::max(trial.needed, needed);
+      }
+    } catch (const c10::OutOfMemoryError&) {  // smaller batches may fit
+      trial.ran_out = trial.transcribes = true, trial.needed = room.tensors();
     }
+  }
   trial.fits = !trial.ran_out && trial.needed <= room.allowed();
   return trial;
 }

@@ -80,8 +80,12 @@ inline void forget_plan(const std::filesystem::path& run) { std::filesystem::rem
 [[nodiscard]] inline std::string plan_remedy(const std::filesystem::path& snapshot) {
   const auto file = detail::fit_file_of(snapshot);
   if (!std::filesystem::exists(file)) return {};
-  return looptorch::message(". The run was begun by --fit, which chose: ", kSavedPlan.load(file).saving, " (",
-                            file.string(), "): give --fit again");
+  try {
+    return looptorch::message(". The run was begun by --fit, which chose: ", kSavedPlan.load(file).saving,
+                              " (", file.string(), "): give --fit again");
+  } catch (const looptorch::ConfigError&) {
+    return {};  // the refusal matters more than a damaged file beside it
+  }
 }
 
 }  // namespace whisper

@@ -2,10 +2,13 @@
 // Computes linear layers of one input as one product, such as the queries, keys and values of attention.
 // Layers keep their names and parameters; a step takes one product instead of two or three, which on a small
 // model or a GPU saves a quarter of attention's host time, half under autocast. Costs a copy of the weights
-// in forward and, in fp32, backward.
+// in forward and, in fp32, backward, and one of the outputs' gradients in backward. Gradients of the weights
+// share one storage. Weights must not change in place between forward and backward.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -46,17 +49,19 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const auto type = x.scalar_type();
     const at::Tensor weight_NK = joined(weights, type), transposed = weight_NK.t();
-    const bool is_cast = type != weights[0].scalar_type();
-    Tensors saved{x, is_cast ? weight_NK : at::Tensor()};
-    saved.insert(saved.end(), weights.begin(), weights.end());
+    const bool is_cast = type != weights[0].scalar_type(), needs_weights = x.requires_grad();
+    Tensors saved{weights[0].requires_grad() ? x : at::Tensor(),
+                  needs_weights && is_cast ? weight_NK : at::Tensor()};
+    if (needs_weights) saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(std::move(saved));
+    context->saved_data["type"] = static_cast<std::int64_t>(weights[0].scalar_type());
     context->saved_data["biases"] = static_cast<std::int64_t>(biases.size());
     const at::Tensor rows = x.reshape({-1, x.size(-1)});
     const at::Tensor y =
         biases.empty() ? at::mm(rows, transposed) : at::addmm(joined(biases, type), rows, transposed);
     auto sizes = x.sizes().vec();
     sizes.back() = y.size(1);
-    return at::split_with_sizes(y.view(sizes), widths(weights), -1);
+    return at::split_with_sizes(y.view(sizes), sizes_of(weights, 0), -1);
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
@@ -65,33 +70,37 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
     const bool again = at::GradMode::is_enabled();  // the results are differentiated again
     if (!again) no_views.emplace();
-    const at::Tensor& x = saved[0];
-    const auto weights = at::TensorList(saved).slice(2);
     const at::Tensor gradient = at::cat(gradients, -1).flatten(0, -2);
     const auto biases = static_cast<std::size_t>(context->saved_data["biases"].toInt());
-    Tensors result(1 + weights.size() + biases);
+    Tensors result(1 + gradients.size() + biases);
     if (context->needs_input_grad(0)) {
       const bool is_kept = saved[1].defined() && !again;
-      result[0] = at::mm(gradient, is_kept ? saved[1] : joined(weights, x.scalar_type())).view(x.sizes());
+      const at::Tensor weight_NK =
+          is_kept ? saved[1] : joined(at::TensorList(saved).slice(2), gradient.scalar_type());
+      auto sizes = gradients[0].sizes().vec();
+      sizes.back() = weight_NK.size(1);
+      result[0] = at::mm(gradient, weight_NK).view(sizes);
     }
     const auto hand_out = [&](std::size_t first, auto&& make) {
       bool any = false;
-      for (std::size_t i = 0; i < weights.size(); ++i) any |= context->needs_input_grad(first + i);
+      for (std::size_t i = 0; i < gradients.size(); ++i) any |= context->needs_input_grad(first + i);
       if (!any) return;
-      const auto parts = at::split_with_sizes(make().to(weights[0].scalar_type()), widths(weights), 0);
+      const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+      const auto parts = at::split_with_sizes(make().to(type), sizes_of(gradients, -1), 0);
       for (std::size_t i = 0; i < parts.size(); ++i)
         if (context->needs_input_grad(first + i)) result[first + i] = parts[i];
     };
-    hand_out(1, [&] { return at::mm(gradient.t(), x.reshape({-1, x.size(-1)})); });
-    if (biases > 0) hand_out(1 + weights.size(), [&] { return gradient.sum(0); });
+    hand_out(1, [&] { return at::mm(gradient.t(), saved[0].reshape({-1, saved[0].size(-1)})); });
+    if (biases > 0) hand_out(1 + gradients.size(), [&] { return gradient.sum(0); });
     return result;
   }
 
  private:
-  static std::vector<std::int64_t> widths(at::TensorList weights) {
-    std::vector<std::int64_t> widths;
-    for (const at::Tensor& weight : weights) widths.push_back(weight.size(0));
-    return widths;
+  /// Returns the tensors' sizes in one dimension.
+  static std::vector<std::int64_t> sizes_of(at::TensorList tensors, std::int64_t dim) {
+    std::vector<std::int64_t> sizes;
+    for (const at::Tensor& tensor : tensors) sizes.push_back(tensor.size(dim));
+    return sizes;
   }
 };
 
@@ -123,7 +132,7 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
     elements += weight.numel();
     requires_grad |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
   }
-  return requires_grad && (elements <= kMostOnCpu || !input.is_cpu());
+  return requires_grad && (elements <= kMostOnCpu || !input.is_cpu() || cpu_stands_for_accelerator);
 }
 
 /// Gives layers without a bias a zero one, unless none has a bias.
@@ -144,8 +153,8 @@ template <class Layer>
 }  // namespace detail
 
 /// Returns each linear layer's output for `input`, `[..., K]`, by one product in forward and one for each
-/// gradient in backward. On a CPU outputs have the bits of the layers' own products; the gradient of the
-/// input is summed within the product.
+/// gradient in backward. Outputs have the bits of the layers' own products or, as with a few rows, differ by
+/// rounding; the gradient of the input is summed within the product.
 ///
 /// Calls the layers one by one if gradients are off, if only some weights are frozen, for layers with
 /// adapters, and for large weights on a CPU. Layers are holders of torch::nn::Linear or of modules derived

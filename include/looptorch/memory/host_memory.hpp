@@ -76,9 +76,9 @@ class HostMemory final : public c10::Allocator {
    protected:
     ~Device() = default;
   };
-  [[nodiscard]] static Device* device() { return device_; }
+  [[nodiscard]] static Device* device() { return device_.load(std::memory_order_acquire); }
   /// Makes MemoryCounter read `device` instead of the CPU; null ends that.
-  static void set_device(Device* device) { device_ = device; }
+  static void set_device(Device* device) { device_.store(device, std::memory_order_release); }
 
   /// Where a device run's block lies: with its other tensors, in host memory, or, like a batch, among the
   /// copy stream's blocks.
@@ -152,7 +152,7 @@ class HostMemory final : public c10::Allocator {
 
   std::atomic<c10::Allocator*> source_;
   std::atomic<Listener*> listener_ = nullptr;
-  static inline Device* device_ = nullptr;
+  static inline std::atomic<Device*> device_ = nullptr;
   static inline thread_local Place place_ = Place::computed;
   std::atomic<std::int64_t> allocated_ = 0, peak_ = 0, limit_ = kNoLimit;
 };

@@ -12,18 +12,20 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 
 namespace looptorch::detail::shapes {
 
-/// Not thread-safe.
+/// Thread-safe.
 class DevicePool final : public HostMemory::Device {
  public:
   /// Adds a block; it has no address there, so `key` identifies it.
   void allocate(const void* key, std::size_t bytes, HostMemory::Place place) {
     if (bytes == 0 || place == HostMemory::Place::host) return;
+    const std::lock_guard lock(mutex_);
     const std::size_t size = round_up(bytes, kStep);
     const Pool pool{place == HostMemory::Place::copied, size <= kSmall};
     const auto found = free_.lower_bound({pool, size, 0});
@@ -39,6 +41,7 @@ class DevicePool final : public HostMemory::Device {
 
   /// Removes a block, if it belongs to the device.
   void free(const void* key) {
+    const std::lock_guard lock(mutex_);
     const auto found = taken_.find(key);
     if (found == taken_.end()) return;
     auto part = parts_.find(found->second);
@@ -51,9 +54,16 @@ class DevicePool final : public HostMemory::Device {
     free_.insert(entry(part));
   }
 
-  [[nodiscard]] MemoryReading read() const override { return {allocated_, peak_, reserved_, peak_reserved_}; }
-  void reset_peak() override { peak_ = allocated_, peak_reserved_ = reserved_; }
+  [[nodiscard]] MemoryReading read() const override {
+    const std::lock_guard lock(mutex_);
+    return {allocated_, peak_, reserved_, peak_reserved_};
+  }
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    peak_ = allocated_, peak_reserved_ = reserved_;
+  }
   void empty_cache() override {
+    const std::lock_guard lock(mutex_);
     for (auto part = parts_.begin(); part != parts_.end();) {
       const auto& [size, pool, segment, is_free] = part->second;
       const auto next = std::next(part);
@@ -123,6 +133,7 @@ class DevicePool final : public HostMemory::Device {
     parts_.erase(second);
   }
 
+  mutable std::mutex mutex_;
   Parts parts_;
   std::set<Entry> free_;
   std::unordered_map<const void*, Address> taken_;

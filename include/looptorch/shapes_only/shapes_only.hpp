@@ -10,6 +10,7 @@
 //   std::int64_t needed = lt::preflight(trainer, batches, {.cap = 1'000'000'000'000}).needed;
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
 #include <looptorch/shapes_only/arguments.hpp>
 #include <looptorch/shapes_only/device_pool.hpp>
@@ -42,6 +43,7 @@ class ShapesOnly {
     detail::shapes::VirtualBlocks::installed().turn(true);
     detail::shapes::takes_workspaces = device == ShapesOf::cpu;
     if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().stand_for(&pool_);
+    detail::cpu_stands_for_accelerator = device == ShapesOf::accelerator;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
     detail::shapes::threads_of_run = threads_;
     at::set_num_threads(1);
@@ -49,6 +51,7 @@ class ShapesOnly {
   ~ShapesOnly() {
     at::set_num_threads(threads_);
     detail::loops_are_skipped.store(false, std::memory_order_relaxed);
+    detail::cpu_stands_for_accelerator = false;
     detail::shapes::VirtualBlocks::installed().stand_for(nullptr);
     detail::shapes::VirtualBlocks::installed().turn(false);
   }

@@ -188,6 +188,9 @@ TEST_CASE("joint_linear calls layers one by one without gradients, with an adapt
   large->to(place(), at::kDouble);
   const at::Tensor input = placed(at::randn({2, 64}, at::kDouble));
   CHECK(products([&] { (void)lt::joint_linear(input, large, large); }) == (place().is_cpu() ? 2 : 1));
+  lt::detail::cpu_stands_for_accelerator = true;  // as in ShapesOnly(ShapesOf::accelerator)
+  CHECK(products([&] { (void)lt::joint_linear(input, large, large); }) == 1);
+  lt::detail::cpu_stands_for_accelerator = false;
   struct ModelImpl : torch::nn::Module {
     explicit ModelImpl(const Net& net) {
       register_module("q", net.q), register_module("k", net.k), register_module("v", net.v);

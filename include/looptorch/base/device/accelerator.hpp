@@ -22,6 +22,10 @@ namespace looptorch::detail {
   return at::isAccelerator(device.type()) && !device.is_mps();
 }
 
+/// True on a thread whose CPU tensors simulate an accelerator's (ShapesOnly): choices by the device are then
+/// the accelerator's.
+inline thread_local bool cpu_stands_for_accelerator = false;
+
 /// Returns the type of the accelerators that this process can use, or nothing where there is none.
 [[nodiscard]] inline std::optional<c10::DeviceType> accelerator_here() {
   const std::optional<c10::DeviceType> type = at::getAccelerator();
