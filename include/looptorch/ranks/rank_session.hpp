@@ -68,7 +68,8 @@ class RankSession {
           "not: list ShardOptimizer again, or resume from a snapshot in a new Trainer");
     }
     for_each_index<Engine::kUpdates>([&](auto i) {
-      using Optimizer = std::remove_cvref_t<decltype(*engine_.template update<i>().optimizer)>;
+      using Optimizer =
+          std::remove_cvref_t<decltype(*std::declval<Engine&>().template update<i>().optimizer)>;
       if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>))
         throw PolicyConflict(
             message("ShardOptimizer cannot share out ", type_name<Optimizer>(),
