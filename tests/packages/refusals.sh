@@ -12,7 +12,7 @@ says() { # says SENTENCE COMMAND...: it fails, and the first error is this sente
   local sentence=$1 code=0
   shift
   "$@" >log 2>&1 </dev/null || code=$?
-  if [ $code = 0 ] || ! grep -iF error log | head -n1 | grep -qF -- "$sentence"; then
+  if [ $code = 0 ] || ! grep -m1 -iF error log | grep -qF -- "$sentence"; then
     printf 'FAILED: %s\nexit code %s:\n%s\n' "$*" "$code" "$(head -n20 log)"
     failures=$((failures + 1))
   fi
