@@ -19,13 +19,7 @@
 
 namespace konkanivani {
 
-using looptorch::KeyValues;
-
-/// The queries, keys and values of self-attention.
-struct QueriesKeyValues {
-  at::Tensor queries_BHTd;
-  KeyValues source;
-};
+using looptorch::KeyValues, looptorch::QueriesKeyValues;
 
 /// Attention with biased projections. A mask is bool (true: visible) or a bias to the scores, and broadcasts
 /// to `[B, H, T, S]`; each query must see a key.

@@ -153,7 +153,7 @@ class Preflight {
     const bool on_cpu = counter_.device().is_cpu() && !HostMemory::device();
     const std::vector<Batch> some = source_.of_at_most(samples);
     const std::int64_t before = counter_.read().allocated;
-    auto untouched = [&] {
+    auto backup = [&] {
       const HostMemory::PlaceScope on_host(HostMemory::Place::host);
       return RunBackup<Engine>(engine_);
     }();
@@ -171,7 +171,7 @@ class Preflight {
       }
       engine_.stack().mute(false);
     }
-    untouched.put_back();
+    backup.put_back();
     if (thrown) std::rethrow_exception(thrown);
     dry.phases.subtract(copies);
     dry.needed -= copies;

@@ -18,15 +18,9 @@
 
 namespace whisper {
 
-using looptorch::KeyValues;
+using looptorch::KeyValues, looptorch::QueriesKeyValues;
 
 enum class Mask { none, causal };
-
-/// The queries, keys and values of self-attention.
-struct QueriesKeyValues {
-  at::Tensor queries_BHTd;
-  KeyValues source;
-};
 
 /// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
 /// bias.

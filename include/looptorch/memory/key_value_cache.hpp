@@ -31,6 +31,12 @@ struct KeyValues {
   }
 };
 
+/// The queries, keys and values of self-attention.
+struct QueriesKeyValues {
+  at::Tensor queries_BHTd;
+  KeyValues source;
+};
+
 /// The past of a self-attention layer, in preallocated memory. Capacity grows by doubling: decoding L tokens
 /// copies at most 2 L positions a row. Holds at most twice the memory of its positions (and at least 32
 /// positions); `select` that keeps the number of rows doubles that once, since it reads from one block and
