@@ -18,6 +18,8 @@ peer 60 "small MLP, peers" torch python3 "$pack/small_step.py" "$device" "${size
 job 120 "Whisper steps" "$bin/whisper_step" "$device" "${size[@]}" "$work/whisper"
 peer 100 "Whisper steps, transformers" transformers python3 "$pack/whisper_step.py" "$device" "${size[@]}" "$work/whisper"
 job 60 "ViT steps" "$bin/vit_step" "$device" "${size[@]}"
+[ "$device" = cpu ] || job 120 "memory of 60 runs" "$bin/memory_prediction" "$device"
+peer 120 "exported steps" transformers python3 "$pack/exported_step.py" "$device" "${size[@]}" "$bin/finetune_exported" "$work/exported"
 peer 60 "ViT steps, timm" timm python3 "$pack/vit_step.py" "$device" "${size[@]}"
 
 # ---- Programs ----
@@ -85,6 +87,10 @@ if [ -e "$pack/whisper-tiny.en-ct2" ]; then
     figure "small, 1 x 16, fp16, recomputed: tensors" bytes "$work/seed/summary.json" peak_bytes
   fi
   if [ "$device" != cpu ]; then
+    job 60 "more than the card has, --retry-on-oom" "${small[@]}" --output "$work/oom" --batch-size 256 --whole-windows --retry-on-oom \
+      --memory-snapshot "$work/oom.pickle" --max-steps 2
+    job 60 "quickstart, captured" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/captured" --bf16 --capture --no-report
+    figure "quickstart, captured: word error rate after" "" "$work/captured/summary.json" wer_after
     job 60 "quickstart, fp16" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/fp16" --fp16 --no-report
     figure "quickstart, fp16: word error rate after" "" "$work/fp16/summary.json" wer_after
     job 60 "quickstart, as a card has it by default" "${tiny[@]}" --test "$corpus/test.jsonl" --output "$work/by_default" --no-report
@@ -98,6 +104,10 @@ job 60 "GAN" "$bin/gan_train" --data "$work/emotion" --output "$work/gan" --devi
 figure "GAN, 40 steps" s "$work/gan/summary.json" seconds
 figure "GAN: tensors" bytes "$work/gan/summary.json" peak_bytes
 figure "GAN: share of the card's peak" "" "$work/gan/summary.json" mfu
+
+[ "$device" = cpu ] || job 60 "GAN, captured" "$bin/gan_train" --data "$work/emotion" --output "$work/gan_captured" --device "$device" \
+  --mixed-precision --validate-every 0 --workers 8 --memory --capture "${gan[@]}"
+figure "GAN, captured, 40 steps" s "$work/gan_captured/summary.json" seconds
 
 job 90 "KonkaniVani" "$bin/konkanivani_train" --data "$pack/konkani" --output "$work/konkani" --device "$device" --workers 8 --seed 1 \
   --d-model 96 --encoder-layers 2 --decoder-layers 1 --batch-frames 1600 --epochs 8 --learning-rate 3e-3 --warmup-steps 50 \

@@ -32,10 +32,11 @@ done
 folder=${folder:-$root/.gpu}
 
 # Name and folder of each program that is packed; the tests' come from the tests' build.
-readonly benchmarks=(small_step whisper_step vit_step optimizers)
+readonly benchmarks=(small_step whisper_step vit_step optimizers memory_prediction)
 readonly examples=(
   whisper/whisper_finetune whisper/whisper_transcribe whisper/whisper_import konkanivani/konkanivani_train
   konkanivani/konkanivani_evaluate spectrogram_gan_vit/gan_train spectrogram_gan_vit/emotion_corpus
+  finetune_exported/finetune_exported
 )
 
 build_tests() {
