@@ -90,18 +90,18 @@ class TrainingFlagWriter {
       : line_(line), options_(options), flags_(flags) {}
 
   void add_all() {
-    add_length();
-    add_batches();
-    add_rate();
+    add_length_and_rate();
     add_precision();
     add_memory();
     add_machine();
     add_resuming();
-    add_autopsy();
-    add_report();
-    add_profile();
-    add_config();
-    add_defaults();
+    add_watching();
+    if (has(config)) {
+      line_.config_files();
+      line_.on_parsed(
+          [&options = options_](const CommandLine& line) { options.config = line.config_text(); });
+    }
+    add_device_defaults();
   }
 
  private:
@@ -113,41 +113,39 @@ class TrainingFlagWriter {
     };
     return (flags_.only.empty() || lists(flags_.only)) && !lists(flags_.without);
   }
+  /// Returns the program's help text of a flag, or the standard one.
   [[nodiscard]] std::string help(TrainingFlag flag, std::string standard) const {
     for (const auto& [changed, text] : flags_.help) {
       if (changed == flag) return text;
     }
     return standard;
   }
-
-  void add_length() {
-    if (has(epochs))
-      line_.option("epochs", "N", options_.epochs, help(epochs, "passes over the training data"), {.min = 1});
-    if (has(max_steps))
-      line_.option("max-steps", "N", options_.max_steps,
-                   help(max_steps, "ends earlier, after so many steps; 0: does not"), {.min = 0});
-    if (has(quick))
-      line_.toggle(
-          "quick", options_.quick,
-          help(quick, "a rehearsal: a few batches of each part, in one epoch; its figures mean nothing"));
+  /// Adds `--name VALUE` if the program has the flag.
+  template <class T>
+  void option(const char* name, TrainingFlag flag, const char* value, T& target, const std::string& text,
+              NumberRange range = {}) {
+    if (has(flag)) line_.option(name, value, target, help(flag, text), range);
+  }
+  /// Adds `--name` and `--no-name` if the program has the flag.
+  template <class T>
+  void toggle(const char* name, TrainingFlag flag, T& target, const std::string& text) {
+    if (has(flag)) line_.toggle(name, target, help(flag, text));
   }
 
-  void add_batches() {
-    if (has(batch_size))
-      line_.option("batch-size", "N", options_.batch_size, help(batch_size, "samples in one forward pass"),
-                   {.min = 1, .max = 65536});
-    if (has(gradient_accumulation))
-      line_.option("gradient-accumulation", "N", options_.gradient_accumulation,
-                   help(gradient_accumulation, "batches in one step"), {.min = 1, .max = 65536});
-  }
-
-  void add_rate() {
-    if (has(learning_rate))
-      line_.option("learning-rate", "X", options_.learning_rate,
-                   help(learning_rate, "of the optimizer, after the warm-up"), {.above = 0});
-    if (has(warmup_steps))
-      line_.option("warmup-steps", "N", options_.warmup_steps,
-                   help(warmup_steps, "steps from rate 0 to the full rate"), {.min = 0});
+  void add_length_and_rate() {
+    option("epochs", epochs, "N", options_.epochs, "passes over the training data", {.min = 1});
+    option("max-steps", max_steps, "N", options_.max_steps, "ends the run after N steps; 0: after --epochs",
+           {.min = 0});
+    toggle("quick", quick, options_.quick,
+           "tries the whole program on a few batches, in one epoch; its results mean nothing");
+    option("batch-size", batch_size, "N", options_.batch_size, "samples in one forward pass",
+           {.min = 1, .max = 65536});
+    option("gradient-accumulation", gradient_accumulation, "N", options_.gradient_accumulation,
+           "batches in one step", {.min = 1, .max = 65536});
+    option("learning-rate", learning_rate, "X", options_.learning_rate, "learning rate after the warm-up",
+           {.above = 0});
+    option("warmup-steps", warmup_steps, "N", options_.warmup_steps, "steps from rate 0 to the full rate",
+           {.min = 0});
   }
 
   void add_precision() {
@@ -163,125 +161,83 @@ class TrainingFlagWriter {
       line_.on_parsed(
           [&options = options_](const CommandLine& line) { options.fp32_given = line.is_given("fp32"); });
     }
-    if (has(tf32))
-      line_.toggle(
-          "tf32", options_.tf32,
-          help(tf32, "fp32 products and convolutions with 10 bits of mantissa, on CUDA from Ampere on"));
-    if (has(cudnn_benchmark))
-      line_.toggle(
-          "cudnn-benchmark", options_.cudnn_benchmark,
-          help(cudnn_benchmark, "cuDNN times its algorithms for each new shape and takes the fastest"));
-    if (has(capture))
-      line_.toggle(
-          "capture", options_.capture,
-          help(capture, "on a GPU, a batch's forward and backward is one CUDA graph for each shape"));
+    toggle("tf32", tf32, options_.tf32,
+           "fp32 products and convolutions with 10 bits of mantissa, on CUDA from Ampere on");
+    toggle("cudnn-benchmark", cudnn_benchmark, options_.cudnn_benchmark,
+           "lets cuDNN time its algorithms for each new shape and take the fastest");
+    toggle("capture", capture, options_.capture,
+           "runs a batch's forward and backward as one CUDA graph for each shape");
   }
 
   void add_memory() {
-    if (has(gradient_checkpointing))
-      line_.toggle("gradient-checkpointing", options_.gradient_checkpointing,
-                   help(gradient_checkpointing,
-                        "layers run a second time in backward: less memory, same result, more time"));
-    if (has(flush_every))
-      line_.option("flush-every", "N", options_.flush_every,
-                   help(flush_every, "empties the allocator's cache after so many micro-batches; 0: never"),
-                   {.min = 0});
-    if (has(retry_on_oom))
-      line_.toggle("retry-on-oom", options_.retry_on_oom,
-                   help(retry_on_oom, "does a step again in smaller batches when memory runs out"));
-    if (has(memory))
-      line_.toggle(
-          "memory", options_.memory,
-          help(memory, "watches memory: the peak in the line of progress, its parts in summary.json"));
-    if (has(memory_snapshot))
-      line_.option(
-          "memory-snapshot", "FILE", options_.memory_snapshot,
-          help(memory_snapshot,
-               "on CUDA, the allocator's record for PyTorch's memory viewer, of when memory ran out"));
-    if (has(preflight))
-      line_.toggle("preflight", options_.preflight,
-                   help(preflight, "dry steps first; a run that would not fit ends, and says what would"));
-    if (has(memory_cap))
-      line_.option("memory-cap", "GB", options_.memory_cap,
-                   help(memory_cap, "what --preflight allows; 0: what the device has free"), {.min = 0});
+    toggle("gradient-checkpointing", gradient_checkpointing, options_.gradient_checkpointing,
+           "recomputes layers in backward: less memory, same result, more time");
+    option("flush-every", flush_every, "N", options_.flush_every,
+           "empties the allocator's cache after N micro-batches; 0: never", {.min = 0});
+    toggle("retry-on-oom", retry_on_oom, options_.retry_on_oom,
+           "retries a step in smaller batches when memory runs out");
+    toggle("memory", memory, options_.memory,
+           "watches memory: its peak in the progress line, its parts in summary.json");
+    option("memory-snapshot", memory_snapshot, "FILE", options_.memory_snapshot,
+           "if memory runs out on CUDA, writes the allocator's record for PyTorch's memory viewer");
+    toggle("preflight", preflight, options_.preflight,
+           "runs dry steps first; stops a run that would not fit, and names flags with which it would");
+    option("memory-cap", memory_cap, "GB", options_.memory_cap,
+           "memory that --preflight allows; 0: the device's free memory", {.min = 0});
   }
 
   void add_machine() {
-    if (has(device))
-      line_.option("device", "NAME", options_.device,
-                   help(device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one"));
-    if (has(workers))
-      line_.option("workers", "N", options_.workers, help(workers, "threads that read samples"),
-                   {.min = 0, .max = 1024});
-    if (has(prefetch))
-      line_.option(
-          "prefetch", "N", options_.prefetch,
-          help(prefetch, message("batches that the threads make ahead [", LoaderOptions{}.prefetch, "]")),
-          {.min = 0, .max = 1024});
-    if (has(seed)) line_.option("seed", "N", options_.seed, help(seed, "of all that is drawn"), {.min = 0});
-    if (has(cache))
-      line_.option("cache", "DIR", options_.cache,
-                   help(cache, "keeps decoded samples there for later epochs and runs"));
+    option("device", device, "NAME", options_.device,
+           "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
+    option("workers", workers, "N", options_.workers, "threads that read samples", {.min = 0, .max = 1024});
+    option("prefetch", prefetch, "N", options_.prefetch,
+           message("batches that the threads make ahead [", LoaderOptions{}.prefetch, "]"),
+           {.min = 0, .max = 1024});
+    option("seed", seed, "N", options_.seed, "seed of all random choices", {.min = 0});
+    option("cache", cache, "DIR", options_.cache, "folder for decoded samples, for later epochs and runs");
   }
 
   void add_resuming() {
-    if (has(snapshot_every))
-      line_.option(
-          "snapshot-every", "STEPS", options_.snapshot_every,
-          help(snapshot_every,
-               "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never"),
-          {.min = 0});
-    if (has(resume)) {
-      line_.option(
-          "resume", "auto|DIR", options_.resume,
-          help(
-              resume,
-              "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one"));
+    option("snapshot-every", snapshot_every, "STEPS", options_.snapshot_every,
+           "steps between snapshots in OUTPUT/snapshots; one more is written at a stop; 0: none", {.min = 0});
+    option("resume", resume, "auto|DIR", options_.resume,
+           "resumes from a snapshot, or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
+    if (has(resume))
       line_.toggle(
           "resume-changed", options_.resume_changed,
-          "--resume goes on with another precision, learning rate, schedule or number of samples a step, "
-          "and lists each");
-    }
+          "lets --resume change precision, learning rate, schedule or samples a step; lists each change");
     if (has(on_bad_audio))
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},
-          help(on_bad_audio, "samples that cannot be used: listed and left out, or the first one stops"));
+          help(on_bad_audio, "samples that cannot be used: lists and skips them, or stops at the first"));
   }
 
-  void add_autopsy() {
-    if (!has(autopsy)) return;
-    line_.toggle(
-        "autopsy", options_.autopsy,
-        help(autopsy,
-             "a loss or gradient that is NaN or infinite is traced to its operator, layer and sample; "
-             "the window is kept in OUTPUT/bad-windows"));
-    line_.option(
-        "replay", "DIR", options_.replay,
-        help(autopsy, "trains nothing: does a window again that --autopsy kept, or the newest in a folder"));
+  void add_watching() {
+    toggle(
+        "autopsy", autopsy, options_.autopsy,
+        "traces a NaN or infinity to its operator, layer and sample; keeps its window in OUTPUT/bad-windows");
+    if (has(autopsy))
+      line_.option("replay", "DIR", options_.replay,
+                   "trains nothing: reruns a window that --autopsy kept, or the newest in a folder");
+    toggle(
+        "report", report, options_.report,
+        "writes report.html, metrics.jsonl, metrics.csv and TensorBoard's events to OUTPUT during the run");
+    if (has(report)) {
+      line_.toggle("histograms", options_.histograms,
+                   "adds each parameter's distribution at each epoch's end to the report");
+      line_.on_parsed([&options = options_](const CommandLine& line) {
+        options.program = line.program();
+        options.settings = line.settings();
+      });
+    }
+    option("profile", profile, "FIRST-LAST", options_.profile,
+           "traces these steps to OUTPUT/trace.json, for https://ui.perfetto.dev and chrome://tracing");
+    if (has(profile))
+      line_.on_parsed([&options = options_](const CommandLine&) { (void)options.profiled_steps(); });
   }
 
-  void add_report() {
-    if (!has(report)) return;
-    line_.toggle("report", options_.report,
-                 help(report,
-                      "writes report.html with curves, metrics.jsonl, metrics.csv and TensorBoard's "
-                      "events to OUTPUT while it trains"));
-    line_.toggle("histograms", options_.histograms,
-                 "the report also has the distribution of each parameter's values, at each epoch's end");
-    line_.on_parsed([&options = options_](const CommandLine& line) {
-      options.program = line.program();
-      options.settings = line.settings();
-    });
-  }
-
-  void add_config() {
-    if (!has(config)) return;
-    line_.config_files();
-    line_.on_parsed([&options = options_](const CommandLine& line) { options.config = line.config_text(); });
-  }
-
-  /// Programs that train have --epochs; those that measure keep fp32.
-  void add_defaults() {
+  /// Adds a device's defaults to programs that train, which have --epochs; those that measure keep fp32.
+  void add_device_defaults() {
     if (!has(epochs) || !has(device)) return;
     line_.complete_by([&options = options_, is_fixed = flags_.fixed_shapes,
                        exclude = flags_.not_by_default](const CommandLine& line) {
@@ -292,15 +248,6 @@ class TrainingFlagWriter {
       for (const auto& flag : flags) given.emplace_back(flag.flag, flag.value);
       return given;
     });
-  }
-
-  void add_profile() {
-    if (!has(profile)) return;
-    line_.option("profile", "FIRST-LAST", options_.profile,
-                 help(profile,
-                      "writes a trace of these steps to OUTPUT/trace.json, for https://ui.perfetto.dev and "
-                      "chrome://tracing"));
-    line_.on_parsed([&options = options_](const CommandLine&) { (void)options.profiled_steps(); });
   }
 
   CommandLine& line_;
