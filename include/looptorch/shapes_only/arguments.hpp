@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The arguments of a dispatched operator, and the tensors among them.
+// The arguments of a dispatched operator by the names of its schema, and the tensors among them.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace looptorch::detail::shapes {
 
@@ -47,10 +51,29 @@ void replace_tensors(c10::IValue& value, F&& f) {
 /// The arguments of an operator, in place on the stack.
 class Arguments {
  public:
-  Arguments(Stack& stack, std::size_t count) : stack_(stack), count_(count) {}
+  Arguments(const c10::OperatorHandle& op, Stack& stack)
+      : schema_(op.schema()), stack_(stack), count_(schema_.arguments().size()) {}
 
   [[nodiscard]] c10::IValue& operator[](std::size_t i) const { return stack_[stack_.size() - count_ + i]; }
   [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] const std::string& name(std::size_t i) const { return schema_.arguments()[i].name(); }
+
+  /// Returns the argument of a name. Throws c10::Error if the operator has none.
+  [[nodiscard]] const c10::IValue& named(const char* name) const {
+    const auto i = schema_.argumentIndexWithName(name);
+    TORCH_CHECK(i, schema_.name(), " has no argument ", name);
+    return (*this)[static_cast<std::size_t>(*i)];
+  }
+  [[nodiscard]] std::int64_t integer(const char* name) const { return named(name).toInt(); }
+  [[nodiscard]] std::vector<std::int64_t> integers(const char* name) const {
+    return named(name).toIntVector();
+  }
+  [[nodiscard]] c10::List<bool> flags(const char* name) const { return named(name).toBoolList(); }
+  /// Returns a tensor; an undefined one for an optional tensor without a value.
+  [[nodiscard]] at::Tensor tensor(const char* name) const {
+    const c10::IValue& value = named(name);
+    return value.isTensor() ? value.toTensor() : at::Tensor();
+  }
 
   /// Replaces the arguments by results.
   template <class... Results>
@@ -60,6 +83,7 @@ class Arguments {
   }
 
  private:
+  const c10::FunctionSchema& schema_;
   Stack& stack_;
   std::size_t count_;
 };

@@ -43,7 +43,7 @@ void visit_typed(const Arguments& arguments, F&& f) {
 /// Returns the copies in a common type that the iterators make of other types, on a CPU.
 [[nodiscard]] inline std::vector<at::Tensor> copies_in_common_type(const Arguments& arguments) {
   std::optional<at::ScalarType> common;
-  if (!takes_workspaces) return {};
+  if (!counted.workspaces) return {};
   visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
     common = common ? c10::promoteTypes(*common, tensor.scalar_type()) : tensor.scalar_type();
   });
@@ -88,7 +88,7 @@ inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Argu
 /// fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
-  if (!takes_workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
+  if (!counted.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
   return products_of_bf16_take_fp32() ? 4 * product.numel() : KernelCall{op, arguments}.workspace();
 }
 
@@ -99,15 +99,15 @@ inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const 
   for (std::size_t i = 0; i < arguments.size(); ++i) given.push_back(arguments[i]);
   allocate_results(op, stack, arguments);
   const at::Tensor product = stack.back().toTensor();
-  take_for_a_moment(workspace_of_product(op, Arguments(given, given.size()), product));
+  take_for_a_moment(workspace_of_product(op, Arguments(op, given), product));
   return true;
 }
 
 /// The same for oneDNN's product of rows and a layer's weights, which has no shape function.
 inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor x = arguments[0].toTensor();
+  const at::Tensor x = arguments.tensor("X");
   auto sizes = x.sizes().vec();
-  sizes.back() = arguments[1].toTensor().size(0);
+  sizes.back() = arguments.tensor("W").size(0);
   arguments.become(at::empty(sizes, x.options()).zero_());
   return true;
 }
@@ -118,16 +118,16 @@ inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Ar
   return true;
 }
 
-/// Leaves the last argument, the operator's output, unchanged.
+/// Leaves the operator's output, `out`, unchanged.
 inline bool write_nothing(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  arguments.become(arguments[arguments.size() - 1].toTensor());
+  arguments.become(arguments.tensor("out"));
   return true;
 }
 
 /// As change_nothing, for arithmetic on two tensors.
 inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
-  const at::Tensor self = arguments[0].toTensor();
+  const at::Tensor self = arguments.tensor("self");
   const bool is_cast = !copies.empty() && copies.front().scalar_type() != self.scalar_type();
   const at::Tensor result = is_cast ? at::zeros_like(copies.front()) : at::Tensor();
   return change_nothing(op, stack, arguments);

@@ -20,19 +20,19 @@
 
 namespace looptorch::detail::shapes {
 
-/// An operator's arguments; those numbered `batched` have samples in their first dimension.
+/// An operator's arguments; those named in `batched` have samples in their first dimension.
 struct KernelCall {
   const c10::OperatorHandle& op;
   const Arguments& arguments;
-  std::vector<std::size_t> batched = {};
+  std::vector<const char*> batched = {};
 
-  [[nodiscard]] std::int64_t samples() const { return arguments[batched.front()].toTensor().size(0); }
+  [[nodiscard]] std::int64_t samples() const { return arguments.tensor(batched.front()).size(0); }
 
   /// Returns the sizes of one of its tensors, with `some` samples instead of all.
   [[nodiscard]] std::vector<std::int64_t> sizes(std::size_t i, const at::Tensor& tensor,
                                                 std::int64_t some) const {
     auto sizes = tensor.sizes().vec();
-    if (std::find(batched.begin(), batched.end(), i) != batched.end()) sizes[0] = some;
+    if (std::find(batched.begin(), batched.end(), arguments.name(i)) != batched.end()) sizes[0] = some;
     return sizes;
   }
 
@@ -80,7 +80,7 @@ struct KernelCall {
   /// Returns the workspace with all samples: measured with up to 4, else extrapolated from 2 and 4. Without
   /// batched arguments, measured as a whole.
   [[nodiscard]] std::int64_t workspace() const {
-    if (!takes_workspaces) return 0;
+    if (!counted.workspaces) return 0;
     if (batched.empty()) return workspace(0);
     const std::int64_t all = samples();
     if (all <= 4) return workspace(all);

@@ -24,7 +24,7 @@ namespace looptorch::detail::shapes {
 }
 
 inline bool attend(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor query_BHTd = arguments[0].toTensor();
+  const at::Tensor query_BHTd = arguments.tensor("query");
   const auto sizes = query_BHTd.sizes();
   const auto sums_BHT =
       at::zeros({sizes[0], sizes[2], sizes[1]}, query_BHTd.options().dtype(at::kFloat)).transpose(1, 2);
@@ -33,15 +33,14 @@ inline bool attend(const c10::OperatorHandle&, Stack&, const Arguments& argument
 }
 
 inline bool attend_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const auto gradient = [&](std::size_t i) { return heads_behind_time(arguments[i].toTensor()); };
-  arguments.become(gradient(1), gradient(2), gradient(3));
+  const auto gradient = [&](const char* of) { return heads_behind_time(arguments.tensor(of)); };
+  arguments.become(gradient("query"), gradient("key"), gradient("value"));
   return true;
 }
 
 inline bool normalise_layer(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor x = arguments[0].toTensor().contiguous();
-  const at::Tensor weight = arguments[2].isTensor() ? arguments[2].toTensor() : at::Tensor();
-  const auto normalised = arguments[1].toIntVector().size();
+  const at::Tensor x = arguments.tensor("input").contiguous(), weight = arguments.tensor("weight");
+  const auto normalised = arguments.integers("normalized_shape").size();
   std::vector<std::int64_t> rows(x.sizes().begin(), x.sizes().end());
   std::fill(rows.end() - static_cast<std::ptrdiff_t>(normalised), rows.end(), 1);
   const auto options = weight.defined() ? x.options().dtype(weight.scalar_type()) : x.options();
@@ -51,31 +50,31 @@ inline bool normalise_layer(const c10::OperatorHandle&, Stack&, const Arguments&
 }
 
 inline bool normalise_layer_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor x = arguments[1].toTensor().contiguous();
-  const auto wanted = arguments[7].toBoolList();
-  const auto of = [&](std::size_t i) {
-    return wanted[i - 4] ? at::zeros_like(arguments[i].toTensor(), at::MemoryFormat::Contiguous)
-                         : at::Tensor();
+  const auto wanted = arguments.flags("output_mask");
+  const auto gradient = [](bool is_wanted, const at::Tensor& of) {
+    return is_wanted ? at::zeros_like(of, at::MemoryFormat::Contiguous) : at::Tensor();
   };
-  const at::Tensor of_x = wanted[0] ? at::zeros_like(x, at::MemoryFormat::Contiguous) : at::Tensor();
-  arguments.become(of_x, of(5), of(6));
+  arguments.become(gradient(wanted[0], arguments.tensor("input").contiguous()),
+                   gradient(wanted[1], arguments.tensor("weight")),
+                   gradient(wanted[2], arguments.tensor("bias")));
   return true;
 }
 
 inline bool normalise_groups(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor x = arguments[0].toTensor();
-  const at::Tensor weight = arguments[1].isTensor() ? arguments[1].toTensor() : at::Tensor();
+  const at::Tensor x = arguments.tensor("input"), weight = arguments.tensor("weight");
   const auto options = weight.defined() ? x.options().dtype(weight.scalar_type()) : x.options();
-  const auto of_group = [&] { return at::zeros({arguments[3].toInt(), arguments[6].toInt()}, options); };
+  const auto of_group = [&] {
+    return at::zeros({arguments.integer("N"), arguments.integer("group")}, options);
+  };
   arguments.become(at::zeros_like(x, x.suggest_memory_format()), of_group(), of_group());
   return true;
 }
 
 inline bool normalise_groups_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const at::Tensor x = arguments[1].toTensor();
-  const auto wanted = arguments[9].toBoolList();
+  const at::Tensor x = arguments.tensor("input");
+  const auto wanted = arguments.flags("output_mask");
   const auto of_channels = [&](bool is_wanted) {
-    return is_wanted ? at::zeros_like(arguments[4].toTensor()) : at::Tensor();
+    return is_wanted ? at::zeros_like(arguments.tensor("weight")) : at::Tensor();
   };
   arguments.become(wanted[0] ? at::zeros_like(x, x.suggest_memory_format()) : at::Tensor(),
                    of_channels(wanted[1]), of_channels(wanted[2]));

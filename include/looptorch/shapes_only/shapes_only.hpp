@@ -41,11 +41,10 @@ class ShapesOnly {
  public:
   explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
     detail::shapes::VirtualBlocks::installed().turn(true);
-    detail::shapes::takes_workspaces = device == ShapesOf::cpu;
+    detail::shapes::counted = {.workspaces = device == ShapesOf::cpu, .threads = threads_};
     if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().stand_for(&pool_);
     detail::cpu_stands_for_accelerator = device == ShapesOf::accelerator;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
-    detail::shapes::threads_of_run = threads_;
     at::set_num_threads(1);
   }
   ~ShapesOnly() {
@@ -72,7 +71,7 @@ class ShapesOnly {
   }
 
   static void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const detail::shapes::Arguments arguments(*stack, op.schema().arguments().size());
+    const detail::shapes::Arguments arguments(op, *stack);
     bool meets_virtual = false;
     for (std::size_t i = 0; i < arguments.size(); ++i)
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
@@ -80,23 +79,23 @@ class ShapesOnly {
       });
     const auto skip = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
     if (skip && skip(op, *stack, arguments)) return;
-    const detail::shapes::BlocksScope blocks(makes_integers(op, arguments));
+    const detail::shapes::BlocksScope blocks(makes_integers(arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
     if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
   }
 
   /// True for a call whose result has an integer type, or comes from integers only.
-  static bool makes_integers(const c10::OperatorHandle& op, const detail::shapes::Arguments& arguments) {
+  static bool makes_integers(const detail::shapes::Arguments& arguments) {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (arguments[i].isInt() && op.schema().arguments()[i].name() == "dtype")
+      if (arguments[i].isInt() && arguments.name(i) == "dtype")
         return at::isIntegralType(arguments[i].toScalarType(), /*includeBool=*/false);
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         takes_tensors = true;
         takes_integers_alone &= at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
       });
     }
-    return takes_tensors ? takes_integers_alone : detail::shapes::blocks_are_real;
+    return takes_tensors ? takes_integers_alone : detail::shapes::BlocksScope::are_real();
   }
 
   /// Zeroes what a real kernel computed from virtual blocks, which might be infinite.

@@ -23,18 +23,19 @@
 
 namespace looptorch::detail::shapes {
 
-/// True on a thread whose blocks are all real, since they hold integers.
-inline thread_local bool blocks_are_real = false;
-
 /// Makes this thread's blocks real, or virtual if large, while it lives.
 class BlocksScope {
  public:
-  explicit BlocksScope(bool real) : before_(std::exchange(blocks_are_real, real)) {}
-  ~BlocksScope() { blocks_are_real = before_; }
+  explicit BlocksScope(bool real) : before_(std::exchange(are_real_, real)) {}
+  ~BlocksScope() { are_real_ = before_; }
   BlocksScope(const BlocksScope&) = delete;
   BlocksScope& operator=(const BlocksScope&) = delete;
 
+  /// True on a thread whose blocks are all real, since they hold integers.
+  [[nodiscard]] static bool are_real() { return are_real_; }
+
  private:
+  static inline thread_local bool are_real_ = false;
   bool before_;
 };
 
@@ -69,7 +70,7 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(std::size_t size) override {
-    const bool is_virtual = size >= kLeast && !blocks_are_real && on_.load(std::memory_order_relaxed);
+    const bool is_virtual = size >= kLeast && !BlocksScope::are_real() && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
     on_device([&](DevicePool& pool) { pool.allocate(block, size - HostMemory::kHead, HostMemory::place()); });
     return {block, block, &release, c10::Device(c10::kCPU)};

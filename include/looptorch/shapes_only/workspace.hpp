@@ -18,16 +18,17 @@
 
 namespace looptorch::detail::shapes {
 
-/// False to count only results.
-inline bool takes_workspaces = true;
-
-/// The threads of a real run's kernels; those that compute nothing have one.
-inline int threads_of_run = 1;
+/// The real run whose memory is counted. `ShapesOnly` sets it.
+struct CountedRun {
+  bool workspaces = true;  ///< False to count only results.
+  int threads = 1;         ///< Of its kernels; those that compute nothing have one.
+};
+inline CountedRun counted;
 
 /// Gives kernels a real run's threads while it lives.
 class RunThreads {
  public:
-  RunThreads() { at::set_num_threads(threads_of_run); }
+  RunThreads() { at::set_num_threads(counted.threads); }
   ~RunThreads() { at::set_num_threads(1); }
   RunThreads(const RunThreads&) = delete;
   RunThreads& operator=(const RunThreads&) = delete;
