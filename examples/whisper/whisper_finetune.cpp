@@ -1,40 +1,34 @@
 // SPDX-License-Identifier: MIT
 // Fine-tunes Whisper on a manifest of audio and text, and prints the word error rate before and after. It
 // shows a whole looptorch run: loader, objective, optimizer, policies, `fit`.
-#include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>
-#include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "clips/corpus.hpp"
 #include "decoding/recognizer.hpp"
 #include "model/adapters.hpp"
 #include "training/evaluation.hpp"
+#include "training/fit_memory.hpp"
+#include "training/flags.hpp"
+#include "training/load_model.hpp"
 #include "training/memory_plan.hpp"
 #include "training/options.hpp"
-#include "training/plan_trial.hpp"
 #include "training/report.hpp"
 #include "training/saved_plan.hpp"
 #include "training/training_clips.hpp"
 #include "training/validation.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace {
 
 namespace app = looptorch::app;
-namespace fs = std::filesystem;
 namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
@@ -64,19 +58,13 @@ struct LabelLoss {
   double weight(const Batch& batch) const { return static_cast<double>(batch.label_count); }
 };
 
-whisper::TrainingClips training_clips(const whisper::Corpus& corpus, const whisper::Recognizer& recognizer,
-                                      const Options& options) {
-  return {corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding, options.draws()};
-}
-
 /// Makes the Trainer of a run, and calls `use(trainer, clips)`.
-template <class Use>
-void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                  const Use& use) {
+constexpr auto with_trainer = [](whisper::Recognizer& recognizer, const whisper::Corpus& corpus,
+                                 const Options& options, const auto& use) {
   auto& model = recognizer.model;
   const auto& training = options.training;
   const auto optimizer = options.memory.make_optimizer(model, training.learning_rate);
-  const auto clips = training_clips(corpus, recognizer, options);
+  const auto clips = options.clips_of(corpus, recognizer);
   const whisper::ValidationMeasure measure(recognizer, options.normalizer, options.measures_error_rate());
   if (training.report && options.report_sound && app::leads()) measure.shown()->play(corpus.validation);
   const app::RunDetails details{
@@ -95,7 +83,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
                       app::run_policies(training, options.output, *model, details).without<lt::Autocast<>>());
   use(trainer, clips);
-}
+};
 
 lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whisper::Corpus& corpus,
                     const Options& options) try {
@@ -115,150 +103,6 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
   throw lt::SnapshotMismatch(error.what() + remedy, error.differences, error.settings_only);
 }
 
-/// Loads the model as a run of `options` holds it: never with wider weights than the run's on a device.
-whisper::Recognizer load(const Options& options, at::Device device) {
-  auto recognizer =
-      whisper::load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
-  options.apply(recognizer);
-  options.memory.apply(recognizer.model);
-  recognizer.model->to(device);
-  return recognizer;
-}
-
-/// Loads a model for its tokenizer, settings and sizes only.
-whisper::Recognizer load_settings(const Options& options) {
-  const lt::ShapesOnly shapes_only;
-  auto recognizer = whisper::load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
-  options.apply(recognizer);
-  return recognizer;
-}
-
-/// Measures what runs with other options need of a device.
-class PlanTrials {
- public:
-  /// Uses the sizes of `settings`' model, not its weights.
-  PlanTrials(const whisper::Corpus& corpus, const whisper::Recognizer& settings, whisper::PlanRoom room,
-             bool whole_program)
-      : corpus_(corpus),
-        settings_(settings),
-        config_(settings.model->config()),
-        room_(room),
-        whole_program_(whole_program) {
-    settings_.model = nullptr;
-  }
-
-  /// Predicts by shapes, without the model's weights.
-  whisper::PlanTrial predict(const Options& options) {
-    const auto& hardest = hardest_batches(options);
-    const app::HostCapLifted lifted;
-    whisper::PlanTrial trial;
-    {
-      const lt::ShapesOnly shapes_only(room_.device.is_cpu() ? lt::ShapesOf::cpu : lt::ShapesOf::accelerator);
-      auto recognizer = settings_;
-      recognizer.model = whisper::detail::make_model(config_, options.memory.dtype());
-      options.memory.apply(recognizer.model);
-      trial = measure(recognizer, options, hardest, whisper::PlanBy::shapes);
-    }
-    if (whole_program_) whisper::add_loading(trial, longest_clips(options), options, room_);
-    return trial;
-  }
-
-  /// Runs windows of the run itself on its device.
-  whisper::PlanTrial prove(const Options& options) {
-    return whisper::with_refusals(room_, [&] {
-      auto recognizer = load(options, room_.device);
-      return measure(recognizer, options, hardest_batches(options), whisper::PlanBy::steps);
-    });
-  }
-
-  /// Returns the first choice of --fit that fits. On a CPU a prediction is exact, and a window takes as long
-  /// as one of training, so none is run.
-  whisper::PlanChoice choose(const Options& given, const whisper::PlanQuestion& question) {
-    whisper::PlanMeasure proof;
-    if (!room_.device.is_cpu()) proof = [this](const Options& options) { return prove(options); };
-    return whisper::choose_plan(
-        given, room_.cap, [this](const Options& options) { return predict(options); }, std::cerr, question,
-        proof);
-  }
-
- private:
-  whisper::PlanTrial measure(whisper::Recognizer& recognizer, const Options& options,
-                             const std::vector<Batch>& hardest, whisper::PlanBy by) {
-    whisper::PlanTrial trial;
-    with_trainer(recognizer, corpus_, options, [&](auto& trainer, const whisper::TrainingClips&) {
-      trial = whisper::measure_run(trainer, recognizer, options, hardest, room_, by, whole_program_);
-    });
-    return trial;
-  }
-  [[nodiscard]] whisper::TrainingClips longest_clips(const Options& options) const {
-    return training_clips(corpus_, settings_, options).longest();
-  }
-  /// Reads the hardest batches, once for each number of clips.
-  const std::vector<Batch>& hardest_batches(const Options& options) {
-    const auto size = options.training.batch_size;
-    const auto [found, is_new] = hardest_.try_emplace(size);
-    if (is_new) {
-      const auto clips = longest_clips(options);
-      found->second = whisper::hardest_batches(clips, size).of_at_most(size);
-    }
-    return found->second;
-  }
-
-  const whisper::Corpus& corpus_;
-  whisper::Recognizer settings_;
-  whisper::WhisperConfig config_;
-  whisper::PlanRoom room_;
-  bool whole_program_;
-  std::map<std::int64_t, std::vector<Batch>> hardest_;
-};
-
-/// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
-/// the first choice of --fit that does, for a `resumed` run of those it can resume with. It tries them
-/// without the model, which is then released.
-void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                  at::Device device, bool resumed) {
-  const auto& training = options.training;
-  lt::PreflightReport report{.fits = true};
-  with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
-    app::print_memory(trainer);
-    if (!training.preflight) return;
-    const auto longest = clips.longest();
-    report = app::run_preflight(training, trainer, whisper::hardest_batches(longest, training.batch_size),
-                                {.try_remedies = false});
-  });
-  if (report.fits) return;
-  PlanTrials trials(corpus, recognizer, {.device = device, .cap = report.cap, .margin = report.margin},
-                    /*whole_program=*/false);
-  recognizer.model = nullptr;
-  const auto choice =
-      trials.choose(options, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
-  app::throw_does_not_fit(report.cap, choice.flags);
-}
-
-/// Returns the choice that the run of `snapshot` began with, if it used --fit; else chooses.
-whisper::PlanChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
-                           whisper::Recognizer& settings, const whisper::PlanRoom& room) {
-  if (!snapshot.empty())
-    if (auto kept = whisper::saved_plan(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
-  std::cerr << room.words() << std::endl;
-  PlanTrials trials(corpus, settings, room, /*whole_program=*/true);
-  settings.model = nullptr;  // it would count, as the run's will not
-  return trials.choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
-}
-
-/// Sets the choice of --fit in `options`, and limits the device to its size.
-void choose_plan(const app::Session& session, const whisper::Corpus& corpus, whisper::Recognizer& settings,
-                 Options& options) {
-  session.snapshot().release();  // dry steps need the memory
-  const auto room = whisper::plan_room(options.memory.fit, session.device());
-  app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
-  auto choice = fitted(options, session.snapshot().path, corpus, settings, room);
-  if (choice.options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
-  whisper::save_plan(options.output, choice);
-  options = std::move(choice.options);
-  session.seed();  // as without dry steps before
-}
-
 void finetune(Options options) {
   options.check();
   const bool fits = !options.memory.fit.empty();
@@ -268,17 +112,17 @@ void finetune(Options options) {
   if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
   app::Session session(options.training, options.output);
   options.has_bf16 = app::why_no_bf16(session.device()).empty();
-  auto recognizer = fits ? load_settings(options) : load(options, session.device());
+  auto recognizer = fits ? whisper::load_sizes(options) : whisper::load_model(options, session.device());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   if (fits) {
-    choose_plan(session, corpus, recognizer, options);
-    recognizer = load(options, session.device());
+    whisper::fit_to_memory(with_trainer, session, corpus, recognizer, options);
+    recognizer = whisper::load_model(options, session.device());
   }
   if (options.memory.cache_encoder)
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
-  check_memory(recognizer, corpus, options, session.device(), session.resumes());
+  whisper::check_memory(with_trainer, recognizer, corpus, options, session.device(), session.resumes());
   whisper::Transcripts before;
   if (app::leads()) {
     before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());

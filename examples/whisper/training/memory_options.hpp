@@ -5,7 +5,7 @@
 
 #include <looptorch/adapters/int8_base.hpp>
 #include <looptorch/adapters/lora.hpp>
-#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
@@ -23,6 +23,9 @@
 #include <vector>
 
 namespace whisper {
+
+/// --fit without a size: the device's free memory.
+inline constexpr const char* kFitFree = "free";
 
 struct MemoryOptions {
   std::string optimizer = "adamw";
@@ -131,42 +134,5 @@ struct MemoryOptions {
     return std::make_unique<Optimizer>(trained, typename Optimizer::Options{.lr = rate, .weight_decay = 0.0});
   }
 };
-
-/// Adds the flags of `options` to a command line.
-inline void add_flags(looptorch::app::CommandLine& line, MemoryOptions& options) {
-  line.choice(
-      "optimizer", options.optimizer, {"adamw", "adamw8bit", "adamwbf16", "adafactor"},
-      "AdamW with moments in fp32, 8 bits, or bf16, where weights are bf16, too; Adafactor has next to none");
-  line.toggle(
-      "bf16-weights", options.bf16_weights,
-      "holds and computes all weights in bf16: 2 bytes each instead of 4; of --lora the adapters stay fp32");
-  line.choice(
-      "update-in-backward", options.update_in_backward, {"none", "sums", "moments"},
-      "applies and frees each gradient as soon as it exists, clipped by its own norm; those of several "
-      "batches are summed in bf16, or added to the moments (unclipped); without a value: sums",
-      "sums");
-  line.toggle("freeze-encoder", options.freeze_encoder,
-              "trains the decoder alone: the encoder keeps no activations, gradients or moments");
-  line.toggle("cache-encoder", options.cache_encoder,
-              "keeps what a frozen encoder makes of each clip in --cache: later epochs skip the encoder");
-  line.option("fit", "SIZE", options.fit,
-              "chooses the least costly of these and of recomputation, precision and batch size that fits "
-              "into SIZE, as 4GB, says what and why, and holds to it; without a value: into what the device "
-              "has free, of a CPU the host's memory")
-      .implied("free");
-  line.option("lora", "RANK", options.lora,
-              "trains low-rank adapters alone, and saves them in peft's layout; 0: trains the weights",
-              {.min = 0, .max = 4096});
-  line.option("lora-alpha", "X", options.lora_alpha, "an adapter's output counts X / RANK times",
-              {.above = 0});
-  line.option("lora-dropout", "X", options.lora_dropout,
-              "share of an adapter's inputs that training sets to 0", {.min = 0, .max = 0.99});
-  line.toggle(
-      "int8-base", options.int8_base,
-      "keeps the weights below --lora in 8 bits, a quarter of fp32's memory; what is saved are the adapters alone");
-  line.option(
-      "lora-patterns", "NAMES", options.lora_patterns,
-      "layers that get adapters, by their full names, separated by commas; * stands for any characters");
-}
 
 }  // namespace whisper

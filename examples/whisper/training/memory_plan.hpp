@@ -46,9 +46,6 @@ namespace whisper {
   }
 }
 
-/// --fit without a size: the device's free memory.
-inline constexpr const char* kFitFree = "free";
-
 /// The outcome of one choice.
 struct PlanTrial {
   std::int64_t needed = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune` and their flags.
+// The settings of `whisper_finetune`: which contradict each other, and what a run makes of them. flags.hpp
+// has their flags.
 #pragma once
 
-#include <looptorch/app/command_line.hpp>
-#include <looptorch/app/hub_model.hpp>
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/run_settings.hpp>
-#include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/training_options.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/memory/checkpoint.hpp>
@@ -121,12 +121,17 @@ struct FinetuneOptions {
     return token_multiple > 0 ? token_multiple : training.capture ? kOfGraphs : 1;
   }
 
-  /// Returns the random choices for each clip in each epoch.
-  [[nodiscard]] TrainingDraws draws() const {
-    return {.masks = spec_augment ? std::optional(masks) : std::nullopt,
-            .timestamps_share = timestamps_share,
-            .prompt_share = prompt_share,
-            .token_multiple = padded_to()};
+  /// Returns the training clips of `corpus`, with random choices for each clip in each epoch. Both arguments
+  /// must outlive it.
+  [[nodiscard]] TrainingClips clips_of(const Corpus& corpus, const Recognizer& recognizer) const {
+    return {corpus.train,
+            corpus.windows,
+            recognizer.tokenizer,
+            recognizer.decoding,
+            {.masks = spec_augment ? std::optional(masks) : std::nullopt,
+             .timestamps_share = timestamps_share,
+             .prompt_share = prompt_share,
+             .token_multiple = padded_to()}};
   }
 
   /// Returns settings that decide what is learnt and are in no policy's state, for RunSettings. `weights`
@@ -205,135 +210,6 @@ struct FinetuneOptions {
         looptorch::stable_hash({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}));
   }
   return looptorch::message("weights ", looptorch::stable_hash(hashes));
-}
-
-namespace detail {
-
-inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  auto& corpus = options.corpus;
-  line.required("model", "DIR", options.model,
-                "Hugging Face folder of the model to begin with, or the name of one that was downloaded");
-  line.option("train", "FILE", corpus.train, "manifest of the training clips");
-  line.option("validation", "FILE", corpus.validation,
-              "manifest of the clips that are measured during training");
-  line.option("test", "FILE", corpus.test,
-              "manifest of the clips whose word error rate is measured; else validation");
-  line.option(
-      "transcripts", "PATH", corpus.transcripts,
-      "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
-      "split 80/10/10");
-  line.toggle(
-      "chunking", corpus.chunking,
-      "packs segments of one recording, transcripts' or lines with start and end, into windows of up to "
-      "30 s or --max-audio-seconds");
-  line.toggle(
-      "empty-texts", corpus.empty_texts,
-      "learns clips without a text as empty ones, which the model may then hear; else they are wrong lines");
-  line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
-  line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json");
-  line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
-              "of the weights in --output; 16 bits take half the space");
-  line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",
-              {.max = 100, .above = 0});
-  line.option("max-audio-seconds", "S", corpus.max_audio_seconds,
-              "length that clips are padded to, at most 30; 0: that of the longest by the files' headers",
-              {.min = 0, .max = 30});
-}
-
-inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  line.option("timestamps-share", "X", options.timestamps_share,
-              "share of the windows of --chunking whose target has timestamps, drawn in each epoch",
-              {.min = 0, .max = 1});
-  line.option("prompt-share", "X", options.prompt_share,
-              "share of these windows whose target follows the text before, which is given, not learnt",
-              {.min = 0, .max = 1});
-  line.option(
-      "token-multiple", "N", options.token_multiple,
-      "tokens of a batch are padded to a multiple of N; 0: 32 with --capture, whose graphs need few shapes",
-      {.min = 0});
-  line.toggle(
-      "spell", options.spell,
-      "learns each character as a token of its own: for what is sent by characters, as Morse code is");
-  line.toggle(
-      "all-signs", options.all_signs,
-      "the model may write signs that it suppresses as no speech, such as / and =, also once it is saved");
-  auto& masks = options.masks;
-  line.toggle("spec-augment", options.spec_augment, "hides frames and mel bins of each training clip");
-  line.option("time-masks", "N", masks.time_masks, "runs of frames that --spec-augment hides", {.min = 0});
-  line.option("mask-frames", "N", masks.max_frames,
-              "frames of 10 ms in a run at most, and never more than a fifth of the clip", {.min = 0});
-  line.option("mel-masks", "N", masks.mel_masks, "runs of mel bins that it hides", {.min = 0});
-  line.option("mask-bins", "N", masks.max_bins, "mel bins in a run at most", {.min = 0});
-}
-
-inline void add_validation_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  line.option("validate-every", "STEPS", options.validate_every,
-              "measures the validation clips so often; 0: after each epoch", {.min = 0});
-  line.choice(
-      "best", options.best, {"wer", "loss", "last"},
-      "which weights are kept: those with the lowest word error rate or loss on the validation clips, or the "
-      "last; wer decodes the clips each time");
-  line.option("early-stopping", "N", options.early_stopping,
-              "ends after so many measurements in a row without a better one; 0: does not", {.min = 0});
-}
-
-inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  line.choice("gradient-checkpointing", options.recompute, {"none", "encoder", "all"},
-              "layers that run a second time in backward instead of keeping their activations: less memory, "
-              "same result, more time; without a value: all",
-              "all");
-  add_flags(line, options.memory);
-  line.flag("no-gradient-checkpointing", options.recompute, "none", "no layer runs a second time as a whole");
-  line.option("recompute-parts", "N", options.recompute_parts,
-              "parts that a batch's clips pass through a layer in, one after the other: less memory",
-              {.min = 1});
-  line.option(
-      "language", "CODE", options.language,
-      "what is spoken where a line has no \"language\" of its own; auto: every line has one, and word "
-      "error rates are of a model that is not told; English-only models ignore it");
-  line.toggle(
-      "fallback", options.fallback,
-      "word error rates as whisper_transcribe decodes: again at a higher temperature where a text repeats "
-      "itself or is unsure; else greedily, once");
-  line.toggle(
-      "whole-windows", options.corpus.whole_windows,
-      "word error rates on clips padded to 30 s, as whisper_transcribe pads them, whatever the length for training");
-  line.option(
-      "normalizer", "NAME", options.normalizer,
-      "of the word error rate: english (Whisper's), marks (keeps combining marks), characters (counts them instead of words), none, or auto: "
-      "by each clip's language");
-}
-
-}  // namespace detail
-
-/// Adds all flags of `options` to a command line.
-inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  using looptorch::app::TrainingFlag;
-  detail::add_data_flags(line, options);
-  add_training_flags(
-      line, options.training,
-      {.without = {TrainingFlag::gradient_checkpointing},
-       .help =
-           {{TrainingFlag::epochs, "passes over the training clips"},
-            {TrainingFlag::batch_size, "clips in one forward pass"},
-            {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
-            {TrainingFlag::workers, "threads that read audio"},
-            {TrainingFlag::seed, "order and choice of the training clips, and what is drawn for each"},
-            {TrainingFlag::cache,
-             "keeps log-mel frames there for later epochs and runs: 32 kB a second of the clips' common length"},
-            {TrainingFlag::on_bad_audio,
-             "clips that are damaged, silent, too long, or whose text has no target: listed and left out, "
-             "or the first one stops"}},
-       .not_by_default = [&options] { return options.not_by_default(); }});
-  line.option("prepare-workers", "N", options.corpus.prepare_workers,
-              "threads that fill the --cache before training; 0: the first epoch fills it",
-              {.min = 0, .max = 1024});
-  line.toggle("report-sound", options.report_sound,
-              "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
-  detail::add_recipe_flags(line, options);
-  detail::add_validation_flags(line, options);
-  detail::add_model_flags(line, options);
-  accept_hub_name(line, options.model);
 }
 
 }  // namespace whisper

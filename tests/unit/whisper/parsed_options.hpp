@@ -2,7 +2,7 @@
 // The options of a command line of whisper_finetune.
 #pragma once
 
-#include <whisper/training/options.hpp>
+#include <whisper/training/flags.hpp>
 
 #include <string>
 #include <vector>

@@ -9,7 +9,7 @@
 
 #include <whisper/model/model.hpp>
 #include <whisper/training/memory_plan.hpp>
-#include <whisper/training/options.hpp>
+#include <whisper/training/flags.hpp>
 
 #include <cstdint>
 #include <string>

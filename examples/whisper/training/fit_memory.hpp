@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// Makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest savings with which it does;
+// --preflight names them and stops a run that does not fit. Each choice is predicted by shapes, without the
+// model's weights. On a GPU the chosen one is then proven by windows of the run itself.
+//
+// `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls
+// `use(trainer, training_clips)`.
+#pragma once
+
+#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/session.hpp>
+#include <looptorch/shapes_only/shapes_only.hpp>
+
+#include "../clips/corpus.hpp"
+#include "../decoding/recognizer.hpp"
+#include "../model/adapters.hpp"
+#include "load_model.hpp"
+#include "memory_plan.hpp"
+#include "options.hpp"
+#include "plan_trial.hpp"
+#include "saved_plan.hpp"
+#include "training_clips.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// Measures what runs with other options need of a device.
+template <class WithTrainer>
+class PlanSearch {
+ public:
+  /// Uses the sizes of `settings`' model, not its weights.
+  PlanSearch(const WithTrainer& with_trainer, const Corpus& corpus, const Recognizer& settings, PlanRoom room,
+             bool whole_program)
+      : with_trainer_(with_trainer),
+        corpus_(corpus),
+        settings_(settings),
+        config_(settings.model->config()),
+        room_(room),
+        whole_program_(whole_program) {
+    settings_.model = nullptr;
+  }
+
+  /// Returns the first choice that fits. Throws app::DoesNotFit if none does. On a CPU a prediction is exact,
+  /// and a window takes as long as one of training, so none is run.
+  [[nodiscard]] PlanChoice choose(const FinetuneOptions& given, const PlanQuestion& question) {
+    PlanMeasure proof;
+    if (!room_.device.is_cpu()) proof = [this](const FinetuneOptions& options) { return prove(options); };
+    return choose_plan(
+        given, room_.cap, [this](const FinetuneOptions& options) { return predict(options); }, std::cerr,
+        question, proof);
+  }
+
+ private:
+  /// Predicts by shapes.
+  PlanTrial predict(const FinetuneOptions& options) {
+    const auto& hardest = batches_of(options);
+    const looptorch::app::HostCapLifted lifted;
+    PlanTrial trial;
+    {
+      using looptorch::ShapesOf;
+      const looptorch::ShapesOnly shapes_only(room_.device.is_cpu() ? ShapesOf::cpu : ShapesOf::accelerator);
+      auto recognizer = settings_;
+      recognizer.model = detail::make_model(config_, options.memory.dtype());
+      options.memory.apply(recognizer.model);
+      trial = measure(recognizer, options, hardest, PlanBy::shapes);
+    }
+    if (whole_program_) add_loading(trial, longest_clips(options), options, room_);
+    return trial;
+  }
+
+  /// Runs windows of the run itself on its device.
+  PlanTrial prove(const FinetuneOptions& options) {
+    return with_refusals(room_, [&] {
+      auto recognizer = load_model(options, room_.device);
+      return measure(recognizer, options, batches_of(options), PlanBy::steps);
+    });
+  }
+
+  PlanTrial measure(Recognizer& recognizer, const FinetuneOptions& options, const std::vector<Batch>& hardest,
+                    PlanBy by) {
+    PlanTrial trial;
+    with_trainer_(recognizer, corpus_, options, [&](auto& trainer, const TrainingClips&) {
+      trial = measure_run(trainer, recognizer, options, hardest, room_, by, whole_program_);
+    });
+    return trial;
+  }
+  [[nodiscard]] TrainingClips longest_clips(const FinetuneOptions& options) const {
+    return options.clips_of(corpus_, settings_).longest();
+  }
+  /// Reads the hardest batches, once for each number of clips.
+  const std::vector<Batch>& batches_of(const FinetuneOptions& options) {
+    const auto size = options.training.batch_size;
+    const auto [found, is_new] = hardest_.try_emplace(size);
+    if (is_new) {
+      const auto clips = longest_clips(options);
+      found->second = hardest_batches(clips, size).of_at_most(size);
+    }
+    return found->second;
+  }
+
+  const WithTrainer& with_trainer_;
+  const Corpus& corpus_;
+  Recognizer settings_;
+  WhisperConfig config_;
+  PlanRoom room_;
+  bool whole_program_;
+  std::map<std::int64_t, std::vector<Batch>> hardest_;
+};
+
+/// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
+/// the first choice of --fit that does, for a `resumed` run of those it can resume with. Releases the model
+/// before it tries them.
+template <class WithTrainer>
+void check_memory(const WithTrainer& with_trainer, Recognizer& recognizer, const Corpus& corpus,
+                  const FinetuneOptions& options, at::Device device, bool resumed) {
+  const auto& training = options.training;
+  looptorch::PreflightReport report{.fits = true};
+  with_trainer(recognizer, corpus, options, [&](auto& trainer, const TrainingClips& clips) {
+    looptorch::app::print_memory(trainer);
+    if (!training.preflight) return;
+    const auto longest = clips.longest();
+    report = looptorch::app::run_preflight(training, trainer, hardest_batches(longest, training.batch_size),
+                                           {.try_remedies = false});
+  });
+  if (report.fits) return;
+  PlanSearch search(with_trainer, corpus, recognizer,
+                    {.device = device, .cap = report.cap, .margin = report.margin}, /*whole_program=*/false);
+  recognizer.model = nullptr;
+  const auto choice =
+      search.choose(options, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
+  looptorch::app::throw_does_not_fit(report.cap, choice.flags);
+}
+
+namespace detail {
+
+/// Returns the choice that the run of `snapshot` began with, if it used --fit; else chooses.
+template <class WithTrainer>
+[[nodiscard]] PlanChoice plan_of_run(const WithTrainer& with_trainer, const FinetuneOptions& given,
+                                     const std::filesystem::path& snapshot, const Corpus& corpus,
+                                     Recognizer& settings, const PlanRoom& room) {
+  if (!snapshot.empty())
+    if (auto kept = saved_plan(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
+  std::cerr << room.words() << std::endl;
+  PlanSearch search(with_trainer, corpus, settings, room, /*whole_program=*/true);
+  settings.model = nullptr;  // it would count, as the run's will not
+  return search.choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
+}
+
+}  // namespace detail
+
+/// Sets the choice of --fit in `options`, and limits the device to its size.
+template <class WithTrainer>
+void fit_to_memory(const WithTrainer& with_trainer, const looptorch::app::Session& session,
+                   const Corpus& corpus, Recognizer& settings, FinetuneOptions& options) {
+  session.snapshot().release();  // dry steps need the memory
+  const auto room = plan_room(options.memory.fit, session.device());
+  looptorch::app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
+  auto choice = detail::plan_of_run(with_trainer, options, session.snapshot().path, corpus, settings, room);
+  if (choice.options.memory.lora > 0) require_room_for_adapters(options.output, options.model);
+  save_plan(options.output, choice);
+  options = std::move(choice.options);
+  session.seed();  // as without dry steps before
+}
+
+}  // namespace whisper
