@@ -124,7 +124,7 @@ struct WindowReduction {
   }
 };
 
-/// Which updates take part in the window under way, by each rank's `when`. Rank 0 decides for updates made
+/// The updates that take part in the window under way, by each rank's `when`. Rank 0 decides for updates made
 /// after the collective. A single update has made its gradients by then, so the ranks must agree.
 template <class Engine>
 class DueReduction {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer that lists a policy for them: the loop's calls to the other processes. A fit for
-// which the policy gives none runs on one process. `SoloRanks` has the same calls.
+// The ranks of a Trainer that lists a policy for them. A fit for which the policy gives none runs on one
+// process. loop/rank_calls.hpp says what each call does.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -8,6 +8,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/rank_calls.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/solo_ranks.hpp>

@@ -9,6 +9,7 @@
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
+#include <looptorch/loop/rank_calls.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/run_state.hpp>
@@ -251,6 +252,7 @@ class Engine {
 
  private:
   using RanksHere = std::conditional_t<kHasRanks, SeveralRanks<Engine>, SoloRanks<Engine>>;
+  static_assert(RankCalls<RanksHere, Engine>);
 
   void require_all_listed_once() {
     for (const UpdateView& view : run_.updates()) require_listed_once(view, *model_);

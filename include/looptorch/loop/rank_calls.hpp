@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// The loop's calls to the other processes of a run. `SoloRanks` answers for one process, at no cost;
+// `SeveralRanks` (ranks/several_ranks.hpp) for a Trainer that lists a policy for ranks.
+#pragma once
+
+#include <looptorch/autopsy/finding.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace looptorch::detail {
+
+class EvaluationSums;
+
+/// Stands for any argument of a call that is a template.
+struct AnyArgument {
+  template <class... Arguments>
+  std::optional<bool> operator()(Arguments&&...) const;
+};
+
+/// The calls of a whole fit.
+template <class Here, class Engine>
+concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
+  /// Returns the ranks of the fit under way; null on one process.
+  { ranks.get() } -> std::same_as<Ranks*>;
+  { ranks.operator->() } -> std::same_as<Ranks*>;
+  { static_cast<bool>(ranks) };
+  /// Returns how many processes add up a window; 0 if this one is alone.
+  { ranks.size() } -> std::same_as<std::int64_t>;
+  /// True on the rank that writes reports and snapshots.
+  { ranks.leads() } -> std::same_as<bool>;
+  /// Throws UsageError for a loop of `step` on several ranks.
+  ranks.require_one_process(engine);
+  /// Returns the most batches that a rank has in an epoch.
+  { ranks.batches(engine, any, any) } -> std::same_as<std::optional<std::int64_t>>;
+  /// Silences ranks that do not lead.
+  ranks.mute(engine);
+  /// Makes weights count in units that all ranks have.
+  ranks.fix_units(engine);
+  /// True if the fit ends after the last window. Arguments: engine, loop, plan.
+  { ranks.ended(engine, any, any) } -> std::same_as<bool>;
+  /// Gives all ranks the same reasons for the end of a fit.
+  ranks.reduce_end(engine);
+  /// True once moments are sharded, also after the fit that sharded them.
+  { ranks.holds_parts() } -> std::convertible_to<bool>;
+};
+
+/// The calls of a window.
+template <class Here, class Engine>
+concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& any, bool& flag) {
+  /// Joins windows for which this rank has no batch, because its loader skipped all before a number. Returns
+  /// false if the fit ends.
+  { ranks.pass_windows(any, std::int64_t()) } -> std::same_as<bool>;
+  /// The same at an epoch's end, while other ranks have more batches.
+  { ranks.wait_for_others(any) } -> std::same_as<bool>;
+  /// Calls the last argument, which differentiates the window's micro-batch of a number.
+  ranks.in_turn(engine, std::int64_t(), any);
+  /// The same for a rerun, which changes nothing.
+  ranks.in_lockstep(engine, std::int64_t(), any);
+  /// True if each micro-batch must wait for those of the other ranks.
+  { ranks.go_in_lockstep(engine) } -> std::same_as<bool>;
+  /// Waits for the other ranks' micro-batches after this rank's last one.
+  ranks.wait_in_lockstep(engine);
+  /// Reduces the window as it ends; returns false if it does not count.
+  { ranks.reduce_window(engine) } -> std::same_as<bool>;
+  /// Agrees on whether gradients of update I overflow, and whether a loss does.
+  ranks.template reduce_overflow<0>(engine, flag, flag);
+  /// Drops sums and turns of a window that is retried or abandoned.
+  ranks.drop_sums(engine);
+  /// Drops the gradients of this rank's shard of update I.
+  ranks.template drop_parts<0>(engine);
+};
+
+/// The calls of update I, and of an evaluation.
+template <class Here, class Engine>
+concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, AnyArgument& any,
+                                UpdateContext& context, const GradientScale& scale, Finding finding,
+                                EvaluationSums& sums) {
+  /// Announces that the next backward is the window's last.
+  ranks.template expect_sums<0>(engine);
+  /// Reduces the update of a window with kept batches, and sums its gradients.
+  ranks.template reduce_update<0>(engine);
+  /// Runs the policies' before_update on the gradients that this rank has.
+  ranks.template before_update<0>(engine, context);
+  /// Returns the result of `move(optimizer, context, scale)`, which updates this rank's parameters.
+  { ranks.template move<0>(engine, context, scale, any) } -> std::same_as<std::optional<bool>>;
+  /// Returns the finding, sentence or error that all ranks report of the update.
+  { ranks.template agreed_finding<0>(engine, finding) } -> std::same_as<Finding>;
+  { ranks.template agreed_sentence<0>(engine, finding, std::string()) } -> std::same_as<std::string>;
+  ranks.template reduce_error<0>(engine);
+  /// Returns this rank's shard of the parameters; null if its optimizer has all of them.
+  { ranks.template parts<0>(held) } -> std::same_as<OptimizerParts*>;
+  /// Returns the means, or the result of a measure, over all ranks.
+  { ranks.evaluation(engine, sums, any) } -> std::same_as<Evaluation>;
+};
+
+/// The interface of SoloRanks and SeveralRanks, besides `run(engine, body)`, which runs a whole fit.
+template <class Here, class Engine>
+concept RankCalls = JoinsFits<Here, Engine> && JoinsWindows<Here, Engine> && JoinsUpdates<Here, Engine>;
+
+}  // namespace looptorch::detail
