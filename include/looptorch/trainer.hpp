@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every training program needs: the Trainer, optimizers that LibTorch lacks, and policies. Policies in
-// policies/declared.hpp, which would cost other programs compile time, need their own headers too.
+// Includes what every training program needs: the Trainer, optimizers that LibTorch lacks, and policies.
+// Policies in policies/declared.hpp, which would cost other programs compile time, need their own headers
+// too.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The decibel scale of z-scored spectrograms, saved beside a model: its pictures have lost it, and converting
-// a picture to sound needs it.
+// The decibel scale of z-scored spectrograms, saved beside a model. A model's pictures have mean 0 and
+// deviation 1. Converting one to sound needs the mean and deviation in decibels.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

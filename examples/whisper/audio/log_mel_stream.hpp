@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whisper's log-mel frames of a sound of any length, in bounded memory: those that LogMel would give for the
-// whole of it at once. Its range depends on the loudest frame, so that a recording is read twice: once for
-// that peak, once for its frames.
+// Whisper's log-mel frames of a sound of any length, in bounded memory: the same that LogMel
+// computes of the whole sound. Its range depends on the loudest frame, so that a recording is read twice:
+// once for that peak, once for its frames.
 //
 //   const LoudestFrame loudest = find_loudest(SampleStream(path, 16000));
 //   LogMelStream frames(SampleStream(path, 16000), {.mel_bins = 80, .peak = loudest.log_mel});

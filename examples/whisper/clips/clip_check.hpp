@@ -22,7 +22,7 @@
 
 namespace whisper {
 
-/// What to do with an unusable clip.
+/// How unusable clips are treated: listed and skipped, or the first one ends the program.
 enum class OnBadAudio { skip, stop };
 
 inline constexpr std::size_t kListedClips = 5;  ///< of skipped clips that are named at a time

@@ -49,7 +49,7 @@ struct Batch {
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
   bool encoded = false;                    ///< The encoder has run.
-  std::vector<std::int64_t> indices = {};  ///< Of the samples in their dataset.
+  std::vector<std::int64_t> indices = {};  ///< Numbers of the samples in their dataset.
 
   /// Returns samples [begin, end), with the number of their own labels. Waits for labels on a device.
   [[nodiscard]] Batch slice(std::int64_t begin, std::int64_t end) const {

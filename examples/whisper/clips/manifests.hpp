@@ -85,7 +85,7 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 
 }  // namespace detail
 
-/// Which segments of a transcript are dropped. Windows keep short ones, since they hold all that is said in
+/// Selects the segments of a transcript to drop. Windows keep short ones, since they hold all that is said in
 /// them.
 struct SegmentLimits {
   double max_seconds = 30, min_seconds = 1, min_peak = 0.01;

@@ -34,7 +34,7 @@ struct DecodingOptions {
       false;  ///< Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
 
   std::vector<int64_t> previous{};  ///< Earlier text; its last 223 tokens precede the prompt.
-  int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< Of the text; openai-whisper has 224.
+  int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< At most; openai-whisper has 224.
   bool without_timestamps = true;                                ///< Set it and the prompt by use_timestamps.
   double max_initial_seconds = 1;                                ///< Latest first timestamp.
   int64_t beam_size = 1;                                         ///< Texts followed at once; 1: greedily.
@@ -42,7 +42,7 @@ struct DecodingOptions {
   std::optional<double> length_penalty{};  ///< Google NMT's alpha; else the mean log-probability decides.
   double temperature = 0;                  ///< Above 0 texts are sampled, without a beam.
   int64_t best_of = 1;                     ///< Sampled texts, of which the best is taken.
-  std::uint64_t seed = 0;                  ///< Of the sampling; the same for every clip.
+  std::uint64_t seed = 0;                  ///< Seed of the sampling; the same for all.
   SpecialTokens special{};
   bool empty_texts = false;           ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
   std::vector<int64_t> other_ends{};  ///< Further tokens at which a text ends.

@@ -32,7 +32,7 @@ struct FallbackOptions {
 /// A clip's text, and how it was decoded.
 struct Transcript {
   std::string text;             ///< Empty for silence.
-  std::string language;         ///< As "en".
+  std::string language;         ///< For example "en".
   std::vector<int64_t> tokens;  ///< Also those of silence.
   double average_log_probability = 0, no_speech_probability = 0, compression_ratio = 0, temperature = 0;
   bool is_silence = false;  ///< True if the text was dropped as no speech.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a model's generation_config.json: the special tokens, the forced first ones and the suppressed ones.
-// What it lacks, as in fine-tunes of 2022, comes from the tokenizer. The same prompt begins every training
-// sequence.
+// Fields that it lacks, as in fine-tunes of 2022, come from the tokenizer. The same prompt begins every
+// training sequence.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -51,7 +51,7 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
   std::optional<FallbackOptions> fallback{};  ///< Without it each clip is decoded once.
-  std::string language = "en";                ///< Of clips without one of their own.
+  std::string language = "en";                ///< Language of clips without one of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
   looptorch::LoadReport weights{};  ///< How the file's names of weights were read.

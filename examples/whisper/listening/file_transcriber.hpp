@@ -33,7 +33,7 @@ class FileTranscriber {
   /// Takes the results, in the order of the files.
   struct Use {
     std::function<void(const std::string& file, const Transcription& transcription)> whole;
-    std::function<void(const StreamPart& part)> part;  ///< Of a stream longer than a window.
+    std::function<void(const StreamPart& part)> part;  ///< For streams longer than a window.
   };
 
   /// Keeps references to recognizer and options. `on_progress` takes the transcribed seconds of a long file.

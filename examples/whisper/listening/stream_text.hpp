@@ -18,7 +18,7 @@ namespace whisper {
 
 /// The segments and text that one window adds to a stream's transcript.
 struct StreamPart {
-  std::string name;  ///< Of the stream.
+  std::string name;  ///< Name of the stream.
   std::vector<Segment> segments{};
   std::string text{};  ///< As in Transcription, from the end of the part before.
   std::string language{};

@@ -18,7 +18,7 @@
 
 namespace whisper {
 
-/// Where transcripts go: a file for each recording and format.
+/// Writes transcripts: a file for each recording and format.
 class TranscriptFiles {
  public:
   /// Makes the folder. `format` is one of kTranscriptFormats, or "all". Throws std::filesystem's error.

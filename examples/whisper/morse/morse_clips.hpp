@@ -22,7 +22,7 @@ namespace morse {
 struct ClipRanges {
   Between words_per_minute{15, 40}, seconds{3, 28};
   std::vector<Conditions> conditions{kConditions.begin(), kConditions.end()};
-  double noise_share = .05;     ///< Of clips without a text, from 0 to 1.
+  double noise_share = .05;     ///< Share of clips without a text, from 0 to 1.
   std::int64_t characters = 0;  ///< Texts of at most so many characters, drawn singly; 0: phrases.
 };
 

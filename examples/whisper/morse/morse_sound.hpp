@@ -33,7 +33,7 @@ struct Between {
 /// The conditions between the key and the ear.
 struct Conditions {
   std::string_view name;
-  Between jitter;         ///< Of the key's times; see Keying.
+  Between jitter;         ///< Jitter of the key's times; see Keying.
   Between snr_db;         ///< Power of the held tone over that of the noise in the filter.
   Between fading;         ///< Share of the amplitude that slow fading takes at its deepest.
   Between drift_hz;       ///< How far the tone wanders over the clip.

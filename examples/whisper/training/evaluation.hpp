@@ -156,7 +156,7 @@ inline void set_error_rates(looptorch::app::Summary& summary, const std::string&
   for (const auto& [language, rate] : rates.by_language) summary.set(name + "_" + language, rate);
 }
 
-/// What transcripts depend on besides the clips.
+/// The settings that change a transcript: saved transcripts are used again only if all are the same.
 struct TranscriptsKey {
   std::filesystem::path model;
   std::string language;

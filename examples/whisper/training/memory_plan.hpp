@@ -53,8 +53,8 @@ struct PlanTrial {
   bool by_batch = true;      ///< A smaller batch needs less: not all of it is held between the steps.
   bool ran_out = false;      ///< It needs more than `needed`, where memory ran out.
   std::string refused = {};  ///< The status of a library that cannot compute it on this device.
-  /// Of `needed`, what stands beside the steps: the best weights, a snapshot while it is written, batches
-  /// that wait. A run that writes no snapshot in its middle needs less.
+  /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
+  /// batches that wait. A run that writes no snapshot in its middle needs less.
   std::int64_t best_weights = 0, snapshot = 0, loading = 0;
   bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
 
@@ -159,7 +159,7 @@ class Misfits {
   return {};
 }
 
-/// What a choice needs.
+/// Measures what a choice needs.
 using PlanMeasure = std::function<PlanTrial(const FinetuneOptions&)>;
 
 namespace detail {

@@ -72,8 +72,8 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 /// The memory that a run is to fit into.
 struct PlanRoom {
   at::Device device;
-  std::int64_t cap = 0;     ///< Of all that the process takes of the device.
-  std::int64_t beside = 0;  ///< Of it, beside tensors: what a device's context and libraries take.
+  std::int64_t cap = 0;     ///< Bytes that the process may take of the device.
+  std::int64_t beside = 0;  ///< Bytes of `cap` that a device's context and libraries take.
   double margin = 0;        ///< The share of the rest that stays free.
   bool is_free = false;     ///< `cap` is what the device has free.
 

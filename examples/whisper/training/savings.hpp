@@ -15,7 +15,7 @@
 
 namespace whisper {
 
-/// What a run trains.
+/// The weights that a run trains.
 enum class Trained { all_weights, adapters, adapters_of_8_bits };
 
 /// A way to save memory.

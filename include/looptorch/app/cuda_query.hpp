@@ -20,7 +20,8 @@
 
 namespace looptorch::app {
 
-/// What `choose_device` decides on. A part is empty where there is no CUDA in LibTorch, or no driver.
+/// The facts by which `choose_device` decides. A part is empty if LibTorch has no CUDA, or no driver is
+/// there.
 struct CudaFacts {
   std::optional<CudaBuild> build;
   std::optional<CudaMachine> machine;

@@ -29,7 +29,7 @@ struct DeviceFacts {
   std::int64_t processes = 1;                 ///< that train together
 };
 
-/// Which settings are open: the program has their flags and none was given.
+/// The settings to choose: the program has their flags, and the command line gives none of them.
 struct OpenSettings {
   bool precision = false, tf32 = false, cudnn_benchmark = false, workers = false, retry_on_oom = false;
   bool fp16 = true;                ///< the program's other flags allow fp16, which scales losses
@@ -37,7 +37,7 @@ struct OpenSettings {
   std::int64_t usual_workers = 2;  ///< without a default
 };
 
-/// Which of a device's defaults a program's own flags exclude.
+/// The device's defaults that a program's own flags exclude.
 struct NotByDefault {
   bool precision = false;     ///< the program computes in a type of its own
   bool fp16 = false;          ///< losses cannot be scaled

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags by which a program saves memory, as words for a preflight and for WatchMemory. Flags that the
-// program lacks are neither tried nor named.
+// Tells a preflight and WatchMemory how a program's memory-saving flags are called, for their advice. Flags
+// that the program lacks are neither tried nor named.
 //
 //   const app::MemoryFlags flags{.least_batch = 2, .recomputation = ""};
 //   lt::Trainer trainer(net, optimizer, objective, lt::WatchMemory{.remedies = flags.of_parts()});

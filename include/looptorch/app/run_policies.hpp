@@ -39,7 +39,7 @@
 
 namespace looptorch::app {
 
-/// What the standard policies of a program take that is no standard flag.
+/// Settings of a program's standard policies for which there is no standard flag.
 struct RunDetails {
   /// For RunSettings: the program's own flags that affect what is learnt, and the samples_of its validation
   /// data. A run resumes with the same ones only.
@@ -96,7 +96,7 @@ struct RunDetails {
 
 namespace detail {
 
-/// What a program without code for several processes lists in place of DataParallel.
+/// Takes the place of DataParallel in a program without code for several processes.
 inline constexpr std::string_view kOneProcess = "OneProcess";
 
 template <class... Listed>

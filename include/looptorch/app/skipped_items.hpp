@@ -25,7 +25,7 @@ struct SkippedWords {
   std::vector<std::string> kinds = {};
 };
 
-/// Which entries `SkippedItems::describe` counts and lists.
+/// Selects the entries that `SkippedItems::describe` counts and lists.
 struct SkippedListing {
   std::size_t from = 0;      ///< the first entry, in the order in which they were added
   std::size_t at_most = 20;  ///< lines of each kind

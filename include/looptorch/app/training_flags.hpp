@@ -51,7 +51,7 @@ enum class TrainingFlag {
   config,  ///< --config
 };
 
-/// Which flags a program has, and what its --help says of them where the standard text would not do.
+/// Selects the flags of a program, and replaces standard help texts.
 struct TrainingFlags {
   std::vector<TrainingFlag> only = {};  ///< empty: all
   std::vector<TrainingFlag> without = {};

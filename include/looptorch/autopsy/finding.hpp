@@ -41,16 +41,16 @@ struct Finding {
   std::int64_t micro_batch = 0;            ///< In its window, from 0.
   std::vector<std::int64_t> rows = {};     ///< Samples in the micro-batch; empty if not known, or all.
   std::vector<std::int64_t> samples = {};  ///< The same as indices in the dataset, if known.
-  std::vector<TensorFacts> inputs = {};    ///< Of the operator.
-  TensorFacts output = {};                 ///< Of the operator, or of what holds the NaN.
+  std::vector<TensorFacts> inputs = {};    ///< Inputs of the operator.
+  TensorFacts output = {};                 ///< Output of the operator, or the tensor that holds the NaN.
   std::int64_t batch_tensor = -1;          ///< Index among the tensors of the batch.
   std::vector<std::string> gradients = {};  ///< Parameters whose gradients are not finite.
-  std::vector<double> losses = {};          ///< Of the rerun micro-batches.
+  std::vector<double> losses = {};          ///< Losses of the rerun micro-batches.
   std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last of them.
   std::string why_unknown = {};
   std::int64_t ranks = 1;     ///< That reran their parts of the window.
-  std::int64_t rank = -1;     ///< Of several, the one whose part holds it; -1 if none does.
-  std::string sentence = {};  ///< Of another rank, with its number.
+  std::int64_t rank = -1;     ///< The rank whose part holds it; -1 if none does, or on one process.
+  std::string sentence = {};  ///< Sentence of another rank, with its number.
 
   [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }
 

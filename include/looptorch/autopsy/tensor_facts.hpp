@@ -20,7 +20,7 @@ struct TensorFacts {
   std::vector<std::int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
   double least =
-      std::numeric_limits<double>::quiet_NaN();  ///< Of the finite elements; NaN if there are none.
+      std::numeric_limits<double>::quiet_NaN();  ///< Over the finite elements; NaN if there are none.
   double most = least;
   std::int64_t nans = 0, infinities = 0;
   bool has_positive_infinity = false;

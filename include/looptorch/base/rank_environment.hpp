@@ -21,7 +21,7 @@ struct RankEnvironment {
   std::int64_t size = 1;        ///< Number of processes.
   std::int64_t local_rank = 0;  ///< Index among the processes of this machine: its GPU.
   std::string address = {};     ///< Host of the store in which the processes meet.
-  std::int64_t port = 0;        ///< Its port.
+  std::int64_t port = 0;        ///< Port of that address.
   bool store_runs = false;      ///< True if the launcher keeps the store; else rank 0 opens it.
   std::string attempt = {};     ///< Tells restarts by the launcher apart.
 };

@@ -41,7 +41,7 @@ struct ScheduleLr;
 struct ShardOptimizer;
 class UnfreezeAt;
 
-/// What to do with modules whose buffers depend on the batches that they see, as BatchNorm's do.
+/// How to treat modules whose buffers depend on the batches that they see, as BatchNorm's do.
 enum class BatchNormMode {
   refuse,    ///< throws UsageError as the fit begins
   per_rank,  ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
@@ -57,7 +57,7 @@ struct DataParallel {
   std::chrono::seconds patience = std::chrono::minutes(30);  ///< How long a rank waits for a slower one.
   bool reproducible = false;  ///< The same bits on any number of ranks that divides `shards`, 1 included.
   std::int64_t shards = 8;    ///< Number of parts of a reproducible window; a power of two.
-  std::uint64_t seed = 0;     ///< Of the random numbers of reproducible forwards, such as dropout's.
+  std::uint64_t seed = 0;     ///< Seed of reproducible forwards' random numbers, such as dropout's.
 
   static constexpr Phase phase = Phase::prepare;
   using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Freeze, UnfreezeAt>;
@@ -67,7 +67,7 @@ struct DataParallel {
   struct State {
     std::int64_t rank = 0;
     std::int64_t size = 1;
-    std::int64_t bytes = 0;       ///< Of gradients that this rank added to sums, in this process.
+    std::int64_t bytes = 0;       ///< Bytes of gradients that this process added to sums.
     std::int64_t reductions = 0;  ///< Collectives so far.
 
     std::shared_ptr<detail::GroupRanks> ranks;

@@ -23,7 +23,7 @@
 namespace looptorch {
 namespace detail::exported {
 
-/// Where tensors of a file of the archive lie in it.
+/// The place of a file's tensors in the archive.
 struct Place {
   const at::Tensor* tensor;
   Json meta;

@@ -48,7 +48,7 @@ struct EpochContext {
 struct ForwardContext {
   const Run& run;
   bool training;  ///< false in `evaluate`
-  /// Where a policy may keep values derived from weights for the window's next micro-batch; null if no
+  /// A place for values derived from weights, for the window's next micro-batch; null if no
   /// micro-batch follows with the same weights.
   std::shared_ptr<void>* kept = nullptr;
 };

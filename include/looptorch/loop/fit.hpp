@@ -53,7 +53,7 @@ struct FitResult {
   std::vector<double> losses = {};           ///< The same for each update.
   std::int64_t epochs = 0;                   ///< Epochs finished in the run so far.
   double seconds = 0.0;                      ///< Wall time of this fit.
-  std::optional<ResumeReport> resumed = {};  ///< Where it began, with `FitOptions::resume`.
+  std::optional<ResumeReport> resumed = {};  ///< The snapshot it began from, with `FitOptions::resume`.
   std::string reason = {};                   ///< Why the fit was stopped or interrupted; else empty.
   SkippedSamples skipped_samples = {};       ///< Skipped by its loader since it was made; see OnError.
 };

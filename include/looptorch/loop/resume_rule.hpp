@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which differences from the snapshot a resumed run tolerates. Each policy declares its own; the table of
-// resume/differences.hpp has all others.
+// Says which differences from the snapshot a resumed run tolerates. Each policy declares its own; the table
+// of resume/differences.hpp has all others.
 #pragma once
 
 namespace looptorch {

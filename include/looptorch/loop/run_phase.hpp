@@ -11,8 +11,8 @@ namespace looptorch {
 
 class Run;
 
-/// What a run spends time on. Phases may nest, as an evaluation within `update`: time counts for the
-/// innermost.
+/// The parts of a step by which a run's time is counted. Phases may nest, as an evaluation within `update`:
+/// time counts for the innermost.
 enum class RunPhase {
   data,        ///< fetching a batch from the range: waiting for a loader
   forward,     ///< forward passes and losses, in training

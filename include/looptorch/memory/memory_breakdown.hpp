@@ -22,7 +22,7 @@ struct MemoryBreakdown {
   std::int64_t gradients = 0;    ///< Gradients, as far as they existed.
   std::int64_t optimizer = 0;    ///< Moments.
   std::int64_t averages = 0;     ///< AverageWeights.
-  std::int64_t activations = 0;  ///< What forward saved for backward, its batch included.
+  std::int64_t activations = 0;  ///< Tensors that forward saved for backward, its batch included.
   std::int64_t workspace = 0;    ///< Temporaries of operators.
   std::int64_t other = 0;        ///< Held outside of windows: data, another model.
 
@@ -100,7 +100,7 @@ struct PartRemedies {
   std::string workspace = "smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention";
   std::string other = "look for data or models that stay on the device outside of the run";
   std::string long_inputs = "limit the longest input, or form batches by length (LengthBucketSampler)";
-  std::string fragments = "list CacheFlushEvery<K>";  ///< Of the allocator's cache.
+  std::string fragments = "list CacheFlushEvery<K>";  ///< Remedy for a fragmented cache of the allocator.
 };
 
 /// Returns what would lower the peak, the greatest part's remedies first. Parts below a tenth have none.

@@ -38,8 +38,8 @@ struct MemoryPeak {
   MemoryPhase phase = MemoryPhase::between;
   std::int64_t step = 0;   ///< Windows finished before it.
   std::int64_t held = 0;   ///< Left by the window before.
-  std::int64_t entry = 0;  ///< As the forward pass of its micro-batch began.
-  std::int64_t saved = 0;  ///< What that forward pass kept for backward.
+  std::int64_t entry = 0;  ///< Bytes as the forward pass of its micro-batch began.
+  std::int64_t saved = 0;  ///< Bytes that this forward pass kept for backward.
 };
 
 /// The phases of a run in order. `enter` and `end_window` take a reading whose peak was reset at the previous

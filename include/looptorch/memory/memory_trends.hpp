@@ -54,7 +54,7 @@ class GrowthTrend {
 class SpikeTrend {
  public:
   static constexpr std::int64_t kFirst = 32;  ///< Windows before one can be noticed.
-  static constexpr double kFactor = 1.5;      ///< Of what 95 of 100 windows need.
+  static constexpr double kFactor = 1.5;      ///< Times what 95 of 100 windows need.
 
   /// Takes a window's peak. If it is far beyond the usual, returns the usual.
   std::optional<std::int64_t> add(std::int64_t peak) {

@@ -36,9 +36,9 @@ namespace detail {
 
 /// Running statistics of one update.
 struct WatchedUpdate {
-  LossStatistics losses = {}, norms = {};  ///< Of windows without trouble.
+  LossStatistics losses = {}, norms = {};  ///< Statistics of windows without a NaN or infinity.
   std::int64_t overflows = 0;              ///< In a row.
-  double norm = 0;                         ///< Of the gradients under way; not saved.
+  double norm = 0;                         ///< Norm of the current gradients; not saved.
 };
 
 struct AutopsyState {

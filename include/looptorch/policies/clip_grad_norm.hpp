@@ -23,7 +23,7 @@
 
 namespace looptorch {
 
-/// What to do with gradients that are NaN or infinite although their losses are finite.
+/// How ClipGradNorm treats gradients that are NaN or infinite although their losses are finite.
 enum class OnNonFinite {
   stop,    ///< The update is not made and the fit ends with NonFiniteGradient.
   skip,    ///< The update is not made and is counted as skipped.

@@ -42,7 +42,7 @@ class Freeze {
 
   struct State {
     std::int64_t parameters = 0;  ///< Matching, in this fit.
-    std::int64_t elements = 0;    ///< Of those parameters.
+    std::int64_t elements = 0;    ///< Their elements in all.
     std::shared_ptr<detail::FrozenScope> frozen;
   };
 

@@ -40,11 +40,11 @@ struct LogMetrics {
   bool tensorboard = true;
   double flush_seconds = 1.0;  ///< The most that a killed process loses.
   bool page = true;            ///< Write report.html.
-  std::string title = {};      ///< Of the page.
+  std::string title = {};      ///< Title of the page.
   bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.
   report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
   bool operations = true;      ///< Count operations, for `operations_per_second` and `mfu`.
-  std::optional<DevicePeak> peak = {};  ///< Of a device that `peak_of_device` does not know, for `mfu`.
+  std::optional<DevicePeak> peak = {};  ///< For `mfu` on a device that `peak_of_device` does not know.
 
   static constexpr bool only_reports = true;
   static constexpr bool veto_is_rank_invariant = true;

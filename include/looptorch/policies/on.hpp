@@ -36,7 +36,7 @@ struct OnFamily {};
 
 namespace detail {
 
-/// Where `On` runs among the library's policies of its phase.
+/// The place of `On` among the library's policies of its phase.
 template <Phase At>
 struct OnOrder {
   using before = Before<>;

@@ -33,7 +33,7 @@ struct RetryOnOomState {
   std::int64_t windows = 0;              ///< Windows in which memory ran out.
   std::int64_t most_pieces = 1;          ///< The most that a micro-batch was split into.
   std::int64_t last_step = -1;           ///< Step of the last such window; not saved.
-  std::optional<std::string> said = {};  ///< Of the window under way, of any rank; not saved.
+  std::optional<std::string> said = {};  ///< Error of the current window, on any rank; not saved.
   bool is_own = false;                   ///< It was this rank that said it; not saved.
 
   void count(const OutOfMemoryContext& context, std::int64_t next_pieces) {

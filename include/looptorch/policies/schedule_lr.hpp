@@ -67,7 +67,7 @@ struct ScheduleLr {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct State {
     std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
-    std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
+    std::int64_t total_steps = 0;                  ///< Last step of the decay; 0 for one without end.
     double ratio = 1.0;            ///< Current share of the full rate, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
     double at_most = kNoLimit;     ///< The ratio before the end moved back out.

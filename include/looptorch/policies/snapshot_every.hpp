@@ -34,7 +34,7 @@
 
 namespace looptorch {
 
-/// What a fit does when a snapshot cannot be written. Earlier snapshots stay either way.
+/// How a fit reacts when a snapshot cannot be written. Earlier snapshots stay either way.
 enum class OnSnapshotError {
   stop,  ///< throws the error at the next step
   warn,  ///< warns, continues, and tries again when the next one is due

@@ -24,7 +24,7 @@ struct PreflightOptions {
   double margin = 0.1;              ///< The fraction of the cap that must stay free, from 0 to below 1.
   bool evaluate = true;             ///< Evaluates the batches, too.
   bool try_remedies = true;         ///< Tries what would fit, if the run does not.
-  PreflightRemedies remedies = {};  ///< What is tried, and its names in the report.
+  PreflightRemedies remedies = {};  ///< Savings to try, by their names in the report.
 };
 
 /// A change of the run that was tried.
@@ -44,7 +44,7 @@ struct PreflightReport {
   std::int64_t cap = 0;
   double margin = 0;
   MemoryPhases phases;        ///< Peaks by phase.
-  MemoryBreakdown parts;      ///< What the peak of tensors consists of; adds up to it.
+  MemoryBreakdown parts;      ///< Parts of the peak of tensors, which add up to it.
   std::int64_t snapshot = 0;  ///< Bytes of `needed` besides tensors: on a CPU, a snapshot's copy of the run.
   std::vector<PreflightTrial> tried;
 

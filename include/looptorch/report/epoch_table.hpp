@@ -16,7 +16,7 @@ namespace looptorch::report {
 /// The figures of an epoch.
 struct EpochFigures {
   std::int64_t epoch = 0;      ///< From 1.
-  std::int64_t last_step = 0;  ///< Of those that are written.
+  std::int64_t last_step = 0;  ///< The last step with a row.
   double seconds = 0;          ///< Time in training when it ended.
   std::map<MetricId, double> values = {};
 };

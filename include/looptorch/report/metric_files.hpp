@@ -23,7 +23,7 @@
 
 namespace looptorch::report {
 
-/// Which files are written.
+/// Selects the files to write.
 struct MetricFormats {
   bool csv = true;
   bool tensorboard = true;

@@ -24,7 +24,7 @@
 
 namespace looptorch::report {
 
-/// What a page shows in addition to metrics.
+/// The contents of a page besides metrics.
 struct PageHead {
   std::string title = {};
   std::string status = {};  ///< How the run goes, or ended, in a word or two.

@@ -15,7 +15,7 @@ namespace looptorch {
 
 struct Replayed {
   std::filesystem::path bundle;
-  WindowPlace place = {};                 ///< Of the window.
+  WindowPlace place = {};                 ///< The window's number, epoch and batches.
   std::size_t update = 0;                 ///< In the Trainer's list.
   Finding finding = {};                   ///< Found by the replay.
   std::string then = {};                  ///< Found when the bundle was written, in sentences.

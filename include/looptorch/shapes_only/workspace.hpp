@@ -21,7 +21,7 @@ namespace looptorch::detail::shapes {
 /// The real run whose memory is counted. `ShapesOnly` sets it.
 struct CountedRun {
   bool workspaces = true;  ///< False to count only results.
-  int threads = 1;         ///< Of its kernels; those that compute nothing have one.
+  int threads = 1;         ///< Threads of its kernels; those that compute nothing have one.
 };
 inline CountedRun counted;
 

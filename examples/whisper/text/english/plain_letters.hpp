@@ -11,7 +11,7 @@
 
 namespace whisper::detail {
 
-/// What neighbouring code points from `first` on become, parted by "|".
+/// The replacements of neighbouring code points from `first` on, separated by "|".
 struct LetterReplacements {
   char32_t first;
   std::string_view targets;

@@ -42,7 +42,7 @@ class FlacScan {
   static constexpr std::string_view kMarker = "fLaC";
   static constexpr std::uint64_t kFrame = std::uint64_t{1} << 14, kProbes = 32;
 
-  /// What the first block of metadata states, and where the frames begin.
+  /// The contents of the first metadata block, and the position of the first frame.
   struct Header {
     std::uint64_t sound = 0;
     std::uint64_t block = 0;  // samples of a frame; 0: they differ

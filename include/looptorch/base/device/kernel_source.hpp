@@ -18,10 +18,10 @@ inline constexpr unsigned kKernelThreads = 256;
 
 /// The `extern "C"` kernels of one source. It is known by its address: make it static.
 struct KernelSource {
-  const char* name;                  ///< As "adamw_8bit".
+  const char* name;                  ///< For example "adamw_8bit".
   std::array<const char*, 4> parts;  ///< The text; unused parts are empty.
   std::size_t header_bytes;          ///< A table's size without tensors.
-  std::size_t entry_bytes;           ///< What a tensor adds to it.
+  std::size_t entry_bytes;           ///< Bytes that each tensor adds to it.
 
   /// Returns how many tensors a table of `bytes` holds.
   [[nodiscard]] std::size_t tensors_in(std::size_t bytes) const {

@@ -18,7 +18,7 @@ struct WindowCode;
 template <class Engine>
 class SeveralRanks;
 
-/// What a Trainer remembers of a fit's batches for snapshots; empty if it takes none.
+/// The facts about a fit's batches that a Trainer keeps for snapshots; empty if it takes none.
 template <bool kTakesSnapshots, class Engine>
 struct LastFeed {};
 template <class Engine>

@@ -44,7 +44,7 @@ inline constexpr bool has_entry<After<Entries...>, P> = (means_policy<Entries, P
 template <std::size_t N>
 using Precedence = std::array<std::array<bool, N>, N>;
 
-/// Which of `P...` policy A declares to run before, and after.
+/// The policies of `P...` that policy A declares to run before, and after.
 template <class A, class... P>
 constexpr std::array<bool, sizeof...(P)> declared_later() {
   if constexpr (HasRunsBefore<A>)

@@ -39,7 +39,7 @@ struct NonFiniteWindow : Error {
   std::int64_t first_batch;  ///< In its epoch, from 0; -1 in `Trainer::step`. On a device the window's first.
   std::int64_t last_batch;   ///< The same for the window's last. On a CPU equal to `first_batch`.
   std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
-  std::shared_ptr<const Finding> finding = {};  ///< What Autopsy found; null without it.
+  std::shared_ptr<const Finding> finding = {};  ///< Autopsy's finding; null without it.
 };
 
 /// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale handles it instead.

@@ -32,7 +32,7 @@ namespace looptorch {
 enum class CheckpointMode {
   recompute,  ///< The block is recomputed in backward.
   light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.
-  offload,    ///< Its saved tensors move to pinned host memory and back, beside the computation.
+  offload,    ///< Moves its saved tensors to pinned host memory and back, during the computation.
   off,        ///< A plain call.
 };
 

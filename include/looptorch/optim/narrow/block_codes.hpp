@@ -20,7 +20,7 @@ struct OctaveCode {
   static constexpr std::uint32_t kMask = (1u << kBits) - 1;
   static constexpr float kRange = std::bit_cast<float>(kBase | kMask << kDropped) - 2;
   static constexpr float kSmallest = std::bit_cast<float>(kBase | 1u << kDropped) - 2;
-  /// What a block's largest number is multiplied to: its product's rounding must not pass `kRange`.
+  /// The largest number of a scaled block. Below `kRange`, since the product that scales it is rounded.
   static constexpr float kLargest = kRange * (1 - 0x1p-20f);
 
   [[nodiscard, gnu::always_inline]] static float decode(std::uint32_t code) {
@@ -35,7 +35,7 @@ struct OctaveCode {
 
 /// Codes of first moments: a sign, and 16 octaves of 8 codes. The smallest is 2e-6 of the block's largest.
 struct SignedCode : OctaveCode<7, 3> {
-  static constexpr float kLeast = 0;  ///< What smaller numbers are raised to before they are coded.
+  static constexpr float kLeast = 0;  ///< Smaller numbers are raised to this before they are coded.
 
   [[nodiscard, gnu::always_inline]] static float decode(std::uint8_t code, float step) {
     const float size = OctaveCode::decode(code & kMask) * step;

@@ -28,7 +28,7 @@ struct NewestSnapshot {
   std::filesystem::path path = {};
   /// Newer snapshots that cannot be used, the newest first.
   std::vector<RejectedSnapshot> rejected = {};
-  /// What is held; null for a snapshot that was not read.
+  /// The contents; null for a snapshot that was not read.
   std::shared_ptr<std::optional<SnapshotContents>> held = {};
 
   /// Returns the contents, and holds them no more. If they are not held, reads the snapshot, and throws what
@@ -54,8 +54,8 @@ struct NewestSnapshot {
   }
 };
 
-/// Where a fit begins: at a snapshot, given by its path, by a folder, of which the newest sound one is taken,
-/// or as one already read. An empty path is none.
+/// The place where a fit begins: a snapshot, given by its path, by a folder, of which the newest sound one is
+/// taken, or as one already read. An empty path is none.
 class ResumeFrom {
  public:
   ResumeFrom() = default;
