@@ -6,7 +6,6 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/error.hpp>
@@ -30,7 +29,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
-#include <c10/core/StreamGuard.h>
 
 #include <concepts>
 #include <cstddef>
@@ -222,19 +220,11 @@ class GraphedMicroBatch {
     for_each_tensor(slots, [&](at::Tensor& tensor) {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
-    const c10::StreamGuard beside(stream_from_pool(device()));
-    const CaptureScope capturing_here(entry.draws);
-    graph.begin();
-    try {
+    MicroBatchGraphs::record(graph, device(), entry.draws, [&] {
       Capturing capturing(entry);
       run_micro_batch<I>(engine_, std::as_const(slots), capturing);
-    } catch (...) {
-      const std::exception_ptr thrown = std::current_exception();
-      ignoring_errors([&] { graph.end(); });
-      std::rethrow_exception(thrown);
-    }
-    detach(entry.loss);
-    graph.end();
+      detach(entry.loss);
+    });
   }
 
   static void detach(Loss& loss) {

@@ -3,20 +3,27 @@
 // holds and renews them; graphed_micro_batch.hpp captures and replays.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/fit.hpp>
 #include <looptorch/objective/loss.hpp>
 #include <looptorch/operations/operations.hpp>
+#include <looptorch/optim/fused_call.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +52,31 @@ struct MicroBatchGraph {
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
   Operations operations;  ///< of the graph
+};
+
+/// The end of an update's window as a graph, once there is one.
+struct EndGraph {
+  int captures = 0;     ///< so far
+  std::string refused;  ///< why there will be no graph; empty if there may be one
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
+  double factor = 1;      ///< by which the window's gradients must be multiplied
+  at::Tensor scale;       ///< of the losses; undefined: none
+  at::Tensor loss_sum;    ///< which the graph reads
+  at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked
+  at::Tensor overflow;    ///< not zero if scaled gradients overflow; undefined without a scale
+  UpdateDecision decision;
+  std::shared_ptr<BegunStep> step;
+  std::unique_ptr<DeviceGraph> graph;
+
+  void keep_gradients_of(const std::vector<at::Tensor>& parameters) {
+    gradients.clear();
+    for (const at::Tensor& parameter : parameters) gradients.emplace_back(parameter, parameter.grad());
+  }
+  [[nodiscard]] bool has_gradients_of(const std::vector<at::Tensor>& parameters) const {
+    return std::ranges::equal(parameters, gradients, [](const at::Tensor& parameter, const auto& kept) {
+      return parameter.is_same(kept.first) && parameter.grad().is_same(kept.second);
+    });
+  }
 };
 
 /// What all graphs rely on: where parameters and buffers lie, which are trained, and which modules are in
@@ -97,6 +129,8 @@ class GraphedWorld {
 struct GraphCounts {
   std::int64_t replayed = 0, eager = 0, graphs = 0;
   std::map<std::string, std::int64_t> reasons;  ///< micro-batches that can have no graph, by reason
+  std::int64_t ends = 0;                        ///< of windows, replayed
+  std::map<std::string, std::int64_t> eager_ends;  ///< ends behind replayed micro-batches, by reason
 };
 
 class MicroBatchGraphs {
@@ -114,13 +148,45 @@ class MicroBatchGraphs {
                          const std::vector<at::Tensor>& trained) {
     if (!world_.is_listed_for(trained)) world_.list(model, trained);
     if (world_.changes()) entries_.clear();
-    if (entries_.empty()) gradients_.clear();  // a parameter may have another type or device since
+    if (entries_.empty()) ends_.clear(), gradients_.clear();  // with another type or device since
     if (entries_.size() >= kMostForms && !entries_.contains(form))
       std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });
     return entries_[form];
   }
 
   [[nodiscard]] bool lies_on(c10::Device device) const { return world_.lies_on(device); }
+
+  /// Returns the entry of an update's windows.
+  EndGraph& end(std::size_t update) { return ends_[update]; }
+
+  /// True if all gradients of these parameters, at least one, are those that graphs add to.
+  [[nodiscard]] bool keeps_gradients(const std::vector<at::Tensor>& parameters) const {
+    bool some = false;
+    for (const at::Tensor& parameter : parameters) {
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      const auto kept = gradients_.find(parameter.unsafeGetTensorImpl());
+      if (kept == gradients_.end() || !kept->second.is_same(gradient)) return false;
+      some = true;
+    }
+    return some;
+  }
+
+  /// Records what `body` issues, on a stream of its own.
+  template <class Body>
+  static void record(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
+    const c10::StreamGuard beside(stream_from_pool(device));
+    const CaptureScope capturing_here(draws);
+    graph.begin();
+    try {
+      body();
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      ignoring_errors([&] { graph.end(); });
+      std::rethrow_exception(thrown);
+    }
+    graph.end();
+  }
 
   /// Returns a new graph in the pool of the others.
   [[nodiscard]] std::unique_ptr<DeviceGraph> make(DeviceGraphMaker maker, c10::Device device) const {
@@ -157,6 +223,7 @@ class MicroBatchGraphs {
   /// Drops all graphs and their memory.
   void drop() {
     entries_.clear();
+    ends_.clear();
     gradients_.clear();
     world_ = {};
   }
@@ -165,6 +232,7 @@ class MicroBatchGraphs {
   static constexpr std::size_t kMostForms = 1024;  // each batch may have one of its own, by a name
 
   std::map<std::string, MicroBatchGraph> entries_;
+  std::map<std::size_t, EndGraph> ends_;                   // by update
   std::unordered_map<const void*, at::Tensor> gradients_;  // by parameter, which the world holds
   GraphedWorld world_;
 };

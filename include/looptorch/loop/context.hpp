@@ -178,6 +178,17 @@ struct Trouble {
 
 }  // namespace detail
 
+namespace detail {
+
+/// What before_update hooks have decided, so that a graph which replays them can repeat it.
+struct UpdateDecision {
+  GradientScale pending = {};
+  at::Tensor found_inf = {};
+  Trouble refusal = {};
+};
+
+}  // namespace detail
+
 /// One update of one window.
 class UpdateContext {
  public:
@@ -266,6 +277,12 @@ class UpdateContext {
   void take_agreed(bool vetoed, bool refused) {
     refusal_ = {.known = refused};
     veto(vetoed || refused);
+  }
+
+  /// Returns what hooks have decided on the device, and sets it. Called by the loop.
+  [[nodiscard]] detail::UpdateDecision decision() const { return {scale_, found_, refusal_}; }
+  void decide_as(const detail::UpdateDecision& decision) {
+    scale_ = decision.pending, found_ = decision.found_inf, refusal_ = decision.refusal;
   }
 
   /// True if the update is vetoed, as far as is known without waiting.

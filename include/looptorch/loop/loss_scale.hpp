@@ -98,10 +98,20 @@ struct LossScale {
   /// Throws LossScaleCollapse, and UsageError for bf16 parameters and for fp16 ones of an optimizer that does
   /// not round them stochastically.
   void unscale(UpdateContext& update) {
+    begin_unscale(update);
+    note(divide(update));
+  }
+  /// The host's part of it, which comes first.
+  void begin_unscale(UpdateContext& update) {
     require_enough(update.run.progress());
+    if (known_scale_ > 0 && (!update.raw_gradients().empty() || update.sees_part()))
+      update.run.offer("loss_scale", known_scale_);
+  }
+  /// The device's part, which a graph may hold. Returns whether the gradients overflow, as a tensor; undefined
+  /// if there are none.
+  [[nodiscard]] at::Tensor divide(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
-    if (gradients.empty() && !update.sees_part()) return;
-    if (known_scale_ > 0) update.run.offer("loss_scale", known_scale_);
+    if (gradients.empty() && !update.sees_part()) return {};
     const bool narrow = has_fp16(gradients, update);
     detail::require_dense(gradients, "Autocast<fp16>");
     const at::Tensor multiplier = narrow ? at::ones_like(scale) : factor(update, gradients);
@@ -115,9 +125,14 @@ struct LossScale {
       });
     if (narrow) update.scale_gradients(scale.reciprocal());
     if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
+    update.veto(found);
+    return found;
+  }
+  /// Lets `adapt` know of an overflow. Keeps the tensor.
+  void note(const at::Tensor& found) {
+    if (!found.defined()) return;
     found_ = found_.defined() ? at::maximum(found_, detail::on_device_of(found_, found))
                               : detail::on_device_of(scale, found);
-    update.veto(found);
   }
 
   /// Grows or lowers the scale after a window. A window without a backward changes nothing.

@@ -81,7 +81,8 @@ class RunningMean {
     at::NoGradGuard no_grad;
     if (skipped.defined()) before_ = now_;
     skipped_ = skipped;
-    now_.sum = joined(now_.sum, window.now_.sum);
+    const bool reused = window.kept_ && !now_.sum.defined();
+    now_.sum = reused ? window.now_.sum.clone() : joined(now_.sum, window.now_.sum);
     now_.weight = joined(now_.weight, window.now_.weight);
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
@@ -100,6 +101,14 @@ class RunningMean {
     return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
 
+  /// Moves the part of the sum on a device, if there is one, to `place`, 0-dim fp64, which will be reused.
+  void keep_sum_in(const at::Tensor& place) {
+    if (!now_.sum.defined() || now_.sum.is_same(place)) return;
+    place.copy_(now_.sum);
+    now_.sum = place;
+    kept_ = true;
+  }
+
   /// Returns the part of the sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
 
@@ -116,7 +125,7 @@ class RunningMean {
     return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
   }
 
-  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(); }
+  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(), kept_ = false; }
 
   /// Saves exactly what has been added so far, so that later additions lead to the same bits.
   void save(StateDict& out) const {
@@ -170,6 +179,7 @@ class RunningMean {
   Totals now_;
   Totals before_;       // without the window that was added last, while ...
   at::Tensor skipped_;  // ... only the device knows whether it counts
+  bool kept_ = false;   // the sum's memory is reused once this is reset
   at::Tensor zero_;     // kept by `reset`, so that a window costs no kernel for it
 };
 

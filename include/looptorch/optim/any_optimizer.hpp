@@ -17,9 +17,14 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace looptorch {
+
+namespace detail {
+struct BegunStep;
+}
 
 /// See optim/fused_optimizer.hpp for what the members do. A snapshot names the chosen optimizer, and is
 /// refused by another one.
@@ -38,6 +43,16 @@ class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimize
   /// optimizer does so as it is made, and a fit as it begins, since the model may have moved. A step by hand
   /// compiles what it lacks, unless a graph is being captured: then tensor operations take its place.
   virtual void prepare() {}
+
+  /// The two halves of `step(scale, found_inf)`, for graphs: first what the device computes whatever the
+  /// options, step counts included, then the kernels.
+  [[nodiscard]] virtual std::shared_ptr<detail::BegunStep> begin_step(const GradientScale&, const at::Tensor&) {
+    return nullptr;
+  }
+  virtual void finish_step(const detail::BegunStep&) {}
+  /// True if each parameter with a gradient has moments, which `begin_step` needs, and if, unless `other` is
+  /// null, it would advance the counts that `other` does.
+  [[nodiscard]] virtual bool can_begin(const detail::BegunStep* /*other*/) { return false; }
 
   /// Returns the bytes of the moments that a parameter of `group` has from its first update on, without its
   /// step count.

@@ -14,6 +14,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace looptorch::detail {
@@ -21,7 +22,7 @@ namespace looptorch::detail {
 /// A step's pending factor and overflow flag in the form that kernels take, made once a device.
 class FusedFactors {
  public:
-  FusedFactors(const GradientScale& scale, const at::Tensor& flag) : scale_(scale), found_inf_(flag) {}
+  FusedFactors(GradientScale scale, at::Tensor flag) : scale_(std::move(scale)), found_inf_(std::move(flag)) {}
 
   void move_to(at::Device device) {
     if (device_ == device) return;
@@ -57,9 +58,15 @@ class FusedFactors {
     return at::ne_out(result, flag, 0);
   }
 
-  const GradientScale& scale_;
-  const at::Tensor& found_inf_;
+  GradientScale scale_;
+  at::Tensor found_inf_;
   std::optional<at::Device> device_;
+};
+
+/// A step that a graph has begun: its results, at the graph's addresses.
+struct BegunStep {
+  FusedFactors factors;
+  std::vector<at::Tensor> counts;  ///< The step counts that the graph advances.
 };
 
 /// The arguments of one kernel call: lists of one device and dtype, as LibTorch's CUDA kernels require.

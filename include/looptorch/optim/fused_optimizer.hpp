@@ -13,11 +13,13 @@
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/step_counts.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -95,6 +97,26 @@ class FusedOptimizer : public AnyOptimizer {
 
   void update(const at::Tensor& parameter, const at::Tensor& found_inf) override {
     step_due(GradientScale{}, found_inf, &parameter);
+  }
+
+  [[nodiscard]] std::shared_ptr<BegunStep> begin_step(const GradientScale& scale,
+                                                      const at::Tensor& found_inf) override {
+    at::NoGradGuard no_gradients;
+    auto begun = std::make_shared<BegunStep>(BegunStep{{scale, found_inf}, due_counts().value()});
+    step_groups(begun->factors, Half::first);
+    return begun;
+  }
+  void finish_step(const BegunStep& begun) override {
+    at::NoGradGuard no_gradients;
+    refresh_groups();
+    find_due(nullptr);
+    FusedFactors factors = begun.factors;
+    step_groups(factors, Half::second);
+  }
+  [[nodiscard]] bool can_begin(const BegunStep* other) override {
+    const auto counts = due_counts();
+    const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+    return counts && (!other || std::ranges::equal(*counts, other->counts, same));
   }
 
   /// Lets steps read each group's rate from memory on its parameters' devices from now on, so that a step
@@ -242,7 +264,38 @@ class FusedOptimizer : public AnyOptimizer {
     find_due(only);
     if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
     FusedFactors factors(scale, found_inf);
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
+    step_groups(factors, Half::both);
+  }
+
+  /// The parts of a step: factors and step counts, then the kernels.
+  enum class Half { first, second, both };
+
+  void step_groups(FusedFactors& factors, Half half) {
+    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors, half);
+  }
+
+  /// Returns the step counts of the parameters that are due. Returns nothing if none is, one has no moments
+  /// yet, or a count is shared with a parameter that is not due.
+  std::optional<std::vector<at::Tensor>> due_counts() {
+    refresh_groups();
+    find_due(nullptr);
+    std::vector<at::Tensor> counts;
+    bool some = false;
+    for (std::size_t i = 0; i < due_.size(); ++i)
+      for (const Field& field : Rule::kFields) {
+        const std::vector<at::Tensor>& list = moments_[i].*field.list;
+        for (const std::size_t j : due_[i]) {
+          const at::Tensor& parameter = param_groups_[i].params()[j];
+          if (!field.kept(options_of(param_groups_[i]), parameter)) continue;
+          if (!has(list, j) || list[j].device() != parameter.device()) return std::nullopt;
+          if (field.counter) counts.push_back(list[j]);
+        }
+        if (field.counter)
+          for (const SharedCount& shared : SharedCounts(list, due_[i]))
+            if (shared.due > 0 && shared.due < shared.holders) return std::nullopt;
+        some |= !due_[i].empty();
+      }
+    return some ? std::optional(std::move(counts)) : std::nullopt;
   }
 
   /// Finds the parameters with a gradient, or one of them. Throws for anything that a kernel would misread,
@@ -278,24 +331,25 @@ class FusedOptimizer : public AnyOptimizer {
     return false;
   }
 
-  void step_group(std::size_t index, FusedFactors& factors) {
+  void step_group(std::size_t index, FusedFactors& factors, Half half) {
     const Group& group = param_groups_[index];
     const Options& options = options_of(group);
-    while (!due_[index].empty()) step_alike(index, options, group.params(), factors);
+    while (!due_[index].empty()) step_alike(index, options, group.params(), factors, half);
   }
 
   /// Updates the due parameters that are of the same kind as the first; the others stay due.
   void step_alike(std::size_t group, const Options& options, const std::vector<at::Tensor>& parameters,
-                  FusedFactors& factors) {
+                  FusedFactors& factors, Half half) {
     Moments& moments = moments_[group];
     const FusedKind kind = take_alike(options, parameters, moments, due_[group]);
+    factors.move_to(kind.device);
+    if (half == Half::first) return Rule::advance(moments, alike_, factors);
     const auto cleared = c10::make_scope_exit([this] { lists_.clear(); });
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
       begin_field(field, options, moments.*field.list, parameters, alike_);
-    factors.move_to(kind.device);
     const at::Tensor rate = rates_ ? rates_->on(kind.device, group, options.lr) : at::Tensor();
-    Rule::advance(moments, alike_, factors);
+    if (half == Half::both) Rule::advance(moments, alike_, factors);
     // The kernels write to parameters without raising their version, which a graph that still needs the old
     // values checks.
     for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();

@@ -57,6 +57,7 @@ struct BasicAverageWeights {
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
 
   static constexpr Phase phase = Phase::average;
+  static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr bool async_after_update =
       true;  // the next update moves the weights, unless something else writes to them

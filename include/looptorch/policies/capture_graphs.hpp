@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/terminal.hpp>
+#include <looptorch/graph/graphed_end.hpp>
 #include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/context.hpp>
@@ -67,6 +68,9 @@ struct CaptureGraphs {
       explained += micro_batches;
     }
     if (counts.eager > explained) text += message("; ", counts.eager - explained, " came before their graph");
+    if (counts.ends > 0) text += message("; the ends of ", counts.ends, " windows ran as graphs, too");
+    for (const auto& [reason, windows] : counts.eager_ends)
+      text += message("; the ends of ", windows, " windows ran eagerly: ", reason);
     return text;
   }
 };

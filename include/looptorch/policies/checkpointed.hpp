@@ -73,6 +73,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   // ---- The policy ----
 
   static constexpr ResumeRule resume_rule = ResumeRule::always;
+  static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;  // never
 
   struct State {

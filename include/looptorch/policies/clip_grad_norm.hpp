@@ -5,6 +5,7 @@
 // attention models. Skips an update whose norm is NaN or infinite, which would destroy all parameters.
 #pragma once
 
+#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -65,9 +66,14 @@ struct ClipGradNorm {
         gradients.empty() ? at::zeros({}, at::TensorOptions(at::kDouble)) : total_norm(gradients);
     state.norm = update.norm_of_all(update.pending().apply(norm), norm_type);
     judge(state.norm, update);
+    if (!detail::CaptureScope::is_open()) replayed_update(update, state);
+    if (max_norm < HUGE_VAL) update.scale_gradients(factor(state.norm));
+  }
+
+  /// Reports the norm.
+  void replayed_update(UpdateContext& update, State& state) const {
     if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", state.norm);
     if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
-    if (max_norm < HUGE_VAL) update.scale_gradients(factor(state.norm));
   }
 
  private:

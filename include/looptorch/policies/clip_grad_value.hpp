@@ -43,6 +43,7 @@ struct ClipGradValue {
     at::_foreach_clamp_min_(gradients, -clip_value);
     at::_foreach_clamp_max_(gradients, clip_value);
   }
+  void replayed_update(UpdateContext&) const {}
 };
 
 }  // namespace looptorch

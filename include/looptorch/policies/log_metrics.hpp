@@ -47,6 +47,7 @@ struct LogMetrics {
   std::optional<DevicePeak> peak = {};  ///< For `mfu` on a device that `peak_of_device` does not know.
 
   static constexpr bool only_reports = true;
+  static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
   static constexpr Phase phase = Phase::observe;

@@ -61,6 +61,7 @@ struct ScheduleLr {
 
   static constexpr Phase phase = Phase::prepare;
   static constexpr bool repeatable = true;
+  static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 

@@ -30,6 +30,7 @@ struct WatchMemory {
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
+  static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_after =

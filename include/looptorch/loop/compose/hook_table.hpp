@@ -68,6 +68,8 @@
   ROW(before_backward, BackwardContext&, void)                                                  \
   /* At the end of a window of such an update, before the optimizer's step. */                  \
   ROW(finish_backward, BackwardContext&, void)                                                  \
+  /* Instead of before_update, where a graph has replayed what that does on the device. */        \
+  ROW(replayed_update, UpdateContext&, void)                                                    \
   /* When all ranks reduce a window, before its updates; only if a policy gives ranks. */       \
   ROW(all_reduce, RankReduction&, void)                                                         \
   /* When a window's losses are complete, before its update. */                                 \
@@ -94,6 +96,7 @@
 #define LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)                                            \
   ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient")   \
   ROW(veto_is_rank_invariant, "vetoes an update on all ranks or on none, without an exchange") \
+  ROW(ignores_gradients, "has a before_update that neither reads nor changes gradients")       \
   ROW(shard_aware, "knows that gradients may be those of a rank's part of the parameters")     \
   ROW(reads_memory, "may call Run::held_memory()")                                             \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

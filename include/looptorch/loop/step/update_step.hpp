@@ -93,6 +93,31 @@ struct NoJudge {
   [[nodiscard]] static constexpr bool resolves_at_once() { return false; }
 };
 
+/// The end of a window as a graph; defined in graph/graphed_end.hpp, which headers of policies with graphs
+/// include.
+template <std::size_t I, class Engine>
+class GraphedEnd;
+
+/// The end of windows that run no graphs.
+struct NoGraphedEnd {
+  static at::Tensor non_finite() { return {}; }
+  static std::optional<bool> move() { return {}; }
+};
+
+/// Returns the end of update I's window, which a graph has run up to the optimizer's kernels; null if it must
+/// be run eagerly.
+template <std::size_t I, class Engine>
+auto graphed_end([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
+  if constexpr (Engine::PolicyStack::template has<graphs_hook>()) {
+    std::optional<GraphedEnd<I, Engine>> end;
+    if (MicroBatchGraphs* const graphs = engine.graphs()) end.emplace(engine, *graphs, context);
+    if (end && !end->run()) end.reset();
+    return end;
+  } else {
+    return std::optional<NoGraphedEnd>();
+  }
+}
+
 /// Makes update I: applies known vetoes, runs before_update, then calls `move(optimizer, context, scale)`,
 /// which returns whether it moved the parameters, or nothing if only the device knows. `judge` may skip the
 /// window, and examines it before the update is made.
@@ -104,16 +129,23 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateContext context(engine.run(), I, scale, work.gradients);
   const bool skipped = judge.skips();
   context.veto(work.at_fault || work.fault_elsewhere || skipped);
-  if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
-  const at::Tensor non_finite = unread_non_finite(engine, work);
-  if (non_finite.defined()) context.veto(non_finite);
-  if (applies_in_backward(engine)) {
-    finish_backward<I>(engine, context);
+  auto graphed = graphed_end<I>(engine, context);
+  at::Tensor non_finite;
+  if (graphed) {
+    non_finite = graphed->non_finite();
   } else {
-    engine.ranks().template before_update<I>(engine, context);
+    if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
+    non_finite = unread_non_finite(engine, work);
+    if (non_finite.defined()) context.veto(non_finite);
+    if (applies_in_backward(engine)) {
+      finish_backward<I>(engine, context);
+    } else {
+      engine.ranks().template before_update<I>(engine, context);
+    }
   }
   judge.look(context);
-  const std::optional<bool> made = engine.ranks().template move<I>(engine, context, scale, move);
+  const std::optional<bool> made =
+      graphed ? graphed->move() : engine.ranks().template move<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
   request_update(work, context, made);

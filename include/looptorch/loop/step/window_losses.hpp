@@ -30,6 +30,9 @@ class WindowLosses {
   /// Returns the part of the losses' sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
+  /// Moves that sum to `place`, 0-dim fp64, from which a graph reads it.
+  void keep_sum_in(const at::Tensor& place) { loss_.keep_sum_in(place); }
+
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
   [[nodiscard]] double mean() const { return loss_.mean(); }
 

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// Runs the end of a window as a graph: whether losses are finite, unscaling, clipping, the optimizer's step
+// counts. The optimizer's kernels follow it by a launch of their own, so that rates and other options are
+// those of the moment. Needs gradients at the addresses that micro-batches' graphs write to.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/loss_scale.hpp>
+#include <looptorch/loop/step/in_backward.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+template <std::size_t I, class Engine>
+class GraphedEnd {
+ public:
+  /// `context` is of the update that the window makes, before any policy has seen it.
+  GraphedEnd(Engine& engine, MicroBatchGraphs& graphs, UpdateContext& context)
+      : engine_(engine), graphs_(graphs), context_(context) {}
+
+  /// Runs policies and the graph, and sets the context to what they decide. Returns false, and does nothing,
+  /// if the window must end eagerly.
+  [[nodiscard]] bool run() {
+    if constexpr (kIsOurs && !Engine::template kByClosure<I>) {
+      EndGraph& end = graphs_.end(I);
+      if (!gradients_are_kept(end)) return false;
+      if (const std::string reason = reason_against(); !reason.empty()) return end_eagerly(reason);
+      if (end.graph && !fits(end)) end = EndGraph{.captures = end.captures};
+      if (!end.graph && end.refused.empty()) capture(end);
+      if (!end.graph) return end_eagerly(end.refused);
+      replay(end);
+      return true;
+    } else {
+      return graphs_.keeps_gradients(view().parameters) &&
+             end_eagerly("the optimizer is none of looptorch's, or evaluates the loss again");
+    }
+  }
+
+  /// Returns a tensor that is not zero if the window's losses were not finite; undefined: unknown.
+  [[nodiscard]] const at::Tensor& non_finite() { return graphs_.end(I).non_finite; }
+
+  /// Launches the optimizer's kernels. Returns whether the update was applied; empty if only the device knows.
+  std::optional<bool> move() {
+    if constexpr (kIsOurs) optimizer().finish_step(*graphs_.end(I).step);
+    return context_.found_inf().defined() ? std::nullopt : std::optional(true);
+  }
+
+ private:
+  using Optimizer = std::remove_cvref_t<decltype(*std::declval<Engine&>().template update<I>().optimizer)>;
+  static constexpr bool kIsOurs = std::is_base_of_v<AnyOptimizer, Optimizer>;
+  static constexpr int kMostCaptures = 8;
+
+  [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
+  [[nodiscard]] const UpdateView& view() { return engine_.run().updates()[I]; }
+  [[nodiscard]] AnyOptimizer& optimizer() { return *engine_.template update<I>().optimizer; }
+  [[nodiscard]] at::Device device() { return with_index(engine_.run().device()); }
+
+  /// True if the gradients are those that micro-batches' graphs add to.
+  [[nodiscard]] bool gradients_are_kept(const EndGraph& end) {
+    return (end.graph && end.has_gradients_of(view().parameters)) ||
+           graphs_.keeps_gradients(view().parameters);
+  }
+
+  [[nodiscard]] bool end_eagerly(const std::string& reason) {
+    ++graphs_.counts.eager_ends[reason];
+    return false;
+  }
+
+  [[nodiscard]] std::string reason_against() {
+    if (context_.vetoed()) return "the update is vetoed";
+    if (engine_.window().ranks > 0) return "gradients are summed over several ranks";
+    if (applies_in_backward(engine_)) return "parameters are updated during backward";
+    if (splits(engine_)) return "they are retried if memory runs out";
+    if (work().weight.is_unread()) return "the losses' weights lie on the device";
+    if (engine_.watches_losses() && !work().losses.device_sum().defined()) return "losses lie on the host";
+    if (!optimizer().can_begin(nullptr)) return "the optimizer has no moments yet";
+    std::string reader;
+    engine_.stack().template each_with<before_update_hook>([&](auto& slot) {
+      using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if (!ignores_gradients<Policy>() && !replayed_update_hook::template valid<Policy>())
+        reader = type_name<Policy>();
+    });
+    return reader.empty() ? "" : message("before_update of ", reader, " may read gradients");
+  }
+
+  [[nodiscard]] at::Tensor scale() {
+    at::Tensor scale;
+    engine_.with_loss_scale([&](const LossScale& of_losses) { scale = of_losses.scale; });
+    return scale;
+  }
+
+  [[nodiscard]] bool fits(const EndGraph& end) {
+    return end.has_gradients_of(view().parameters) && end.factor == context_.pending().number() &&
+           end.scale.is_same(scale()) && optimizer().can_begin(end.step.get());
+  }
+
+  // ---- Capture ----
+
+  void capture(EndGraph& end) {
+    if (++end.captures > kMostCaptures) {
+      end.refused = "the windows' weights or gradients differ";
+      return;
+    }
+    // In a pool of its own: other graphs would write to what it leaves.
+    auto graph = device_graph_maker(device().type())(device(), nullptr);
+    GraphGenerator generator(device());
+    try {
+      end.keep_gradients_of(view().parameters);
+      end.factor = context_.pending().number();
+      end.scale = scale();
+      end.loss_sum = at::empty({}, at::TensorOptions(device()).dtype(at::kDouble));
+      work().losses.keep_sum_in(end.loss_sum);
+      UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
+      MicroBatchGraphs::record(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
+      end.decision = recorded.decision();
+      end.graph = std::move(graph);
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      end.refused = message("they cannot be captured: ", what.substr(0, what.find('\n')));
+    }
+    generator.give_up();  // nothing is drawn
+    work().gradients.clear();
+  }
+
+  void record(EndGraph& end, UpdateContext& recorded) {
+    end.non_finite = unread_non_finite(engine_, work());
+    if (end.non_finite.defined()) recorded.veto(end.non_finite);
+    engine_.with_loss_scale([&](LossScale& of_losses) { end.overflow = of_losses.divide(recorded); });
+    engine_.stack().template each_with<before_update_hook>([&](auto& slot) {
+      using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (!ignores_gradients<Policy>())
+        engine_.stack().template call<before_update_hook>(slot, recorded);
+    });
+    if (!optimizer().can_fold(recorded.pending())) (void)recorded.gradients();
+    end.step = optimizer().begin_step(recorded.pending(), recorded.found_inf());
+  }
+
+  // ---- Replay ----
+
+  void replay(EndGraph& end) {
+    engine_.with_loss_scale([&](LossScale& of_losses) { of_losses.begin_unscale(context_); });
+    engine_.stack().template each_with<before_update_hook>([&](auto& slot) {
+      using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (ignores_gradients<Policy>())
+        engine_.stack().template call<before_update_hook>(slot, context_);
+    });
+    if (end.non_finite.defined()) work().losses.keep_sum_in(end.loss_sum);
+    end.graph->replay();
+    ++graphs_.counts.ends;
+    context_.decide_as(end.decision);
+    engine_.with_loss_scale([&](LossScale& of_losses) { of_losses.note(end.overflow); });
+    engine_.stack().template run<replayed_update_hook>(context_);
+  }
+
+  Engine& engine_;
+  MicroBatchGraphs& graphs_;
+  UpdateContext& context_;
+};
+
+}  // namespace looptorch::detail
