@@ -11,6 +11,7 @@
 #include <looptorch/optim/muon.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/average_weights.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
@@ -96,7 +97,7 @@ Asked count(const Run& run) {
 
 struct Settings {
   std::int64_t accumulate = 1;
-  bool averages = false, bf16 = false, clip_norm = false, clip_value = false, fp16 = false, metrics = false,
+  bool averages = false, bf16 = false, captures = false, clip_norm = false, clip_value = false, fp16 = false, metrics = false,
        one_product = false, record = false, schedule = false,
        weights = false;  ///< Those of losses are on the device.
 };
@@ -123,7 +124,8 @@ Asked fit(const Settings& on, std::int64_t tensors, std::int64_t steps) {
                       lt::When{on.averages, lt::AverageWeights{}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{.max_norm = 0.5, .record = on.record}},
                       lt::When{on.clip_value, lt::ClipGradValue{0.05}},
-                      lt::When{on.schedule, lt::ScheduleLr{.warmup_steps = 3}});
+                      lt::When{on.schedule, lt::ScheduleLr{.warmup_steps = 3}},
+                      lt::When{on.captures, lt::CaptureGraphs{.report = [](const std::string&) {}}});
   const std::vector<at::Tensor> batches(static_cast<std::size_t>(steps * on.accumulate),
                                         at::ones({2, 4}, at::TensorOptions(test_device())));
   return count([&] { trainer.fit(batches, {.epochs = 1}); });
@@ -188,6 +190,27 @@ std::vector<std::string> table_of_policies() {
   return table;
 }
 
+// ---- Graphs ----
+
+std::vector<std::string> table_of_graphs() {
+  std::vector<std::string> table;
+  const auto add = [&](const std::string& name, Settings settings) {
+    settings.captures = true;
+    const Asked few = step(settings, kFew);
+    show(name, few);
+    table.push_back(line(name, few, step(settings, kMany)));
+  };
+  add("no other policy", {});
+  add("`Accumulate<4>`", {.accumulate = 4});
+  add("`Autocast<fp16>`", {.fp16 = true});
+  add("`AverageWeights`", {.averages = true});
+  add("`ClipGradNorm`", {.clip_norm = true});
+  add("`ScheduleLr`", {.schedule = true});
+  add("`Autocast<fp16>`, `AverageWeights`, `ClipGradNorm`, `ScheduleLr`",
+      {.averages = true, .clip_norm = true, .fp16 = true, .schedule = true});
+  return table;
+}
+
 // ---- Optimizers ----
 
 /// Matrices, which all optimizers update.
@@ -240,6 +263,11 @@ bool is_version_of_tables() {
 TEST_CASE("a step launches and calls what docs/performance.md says, and no more") {
   if (!is_version_of_tables()) return;
   compare("| a step with " + kColumns, table_of_policies());
+}
+
+TEST_CASE("a captured step launches and calls what docs/performance.md says, and no more") {
+  if (!is_version_of_tables()) return;
+  compare("| a captured step with " + kColumns, table_of_graphs());
 }
 
 /// Gradients in fp32 and in bf16 by turns, as of norms among 16-bit weights.

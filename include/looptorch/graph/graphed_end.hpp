@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
@@ -21,7 +22,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <cstddef>
 #include <exception>
@@ -105,15 +105,11 @@ class GraphedEnd {
     return reader.empty() ? "" : message("before_update of ", reader, " may read gradients");
   }
 
-  [[nodiscard]] at::Tensor scale() {
-    at::Tensor scale;
-    engine_.with_loss_scale([&](const LossScale& of_losses) { scale = of_losses.scale; });
-    return scale;
-  }
+  [[nodiscard]] const at::Tensor& loss_sum() { return graphs_.losses(I, device()).sum; }
 
   [[nodiscard]] bool fits(const EndGraph& end) {
     return end.has_gradients_of(view().parameters) && end.factor == context_.pending().number() &&
-           end.scale.is_same(scale()) && optimizer().can_begin(end.step.get());
+           end.scale.is_same(scale_of(engine_)) && optimizer().can_begin(end.step.get());
   }
 
   // ---- Capture ----
@@ -129,9 +125,8 @@ class GraphedEnd {
     try {
       end.keep_gradients_of(view().parameters);
       end.factor = context_.pending().number();
-      end.scale = scale();
-      end.loss_sum = at::empty({}, at::TensorOptions(device()).dtype(at::kDouble));
-      work().losses.keep_sum_in(end.loss_sum);
+      end.scale = scale_of(engine_);
+      work().losses.keep_sum_in(loss_sum());
       UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
       MicroBatchGraphs::record(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
       end.decision = recorded.decision();
@@ -166,7 +161,7 @@ class GraphedEnd {
       if constexpr (ignores_gradients<Policy>())
         engine_.stack().template call<before_update_hook>(slot, context_);
     });
-    if (end.non_finite.defined()) work().losses.keep_sum_in(end.loss_sum);
+    if (end.non_finite.defined()) work().losses.keep_sum_in(loss_sum());
     end.graph->replay();
     ++graphs_.counts.ends;
     context_.decide_as(end.decision);

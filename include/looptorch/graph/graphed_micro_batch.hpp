@@ -28,6 +28,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/full_like.h>
 
 #include <concepts>
@@ -64,20 +65,31 @@ struct NotingLoss : MicroBatchObserver {
   void after_backward(const Loss& given) { observer.after_backward(given); }
 };
 
+/// Returns the tensor that losses are multiplied by; undefined: none.
+template <class Engine>
+[[nodiscard]] at::Tensor scale_of(Engine& engine) {
+  at::Tensor scale;
+  engine.with_loss_scale([&](const auto& of_losses) { scale = of_losses.scale; });
+  return scale;
+}
+
 /// The observer of a capture: differentiates the bare loss, weighed by the gradient given to it. Hooks get a
 /// copy of that, made by the graph: the next replay discards their changes.
+template <class Engine>
 struct Capturing : MicroBatchObserver {
-  explicit Capturing(MicroBatchGraph& captured) : entry(captured) {}
+  Capturing(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}
+  Engine& engine;
   MicroBatchGraph& entry;
   at::Tensor copied;
 
-  template <class Engine>
-  at::Tensor weigh(Engine&, UpdateWork&, Loss& given) {
-    return loss_tensor(entry.loss = given);
-  }
+  at::Tensor weigh(Engine&, UpdateWork&, Loss& given) { return loss_tensor(entry.loss = given); }
   bool take(const Loss&) { return true; }
   at::Tensor scale(const at::Tensor& loss) { return loss; }
-  const at::Tensor& root(UpdateWork&, const at::Tensor&) { return copied = entry.root.clone(); }
+  const at::Tensor& root(UpdateWork&, const at::Tensor& loss) {
+    const at::NoGradGuard no_gradients;
+    copied = engine.watches_losses() ? entry.root.clone() : engine.scaled(entry.root).to(loss.scalar_type());
+    return copied;
+  }
 };
 
 template <std::size_t I, class Engine, class Batch, class Observer>
@@ -90,6 +102,8 @@ class GraphedMicroBatch {
     if (const char* const reason = reason_against_all()) return run_eagerly(reason);
     MicroBatchGraph& entry = graphs_.entry(form(), *engine_.model(), engine_.parameters().trained());
     ++entry.seen;
+    entry.is_alone = is_alone(engine_, work());
+    if (!entry.scale.is_same(scale_of(engine_))) entry.graph.reset();  // a policy's state was loaded
     if (!entry.graph && entry.refused.empty()) {
       if (entry.seen <= graphs_.warmup) return warm_up(entry);
       if (graphs_.size() >= graphs_.max_graphs)
@@ -134,6 +148,7 @@ class GraphedMicroBatch {
   [[nodiscard]] std::string form() {
     std::string form = form_of(batch_);
     append_bytes(form, I);
+    append_bytes(form, is_alone(engine_, work()));
     if constexpr (!kTellsWeight) append_host_values(form, batch_, sees_all_);
     if constexpr (kTellsWeight) append_structure(form, batch_);
     return form;
@@ -180,6 +195,7 @@ class GraphedMicroBatch {
     const GradientHandles gradients(view().parameters);
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
     auto graph = graphs_.make(maker(), device());
+    entry.slots.clear();
     entry.generator = GraphGenerator(device());
     try {
       prepare(entry);
@@ -210,8 +226,10 @@ class GraphedMicroBatch {
   void prepare(MicroBatchGraph& entry) {
     at::NoGradGuard no_gradients;
     for (auto& [parameter, gradient] : entry.targets) gradient = graphs_.gradient_of(parameter);
-    MicroBatchGraphs::attach(entry.targets);
+    MicroBatchGraphs::attach(entry.targets, entry.is_alone);
     entry.root = at::full_like(entry.loss_like, entry.factor = 1);
+    entry.scale = scale_of(engine_);
+    (void)place();
     empty_cache(device());  // the graph's own pool cannot use blocks left by eager micro-batches
   }
 
@@ -221,11 +239,21 @@ class GraphedMicroBatch {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
     MicroBatchGraphs::record(graph, device(), entry.draws, [&] {
-      Capturing capturing(entry);
+      if (entry.is_alone) set_to_zero(entry);
+      Capturing<Engine> capturing(engine_, entry);
       run_micro_batch<I>(engine_, std::as_const(slots), capturing);
       detach(entry.loss);
+      if (entry.is_alone && entry.loss.weight.is_known()) place().set_sum(entry.loss);
     });
   }
+
+  static void set_to_zero(const MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> gradients;
+    for (const auto& [parameter, gradient] : entry.targets) gradients.push_back(gradient);
+    at::_foreach_zero_(gradients);
+  }
+  [[nodiscard]] LossPlace& place() { return graphs_.losses(I, with_index(device())); }
 
   static void detach(Loss& loss) {
     if (loss.value.defined()) loss.value = loss.value.detach();
@@ -258,9 +286,9 @@ class GraphedMicroBatch {
         RunPhase::backward, "graph",
         [&] {
           rescale_gradients(view(), work(), work().weight.take_correction());
-          MicroBatchGraphs::attach(entry.targets);
+          MicroBatchGraphs::attach(entry.targets, entry.is_alone);
           fill(entry);
-          set_root(entry, slope);
+          set_numbers(entry, slope, loss.weight);
           entry.generator.before_replay();
           entry.graph->replay();
           OperationCounter::add(entry.operations);
@@ -268,6 +296,7 @@ class GraphedMicroBatch {
         },
         I);
     if (!loss.weight.is_known()) (void)work().weight.weigh_alone(loss);
+    if (entry.is_alone && loss.weight.is_known()) work().losses.expect_sum(place().sum);
     if (observer_.take(loss)) observer_.after_backward(loss);
     ++graphs_.counts.replayed;
   }
@@ -278,15 +307,11 @@ class GraphedMicroBatch {
     return is_alone(engine_, work()) ? work().weight.slope_alone(loss) : work().weight.slope(loss);
   }
 
-  /// Sets the gradient of the loss: the window's factor times the loss scale.
-  void set_root(MicroBatchGraph& entry, double slope) {
+  /// Sets the gradient of the loss, which the graph multiplies by the loss scale, and the loss's weight.
+  void set_numbers(MicroBatchGraph& entry, double slope, const Quantity& weight) {
     at::NoGradGuard no_gradients;
-    if (!engine_.watches_losses()) {
-      entry.root.copy_(engine_.scaled(at::full_like(entry.root, slope)));
-      entry.factor = 0;
-    } else if (std::exchange(entry.factor, slope) != slope) {
-      entry.root.fill_(slope);
-    }
+    if (std::exchange(entry.factor, slope) != slope) entry.root.fill_(slope);
+    if (entry.is_alone && weight.is_known()) place().set_weight(weight.number());
   }
 
   void fill(MicroBatchGraph& entry) {

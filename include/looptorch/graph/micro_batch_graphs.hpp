@@ -16,7 +16,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_zero.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/nn/module.h>
 
@@ -44,14 +48,37 @@ struct MicroBatchGraph {
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
+  bool is_alone = false;          ///< a window: the graph sets gradients to 0 first, and sums up the loss
   bool draws = false;             ///< from the device's generator
   GraphGenerator generator;       ///< of the graph
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
-  double factor = 0;              ///< the value in `root` if losses are not scaled
+  double factor = 0;              ///< the value in `root`
+  at::Tensor scale;               ///< by which the graph multiplies `root`; undefined: none
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
   Operations operations;  ///< of the graph
+};
+
+/// Where the graphs of an update leave the sum of a window's losses, and read the weight of its only one.
+struct LossPlace {
+  at::Tensor sum, weight, zero;  ///< 0-dim fp64
+  double known_weight = 0;       ///< the value in `weight`
+
+  explicit LossPlace(c10::Device device)
+      : sum(at::zeros({}, at::TensorOptions(device).dtype(at::kDouble))),
+        weight(at::zeros_like(sum)),
+        zero(at::zeros_like(sum)) {}
+  /// Adds up as RunningMean does.
+  void set_sum(const Loss& loss) const {
+    at::Tensor result = sum;
+    const at::Tensor& value = loss_tensor(loss);
+    const at::Tensor number = value.dim() == 0 ? value : value.reshape({});
+    loss.sum.defined() ? at::add_out(result, zero, number) : at::addcmul_out(result, zero, number, weight);
+  }
+  void set_weight(double number) {
+    if (std::exchange(known_weight, number) != number) weight.fill_(number);
+  }
 };
 
 /// The end of an update's window as a graph, once there is one.
@@ -61,7 +88,6 @@ struct EndGraph {
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
   double factor = 1;      ///< by which the window's gradients must be multiplied
   at::Tensor scale;       ///< of the losses; undefined: none
-  at::Tensor loss_sum;    ///< which the graph reads
   at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked
   at::Tensor overflow;    ///< not zero if scaled gradients overflow; undefined without a scale
   UpdateDecision decision;
@@ -148,7 +174,7 @@ class MicroBatchGraphs {
                          const std::vector<at::Tensor>& trained) {
     if (!world_.is_listed_for(trained)) world_.list(model, trained);
     if (world_.changes()) entries_.clear();
-    if (entries_.empty()) ends_.clear(), gradients_.clear();  // with another type or device since
+    if (entries_.empty()) drop_memory();  // parameters may have another type or device since
     if (entries_.size() >= kMostForms && !entries_.contains(form))
       std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });
     return entries_[form];
@@ -158,6 +184,11 @@ class MicroBatchGraphs {
 
   /// Returns the entry of an update's windows.
   EndGraph& end(std::size_t update) { return ends_[update]; }
+
+  /// Returns the place of an update's losses.
+  LossPlace& losses(std::size_t update, c10::Device device) {
+    return losses_.try_emplace(update, device).first->second;
+  }
 
   /// True if all gradients of these parameters, at least one, are those that graphs add to.
   [[nodiscard]] bool keeps_gradients(const std::vector<at::Tensor>& parameters) const {
@@ -207,8 +238,9 @@ class MicroBatchGraphs {
     return gradient;
   }
 
-  /// Gives parameters the gradients that a graph adds to, with their current values or zeros.
-  static void attach(const std::vector<MicroBatchGraph::Target>& targets) {
+  /// Gives parameters the gradients that a graph adds to, with their current values or zeros; `zeroed` if the
+  /// graph sets them to zero.
+  static void attach(const std::vector<MicroBatchGraph::Target>& targets, bool zeroed) {
     at::NoGradGuard no_gradients;
     std::vector<at::Tensor> fresh;
     for (const auto& [parameter, gradient] : targets) {
@@ -217,22 +249,28 @@ class MicroBatchGraphs {
       now.defined() ? static_cast<void>(gradient.copy_(now)) : fresh.push_back(gradient);
       now = gradient;
     }
-    if (!fresh.empty()) at::_foreach_zero_(fresh);
+    if (!fresh.empty() && !zeroed) at::_foreach_zero_(fresh);
   }
 
   /// Drops all graphs and their memory.
   void drop() {
     entries_.clear();
-    ends_.clear();
-    gradients_.clear();
+    drop_memory();
     world_ = {};
   }
 
  private:
+  void drop_memory() {
+    ends_.clear();
+    losses_.clear();
+    gradients_.clear();
+  }
+
   static constexpr std::size_t kMostForms = 1024;  // each batch may have one of its own, by a name
 
   std::map<std::string, MicroBatchGraph> entries_;
   std::map<std::size_t, EndGraph> ends_;                   // by update
+  std::map<std::size_t, LossPlace> losses_;                // by update
   std::unordered_map<const void*, at::Tensor> gradients_;  // by parameter, which the world holds
   GraphedWorld world_;
 };

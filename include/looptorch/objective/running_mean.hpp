@@ -101,6 +101,15 @@ class RunningMean {
     return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
 
+  /// Takes a sum on a device, 0-dim fp64, whose memory will be reused, as the first one. A weight of 0 adds
+  /// nothing.
+  void take_sum(const at::Tensor& sum, double weight) {
+    if (weight == 0) return;
+    now_.sum = sum;
+    now_.known_weight += weight;
+    kept_ = true;
+  }
+
   /// Moves the part of the sum on a device, if there is one, to `place`, 0-dim fp64, which will be reused.
   void keep_sum_in(const at::Tensor& place) {
     if (!now_.sum.defined() || now_.sum.is_same(place)) return;
@@ -188,10 +197,13 @@ using RunningMeans = std::map<std::string, RunningMean>;
 
 namespace detail {
 
-/// Adds a loss to `mean`, and the metrics that it carries to theirs.
+/// Adds a loss to `mean`, and the metrics that it carries to `metrics`.
+inline void record_metrics(const Loss& loss, RunningMeans& metrics) {
+  for (const Metric& metric : loss.metrics) metrics[metric.name].add(metric.value, loss.weight);
+}
 inline void record(const Loss& loss, RunningMean& mean, RunningMeans& metrics) {
   mean.add(loss);
-  for (const Metric& metric : loss.metrics) metrics[metric.name].add(metric.value, loss.weight);
+  record_metrics(loss, metrics);
 }
 
 }  // namespace detail

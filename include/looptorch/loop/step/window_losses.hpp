@@ -19,7 +19,14 @@ namespace looptorch::detail {
 
 class WindowLosses {
  public:
-  void add(const Loss& loss) { record(loss, loss_, metrics_); }
+  void add(const Loss& loss) {
+    if (!sum_.defined()) return record(loss, loss_, metrics_);
+    loss_.take_sum(std::exchange(sum_, {}), loss.weight.number());
+    record_metrics(loss, metrics_);
+  }
+  /// Makes `sum`, 0-dim fp64, the sum of the window's only loss, which is added next. A graph has computed it,
+  /// and will reuse its memory.
+  void expect_sum(const at::Tensor& sum) { sum_ = sum; }
 
   /// Keeps what is added from now on apart from other shards, until `take`.
   void enter_shard(std::int64_t shard) {
@@ -75,6 +82,7 @@ class WindowLosses {
   /// Begins the next window. Keeps the metrics' names, which mostly stay the same.
   void clear() {
     loss_.reset();
+    sum_ = at::Tensor();
     for (auto& [name, mean] : metrics_) mean.reset();
     closed_.clear();
     shard_ = kNoShard;
@@ -108,6 +116,7 @@ class WindowLosses {
 
   RunningMean loss_;
   RunningMeans metrics_;
+  at::Tensor sum_;  // expected
   AgreedMeans agreed_;
   std::map<std::int64_t, Part> closed_;  // shards of this rank
   std::int64_t shard_ = kNoShard;        // the shard of loss_ and metrics_
