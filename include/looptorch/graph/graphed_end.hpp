@@ -20,8 +20,10 @@
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/optim/any_optimizer.hpp>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 
 #include <cstddef>
 #include <exception>
@@ -60,6 +62,9 @@ class GraphedEnd {
 
   /// Returns a tensor that is not zero if the window's losses were not finite; undefined: unknown.
   [[nodiscard]] const at::Tensor& non_finite() { return graphs_.end(I).non_finite; }
+
+  /// True if the graph has added the window's losses to the epoch's.
+  [[nodiscard]] bool adds_losses() { return graphs_.end(I).adds_losses; }
 
   /// Launches the optimizer's kernels. Returns whether the update was applied; empty if only the device knows.
   std::optional<bool> move() {
@@ -105,11 +110,16 @@ class GraphedEnd {
     return reader.empty() ? "" : message("before_update of ", reader, " may read gradients");
   }
 
-  [[nodiscard]] const at::Tensor& loss_sum() { return graphs_.losses(I, device()).sum; }
+  [[nodiscard]] const LossPlace& losses() { return graphs_.losses(I, device()); }
+  /// True if the window's losses can be added in place: a sink keeps the sums that it is given.
+  [[nodiscard]] bool may_add_losses() {
+    return !engine_.run().sink() && work().losses.device_sum().defined();
+  }
 
   [[nodiscard]] bool fits(const EndGraph& end) {
     return end.has_gradients_of(view().parameters) && end.factor == context_.pending().number() &&
-           end.scale.is_same(scale_of(engine_)) && optimizer().can_begin(end.step.get());
+           end.scale.is_same(scale_of(engine_)) &&
+           end.adds_losses == may_add_losses() && optimizer().can_begin(end.step.get());
   }
 
   // ---- Capture ----
@@ -126,7 +136,8 @@ class GraphedEnd {
       end.keep_gradients_of(view().parameters);
       end.factor = context_.pending().number();
       end.scale = scale_of(engine_);
-      work().losses.keep_sum_in(loss_sum());
+      end.adds_losses = may_add_losses();
+      move_sums(end);
       UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
       MicroBatchGraphs::record(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
       end.decision = recorded.decision();
@@ -150,9 +161,23 @@ class GraphedEnd {
     });
     if (!optimizer().can_fold(recorded.pending())) (void)recorded.gradients();
     end.step = optimizer().begin_step(recorded.pending(), recorded.found_inf());
+    if (end.adds_losses) add_losses(recorded.found_inf());
+  }
+
+  void add_losses(const at::Tensor& skipped) {
+    at::NoGradGuard no_gradients;
+    const auto& [sum, weight, zero, epoch, known] = losses();
+    at::Tensor total = epoch;
+    total.add_(skipped.defined() ? at::where(skipped.logical_not(), sum, zero) : sum);
   }
 
   // ---- Replay ----
+
+  /// Moves sums of losses to where the graph reads them and adds to them.
+  void move_sums(const EndGraph& end) {
+    if (work().losses.device_sum().defined()) work().losses.keep_sum_in(losses().sum);
+    if (end.adds_losses) engine_.run().updates()[I].loss.keep_sum_in(losses().epoch);
+  }
 
   void replay(EndGraph& end) {
     engine_.with_loss_scale([&](LossScale& of_losses) { of_losses.begin_unscale(context_); });
@@ -161,7 +186,7 @@ class GraphedEnd {
       if constexpr (ignores_gradients<Policy>())
         engine_.stack().template call<before_update_hook>(slot, context_);
     });
-    if (end.non_finite.defined()) work().losses.keep_sum_in(loss_sum());
+    move_sums(end);
     end.graph->replay();
     ++graphs_.counts.ends;
     context_.decide_as(end.decision);

@@ -63,12 +63,14 @@ struct MicroBatchGraph {
 /// Where the graphs of an update leave the sum of a window's losses, and read the weight of its only one.
 struct LossPlace {
   at::Tensor sum, weight, zero;  ///< 0-dim fp64
+  at::Tensor epoch;              ///< the sum of the epoch's losses
   double known_weight = 0;       ///< the value in `weight`
 
   explicit LossPlace(c10::Device device)
       : sum(at::zeros({}, at::TensorOptions(device).dtype(at::kDouble))),
         weight(at::zeros_like(sum)),
-        zero(at::zeros_like(sum)) {}
+        zero(at::zeros_like(sum)),
+        epoch(at::zeros_like(sum)) {}
   /// Adds up as RunningMean does.
   void set_sum(const Loss& loss) const {
     at::Tensor result = sum;
@@ -86,6 +88,7 @@ struct EndGraph {
   int captures = 0;     ///< so far
   std::string refused;  ///< why there will be no graph; empty if there may be one
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
+  bool adds_losses = false;  ///< to the epoch's
   double factor = 1;      ///< by which the window's gradients must be multiplied
   at::Tensor scale;       ///< of the losses; undefined: none
   at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked

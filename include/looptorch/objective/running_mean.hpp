@@ -29,8 +29,8 @@ struct WeightedSum {
   }
 };
 
-/// A sum and its weight, each a known number plus an unread tensor. Tensors are never changed in place, so
-/// copies stay valid.
+/// A sum and its weight, each a known number plus an unread tensor. Tensors are not changed in place, so
+/// copies stay valid, except by a graph, in fits without a MetricSink.
 struct UnreadSum {
   at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
   at::Tensor weight = {};
@@ -41,6 +41,20 @@ struct UnreadSum {
 /// Accumulates `value` times `weight` in double precision. Values on a device accumulate on that device.
 class RunningMean {
  public:
+  RunningMean() = default;
+  RunningMean(RunningMean&&) = default;
+  RunningMean& operator=(RunningMean&&) = default;
+  /// A copy keeps its values, also of a sum that a graph adds to.
+  RunningMean(const RunningMean& other) { *this = other; }
+  RunningMean& operator=(const RunningMean& other) {
+    now_ = other.now_, before_ = other.before_, skipped_ = other.skipped_, zero_ = other.zero_;
+    kept_ = false;
+    if (other.kept_)
+      for (at::Tensor* const tensor : {&now_.sum, &before_.sum, &skipped_})
+        if (tensor->defined()) *tensor = tensor->clone();
+    return *this;
+  }
+
   /// Adds a 0-dim mean over `weight` things. A known weight of 0 adds nothing, NaN or not.
   void add(const at::Tensor& value, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
@@ -87,6 +101,14 @@ class RunningMean {
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
+  /// Counts `window`, whose part on a device a graph has added to the sum that `keep_sum_in` moved, unless
+  /// `skipped` is not zero.
+  void count_window(const RunningMean& window, const at::Tensor& skipped) {
+    if (skipped.defined()) before_ = now_;
+    skipped_ = skipped;
+    now_.known_sum += window.now_.known_sum;
+    now_.known_weight += window.now_.known_weight;
+  }
   /// Decides whether the last added window counts.
   void resolve(bool counts) {
     if (!skipped_.defined()) return;
@@ -110,10 +132,11 @@ class RunningMean {
     kept_ = true;
   }
 
-  /// Moves the part of the sum on a device, if there is one, to `place`, 0-dim fp64, which will be reused.
+  /// Moves the part of the sum on a device, or 0, to `place`, 0-dim fp64, which a graph reads or adds to.
   void keep_sum_in(const at::Tensor& place) {
-    if (!now_.sum.defined() || now_.sum.is_same(place)) return;
-    place.copy_(now_.sum);
+    if (now_.sum.is_same(place)) return;
+    at::NoGradGuard no_grad;
+    now_.sum.defined() ? place.copy_(now_.sum) : place.zero_();
     now_.sum = place;
     kept_ = true;
   }

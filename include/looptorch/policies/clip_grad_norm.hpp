@@ -66,17 +66,21 @@ struct ClipGradNorm {
         gradients.empty() ? at::zeros({}, at::TensorOptions(at::kDouble)) : total_norm(gradients);
     state.norm = update.norm_of_all(update.pending().apply(norm), norm_type);
     judge(state.norm, update);
-    if (!detail::CaptureScope::is_open()) replayed_update(update, state);
+    if (!detail::CaptureScope::is_open()) report(update, state.norm);
     if (max_norm < HUGE_VAL) update.scale_gradients(factor(state.norm));
   }
 
-  /// Reports the norm.
+  /// Reports the norm that a graph has left, and will overwrite.
   void replayed_update(UpdateContext& update, State& state) const {
-    if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", state.norm);
-    if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
+    report(update, update.run.sink() ? state.norm.clone() : state.norm);
   }
 
  private:
+  void report(UpdateContext& update, const at::Tensor& norm) const {
+    if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", norm);
+    if (record && !update.vetoed()) add_to_metrics(norm, update.run.updates()[update.index()].metrics);
+  }
+
   /// Adds the norm without waiting for the device. Omits a norm that is not finite, as in an fp16 overflow.
   static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
     RunningMean& mean = metrics["gradient_norm"];

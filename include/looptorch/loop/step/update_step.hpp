@@ -101,6 +101,7 @@ class GraphedEnd;
 /// The end of windows that run no graphs.
 struct NoGraphedEnd {
   static at::Tensor non_finite() { return {}; }
+  static constexpr bool adds_losses() { return false; }
   static std::optional<bool> move() { return {}; }
 };
 
@@ -150,7 +151,8 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   drop_gradients(view.parameters);
   request_update(work, context, made);
   if (!skipped) request_trouble(work, context, non_finite, engine.window().origin);
-  if (made.value_or(true)) work.losses.add_to(view, made ? at::Tensor() : context.found_inf());
+  if (made.value_or(true))
+    work.losses.add_to(view, made ? at::Tensor() : context.found_inf(), graphed && graphed->adds_losses());
   if (resolves_at_once(engine) || judge.resolves_at_once()) resolve_update<I>(engine, engine.window().thrown);
 }
 

@@ -43,9 +43,10 @@ class WindowLosses {
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
   [[nodiscard]] double mean() const { return loss_.mean(); }
 
-  /// Adds them to the update's means, unless `skipped` is not zero: see RunningMean::add_window.
-  void add_to(UpdateView& view, const at::Tensor& skipped) const {
-    view.loss.add_window(loss_, skipped);
+  /// Adds them to the update's means, unless `skipped` is not zero: see RunningMean::add_window. `by_graph`:
+  /// one has added the loss.
+  void add_to(UpdateView& view, const at::Tensor& skipped, bool by_graph) const {
+    by_graph ? view.loss.count_window(loss_, skipped) : view.loss.add_window(loss_, skipped);
     for (const auto& [name, mean] : metrics_)
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
