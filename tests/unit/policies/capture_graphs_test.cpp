@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // On a CPU, which has no graphs: tests/device/capture_graphs_test.cpp has the others.
-// Tests graph: graphed_micro_batch, gradient_versions, cuda_graph
+// Tests graph: graphed_micro_batch, graphed_end, gradient_versions, cuda_graph
 // Tests base/device: capture_scope
 #include "support/precompiled.hpp"
 

@@ -87,10 +87,11 @@ class MetricFeed final : public MetricSink {
   }
 
   /// Ends the phase under way, begins `phase`, and returns the former. A forward pass begins a window if none
-  /// is open.
+  /// is open, and so does a backward one: a replayed graph has no other.
   RunPhase enter(RunPhase phase) {
     const RunPhase before = clock_.enter(phase);
-    if (phase == RunPhase::forward && is_open() && !in_window_) begin_window();
+    const bool learns = phase == RunPhase::forward || phase == RunPhase::backward;
+    if (learns && is_open() && !in_window_) begin_window();
     meter_.enter(phase);
     return before;
   }

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+// CaptureGraphs at a window's end: verdict, unscaling, clipping, step counts and sums of losses are a graph,
+// whose results the eager run has. What keeps an end eager, and says so; losses and gradients that are not
+// finite; options that change in mid-run.
+#include "support/precompiled.hpp"
+
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
+#include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/on.hpp>
+#include <looptorch/policies/schedule_lr.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/device.hpp"
+#include "support/snapshots.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+using Catch::Contains, Catch::StartsWith;
+using lt::testing::bits_equal, lt::testing::has_device, lt::testing::test_device;
+
+namespace {
+
+struct Batch {
+  at::Tensor x, y;
+};
+
+/// Windows of one form. In those of `bad` a target, or an input, is infinite: then the loss is, or gradients.
+std::vector<Batch> batches(std::int64_t count, const std::vector<std::size_t>& bad = {},
+                           at::Tensor Batch::*where = &Batch::y) {
+  torch::manual_seed(5);
+  std::vector<Batch> all;
+  for (std::int64_t i = 0; i < count; ++i) all.push_back({at::randn({6, 4}), at::randn({6, 3})});
+  for (const std::size_t i : bad) (all[i].*where)[0][0] = std::numeric_limits<float>::infinity();
+  for (Batch& batch : all) batch = {batch.x.to(test_device()), batch.y.to(test_device())};
+  return all;
+}
+
+at::Tensor loss_of(torch::nn::Linear& net, const Batch& batch) {
+  return (at::sigmoid(net(batch.x)) - batch.y).square().mean();
+}
+
+struct Outcome {
+  std::vector<at::Tensor> tensors;  // weights and moments
+  std::vector<double> losses = {};
+  std::string said = {};
+  std::string thrown = {};
+  std::int64_t applied = 0, skipped = 0;
+};
+
+/// Trains a layer by an optimizer under policies, eagerly or by graphs, for two epochs at most.
+template <class Optimizer = lt::FusedAdamW, class... Policies>
+Outcome train(bool captures, const std::vector<Batch>& data, const Policies&... policies) {
+  torch::manual_seed(1);
+  torch::nn::Linear net(4, 3);
+  net->to(test_device());
+  Optimizer optimizer(net->parameters(), {.lr = 0.05});
+  Outcome outcome;
+  const auto report = [&](const std::string& text) { outcome.said = text; };
+  lt::Trainer trainer(net, optimizer, loss_of, lt::When{captures, lt::CaptureGraphs{.report = report}},
+                      policies...);
+  for (const std::int64_t epochs : {1, 2}) {
+    try {
+      outcome.losses.push_back(trainer.fit(data, {.epochs = epochs}).loss);
+    } catch (const lt::NonFiniteWindow& error) {
+      outcome.thrown += lt::message(error.step, ": ", error.what(), '\n');
+    }
+    outcome.losses.push_back(trainer.updates()[0].loss.mean());
+  }
+  outcome.applied = trainer.updates()[0].applied, outcome.skipped = trainer.updates()[0].skipped;
+  for (const at::Tensor& parameter : net->parameters()) {
+    outcome.tensors.push_back(parameter.detach().cpu());
+    const lt::StateDict state = optimizer.state_of(parameter);
+    for (const auto& [key, value] : state.values())
+      if (const auto* tensor = value.template get_if<at::Tensor>()) outcome.tensors.push_back(tensor->cpu());
+  }
+  return outcome;
+}
+
+/// Returns what the captured run says, which must have the eager one's bits, and end as it does.
+template <class Optimizer = lt::FusedAdamW, class... Policies>
+Outcome captured(const std::vector<Batch>& data, const Policies&... policies) {
+  const Outcome eager = train<Optimizer>(false, data, policies...);
+  const Outcome replayed = train<Optimizer>(true, data, policies...);
+  REQUIRE(eager.tensors.size() == replayed.tensors.size());
+  for (std::size_t i = 0; i < eager.tensors.size(); ++i)
+    CHECK(bits_equal(eager.tensors[i], replayed.tensors[i]));
+  CHECK(bits_equal(at::tensor(eager.losses, at::kDouble), at::tensor(replayed.losses, at::kDouble)));
+  CHECK(eager.thrown == replayed.thrown);
+  CHECK(eager.applied == replayed.applied);
+  CHECK(eager.skipped == replayed.skipped);
+  return replayed;
+}
+
+}  // namespace
+
+TEST_CASE("ends of windows are replayed from the window on whose micro-batch is") {
+  if (!has_device()) return;
+  const std::string all = "the ends of 6 windows ran as graphs, too";  // of the second fit's eight
+  const auto data = batches(8);
+  CHECK_THAT(captured(data).said, Contains(all) && !Contains("eagerly"));
+  CHECK_THAT(captured(data, lt::ClipGradNorm{0.01}).said, Contains(all));
+  CHECK_THAT(captured(data, lt::ClipGradNorm{.max_norm = 0.01, .record = true}).said, Contains(all));
+  CHECK_THAT(captured(data, lt::ClipGradValue{0.01}).said, Contains(all));
+  CHECK_THAT(captured(data, lt::ScheduleLr{.warmup_steps = 3}).said, Contains(all));
+  CHECK_THAT(captured<lt::AdamW8bit>(data, lt::ClipGradNorm{0.01}).said, Contains(all));
+  const lt::Autocast<lt::fp16> fp16{.initial_scale = 1 << 10, .growth_interval = 2};
+  CHECK_THAT(captured(data, fp16, lt::ClipGradNorm{0.01}).said, Contains(all));
+}
+
+TEST_CASE("a loss that is not finite ends a captured run at its window, and a later fit goes on") {
+  if (!has_device()) return;
+  const Outcome ended = captured(batches(8, {5}), lt::ClipGradNorm{0.01});
+  CHECK_THAT(ended.thrown, StartsWith("5: ") && Contains("the loss of update is NaN or infinite"));
+  CHECK(captured(batches(8, {4, 5})).skipped > 0);
+  // The last window of all, whose verdict is read at the fit's end.
+  CHECK_THAT(captured(batches(6, {5})).thrown, StartsWith("5: "));
+  const auto slopes = batches(8, {5}, &Batch::x);
+  CHECK_THAT(captured(slopes, lt::ClipGradNorm{0.01}).thrown,
+             StartsWith("5: the losses are finite, but gradients of update are NaN or infinite"));
+  const lt::ClipGradNorm skips{.max_norm = 0.01, .on_non_finite = lt::OnNonFinite::skip};
+  CHECK(captured(slopes, skips).skipped == 2);
+}
+
+TEST_CASE("gradients that overflow are skipped in a captured run, and the loss scale follows") {
+  if (!has_device()) return;
+  const lt::Autocast<lt::fp16> fp16{.initial_scale = 1 << 10, .growth_interval = 2};
+  const Outcome ended = captured(batches(9, {4, 7}, &Batch::x), fp16, lt::ClipGradNorm{0.01});
+  CHECK(ended.skipped == 4);
+  CHECK(ended.thrown.empty());
+}
+
+TEST_CASE("policies that may read gradients, and other optimizers, keep ends eager, and the report says why") {
+  if (!has_device()) return;
+  const auto data = batches(8);
+  std::vector<double> norms;
+  const auto reads = [&](lt::UpdateContext& update) {
+    norms.push_back(update.gradients().front().norm().item<double>());
+  };
+  CHECK_THAT(captured(data, lt::On{lt::kClip, reads}).said,
+             Contains("the ends of 6 windows ran eagerly: before_update of looptorch::On"));
+  REQUIRE(norms.size() == 32);
+  for (std::size_t i = 0; i < 16; ++i) CHECK(norms[i] == norms[i + 16]);
+}
+
+TEST_CASE("a hook may change an optimizer's options in mid-run") {
+  if (!has_device()) return;
+  const auto run = [](bool captures) {
+    torch::manual_seed(1);
+    torch::nn::Linear net(4, 3);
+    net->to(test_device());
+    lt::FusedAdamW adamw(net->parameters(), {.lr = 0.05});
+    std::int64_t windows = 0;
+    const auto changes = [&](lt::WindowContext&) {
+      auto& options = static_cast<lt::detail::FusedGroupOptions<lt::FusedAdamWOptions>&>(
+          adamw.param_groups()[0].options());
+      if (++windows == 5) options.values.weight_decay = 0.3, options.values.lr = 0.2;
+    };
+    lt::Trainer trainer(net, adamw, loss_of, lt::On{lt::kObserve, changes},
+                        lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}});
+    trainer.fit(batches(9));
+    return net->weight.detach().cpu();
+  };
+  CHECK(bits_equal(run(true), run(false)));
+}
+
+TEST_CASE("metrics of captured windows are the eager run's") {
+  if (!has_device()) return;
+  const auto rows = [](bool captures) {
+    const lt::testing::TemporaryFolder folder;
+    (void)train(captures, batches(8), lt::ClipGradNorm{0.01}, lt::LogMetrics{.folder = folder.path()});
+
+    std::ifstream file(folder.path() / "metrics.csv");
+    std::vector<std::string> words;
+    std::string line;
+    std::getline(file, line);
+    // Of loss, norm and rate; other columns are times.
+    std::vector<std::size_t> columns;
+    std::size_t column = 0;
+    std::istringstream head(line);
+    for (std::string name; std::getline(head, name, ','); ++column)
+      if (name == "loss" || name == "gradient_norm" || name == "lr") columns.push_back(column);
+    REQUIRE(columns.size() == 3);
+    while (std::getline(file, line)) {
+      std::vector<std::string> row;
+      std::istringstream cells(line);
+      for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+      for (const std::size_t i : columns) words.push_back(i < row.size() ? row[i] : "");
+    }
+    return words;
+  };
+  const auto eager = rows(false), replayed = rows(true);
+  CHECK(eager.size() >= 24);
+  CHECK(eager == replayed);
+}
+
+TEST_CASE("a copy of a mean keeps its value, though graphs add to the mean") {
+  if (!has_device()) return;
+  std::vector<lt::RunningMean> kept;
+  std::vector<double> read;
+  (void)train(true, batches(8), lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                kept.push_back(window.run.updates()[0].loss);
+                read.push_back(window.run.updates()[0].loss.mean());
+              }});
+  REQUIRE(kept.size() == 16);
+  for (std::size_t i = 0; i < kept.size(); ++i) CHECK(kept[i].mean() == read[i]);
+}
