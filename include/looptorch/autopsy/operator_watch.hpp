@@ -9,6 +9,7 @@
 #include <looptorch/autopsy/operator_log.hpp>
 #include <looptorch/autopsy/origin.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/running_module.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
@@ -43,6 +44,7 @@ class OperatorWatch {
       : alone_(one()), parameters_(parameters), buffers_(buffers), modules_(std::move(modules)) {
     for (const auto& parameter : parameters) shapes_.push_back(parameter.tensor.sizes().vec());
     current() = this;
+    traces_modules = true;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(&start, &end)
             .needsInputs(true)
@@ -51,6 +53,7 @@ class OperatorWatch {
   }
   ~OperatorWatch() {
     at::removeCallback(handle_);
+    traces_modules = false;
     current() = nullptr;
   }
   OperatorWatch(const OperatorWatch&) = delete;

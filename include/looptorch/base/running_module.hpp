@@ -16,4 +16,7 @@ struct RunningModule {
 /// The module on this thread; null where none is known, or nothing watches operators.
 inline thread_local const RunningModule* running_module = nullptr;
 
+/// True while this thread's operators are traced back to modules, whose layers then run one by one.
+inline thread_local bool traces_modules = false;
+
 }  // namespace looptorch::detail

@@ -150,6 +150,16 @@ template <class Layer>
   return true;
 }
 
+/// Returns each layer's output by one product; none if that may not be, or is slower. `biases` has an
+/// undefined one for a layer without.
+[[nodiscard]] inline std::vector<at::Tensor> joint_outputs(const at::Tensor& input,
+                                                           const std::vector<at::Tensor>& weights,
+                                                           std::vector<at::Tensor> biases) {
+  if (!are_joined(input, weights, biases)) return {};
+  complete(biases, weights);
+  return JointProduct::apply(input.to(product_type(input)), at::TensorList(weights), at::TensorList(biases));
+}
+
 }  // namespace detail
 
 /// Returns each linear layer's output for `input`, `[..., K]`, by one product in forward and one for each
@@ -162,13 +172,9 @@ template <class Layer>
 template <class... Layers>
 [[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> joint_linear(const at::Tensor& input,
                                                                      Layers... layers) {
-  const std::vector<at::Tensor> weights{layers->weight...};
-  std::vector<at::Tensor> biases{layers->bias...};
-  if (!(detail::is_plain(layers) && ...) || !detail::are_joined(input, weights, biases))
-    return {layers->forward(input)...};
-  detail::complete(biases, weights);
-  const auto outputs = detail::JointProduct::apply(input.to(detail::product_type(input)),
-                                                   at::TensorList(weights), at::TensorList(biases));
+  if (!(detail::is_plain(layers) && ...)) return {layers->forward(input)...};
+  const auto outputs = detail::joint_outputs(input, {layers->weight...}, {layers->bias...});
+  if (outputs.empty()) return {layers->forward(input)...};
   std::array<at::Tensor, sizeof...(Layers)> result;
   std::ranges::copy(outputs, result.begin());
   return result;

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/running_module.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/run_graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/joint_layers.hpp>
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/segments.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
@@ -32,7 +34,10 @@ class ProgramRunner {
  public:
   /// Keeps references to both. The file's modules are below `root`.
   ProgramRunner(ProgramFile& file, const torch::nn::Module& root)
-      : file_(file), root_(root), device_(at::kCPU) {
+      : file_(file),
+        root_(root),
+        device_(at::kCPU),
+        joint_(find_joint_layers(file.graph, file.tensors.linears)) {
     std::map<std::string, const torch::nn::Module*> modules;
     for (const auto& item : root.named_modules("", /*include_self=*/false))
       modules[item.key()] = item.value().get();
@@ -44,6 +49,8 @@ class ProgramRunner {
     plans_.resize(file.graph.nodes.size());
     for (const auto& [node, mode] : file.modes.in_eval) plans_[node].in_eval = &mode;
     for (const auto& [node, linear] : file.tensors.linears) plans_[node].linear = linear;
+    for (const auto& group : joint_)
+      for (const std::size_t node : group.nodes) plans_[node].joint = &group;
     for (auto& node : file.graph.nodes)
       for (auto& argument : node.arguments)
         if (argument.constant.isDevice() && argument.constant.toDevice().type() == file.device.type())
@@ -59,14 +66,15 @@ class ProgramRunner {
     for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
     {
       GraphRun graph(values, device_.type(), file_.graph.modules);
+      const bool joins = !traces_modules;
       std::size_t next = 0;
       for (const auto& segment : segments_) {
-        for (; next < segment->begin; ++next) step(next, graph, values);
+        walk(next, segment->begin, joins, graph, values);
         graph.enter(0);
-        recompute(segment, values);
+        recompute(segment, joins, values);
         next = segment->end;
       }
-      for (; next < file_.graph.nodes.size(); ++next) step(next, graph, values);
+      walk(next, file_.graph.nodes.size(), joins, graph, values);
     }
     update_buffers(values);
     std::vector<at::Tensor> outputs;
@@ -128,6 +136,7 @@ class ProgramRunner {
   struct NodePlan {
     const EvalMode* in_eval = nullptr;
     LinearPartImpl* linear = nullptr;
+    const JointLayers* joint = nullptr;
   };
 
   [[nodiscard]] std::size_t node(const std::string& name) const {
@@ -137,6 +146,20 @@ class ProgramRunner {
     if (found == nodes.end())
       throw UsageError("the model has no node \"" + name + "\": print(program) in Python lists them");
     return static_cast<std::size_t>(found - nodes.begin());
+  }
+
+  /// Runs nodes from `begin` on, before `end`. `joins`: linear layers of one input as one product.
+  void walk(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const JointLayers* joint = plans_[i].joint;
+      const auto& nodes = file_.graph.nodes;
+      if (joint && i != joint->nodes.front() && take_joint(nodes[i], values)) continue;
+      if (joint && joins && i == joint->nodes.front() && joint->nodes.back() < end) {
+        graph.enter(nodes[i].module);
+        if (run_joint(*joint, nodes, values)) continue;
+      }
+      step(i, graph, values);
+    }
   }
 
   void step(std::size_t i, GraphRun& graph, Values& values) {
@@ -161,7 +184,7 @@ class ProgramRunner {
   }
 
   /// Runs a segment, and does so again in backward. The model is kept until then.
-  void recompute(const std::shared_ptr<const Segment>& segment, Values& values) {
+  void recompute(const std::shared_ptr<const Segment>& segment, bool joins, Values& values) {
     std::vector<at::Tensor> tensors;
     std::vector<std::pair<Slot, c10::IValue>> others;  // sizes, and tensors that are None
     std::vector<Slot> slots;
@@ -173,7 +196,7 @@ class ProgramRunner {
     }
     for (const Slot slot : segment->ends) values[slot] = {};
     const auto made = std::make_shared<Values>();  // of the latest run
-    const auto body = [this, segment, slots, others, made,
+    const auto body = [this, segment, joins, slots, others, made,
                        kept = root_.shared_from_this()](const std::vector<at::Tensor>& given) {
       Values own(file_.graph.slots);
       hold(own);
@@ -181,7 +204,7 @@ class ProgramRunner {
       for (const auto& [slot, value] : others) own[slot] = value;
       {
         GraphRun graph(own, device_.type(), file_.graph.modules);
-        for (std::size_t i = segment->begin; i < segment->end; ++i) step(i, graph, own);
+        walk(segment->begin, segment->end, joins, graph, own);
       }
       std::vector<at::Tensor> results;
       made->clear();
@@ -262,15 +285,15 @@ class ProgramRunner {
     for (std::size_t d = 0; d < wanted.dims.size(); ++d) {
       const ExportedDim& dim = wanted.dims[d];
       const std::int64_t size = input.size(static_cast<std::int64_t>(d));
-      const std::string at = message(name, "has sizes ", input.sizes(), ": dimension ", d, " ");
+      const auto at = [&] { return message(name, "has sizes ", input.sizes(), ": dimension ", d, " "); };
       if (dim.size && size != *dim.size)
         throw UsageError(
-            message(at, "is fixed at ", *dim.size, ". Export the model with it dynamic for others"));
+            message(at(), "is fixed at ", *dim.size, ". Export the model with it dynamic for others"));
       if (size < dim.min || (dim.max && size > *dim.max))
-        throw UsageError(message(at, "may be ", dim.min, " to ", dim.max ? message(*dim.max) : "any size"));
+        throw UsageError(message(at(), "may be ", dim.min, " to ", dim.max ? message(*dim.max) : "any size"));
       if (dim.symbol.empty()) continue;
       if (const auto [known, is_new] = sizes.emplace(dim.symbol, size); !is_new && known->second != size)
-        throw UsageError(message(at, "must be ", known->second, ", as another one"));
+        throw UsageError(message(at(), "must be ", known->second, ", as another one"));
     }
   }
 
@@ -281,6 +304,7 @@ class ProgramRunner {
   std::vector<NodePlan> plans_;                    ///< by node
   std::vector<const torch::nn::Module*> modules_;  ///< by Graph::modules
   std::vector<c10::IValue*> devices_;
+  std::vector<JointLayers> joint_;
   Segments segments_;
 };
 

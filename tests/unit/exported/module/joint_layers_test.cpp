@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// Linear layers of one input are computed as one product where that changes nothing else.
+//
+// Tests base: running_module
+#include <looptorch/base/running_module.hpp>
+#include <looptorch/exported/exported_model.hpp>
+#include <looptorch/exported/module/joint_layers.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
+
+#include "support/catch.hpp"
+#include "support/exported_files.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <ATen/record_function.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lt = looptorch;
+namespace exported = looptorch::detail::exported;
+
+namespace {
+
+lt::ExportedModel load(const std::string& name) {
+  const lt::testing::TemporaryFolder folder;
+  return lt::ExportedModel(lt::testing::stored_pt2(name, folder.path()));
+}
+
+lt::TensorMap batch_of(const std::string& name) {
+  const auto file =
+      std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/exported/recorded.safetensors";
+  lt::TensorMap batch;
+  for (const auto& [key, tensor] : lt::load_safetensors(file).tensors)
+    if (const auto prefix = name + ".batch.0."; key.starts_with(prefix))
+      batch[key.substr(prefix.size())] = tensor;
+  return batch;
+}
+
+std::int64_t linears = 0;
+std::unique_ptr<at::ObserverContext> count_linear(const at::RecordFunction& function) {
+  linears += function.name() == std::string_view("aten::linear");
+  return nullptr;
+}
+
+struct Step {
+  std::int64_t linears;
+  std::vector<at::Tensor> gradients;
+};
+/// Makes a forward and, with gradients, a backward.
+Step step(lt::ExportedModel& model, const std::string& name) {
+  linears = 0;
+  model->zero_grad();
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&count_linear));
+  const auto loss = model->forward_by_name(batch_of(name))[model->output("loss")];
+  if (loss.requires_grad()) loss.backward();
+  at::removeCallback(handle);
+  Step made{linears, {}};
+  for (const auto& parameter : model->parameters())
+    if (parameter.grad().defined()) made.gradients.push_back(parameter.grad().clone());
+  return made;
+}
+
+/// Runs layers one by one while it lives.
+struct OneByOne {
+  OneByOne() { lt::detail::traces_modules = true; }
+  ~OneByOne() { lt::detail::traces_modules = false; }
+};
+
+exported::GraphNode linear(exported::Slot input, exported::Slot output, std::size_t module) {
+  const auto op = c10::Dispatcher::singleton().findSchema({"aten::linear", ""});
+  return {.name = "",
+          .target = "",
+          .module = module,
+          .what = *op,
+          .arguments = {exported::GraphArgument::of_slot(input)},
+          .results = {{{output}}}};
+}
+
+}  // namespace
+
+TEST_CASE("Queries, keys and values are one product, with the same gradients") {
+  for (const std::string name : {"vit", "bert", "whisper"}) {
+    CAPTURE(name);
+    auto model = load(name);
+    const auto joint = step(model, name);
+    const OneByOne guard;
+    const auto plain = step(model, name);
+    CHECK(joint.linears < plain.linears);
+    REQUIRE(joint.gradients.size() == plain.gradients.size());
+    for (std::size_t i = 0; i < plain.gradients.size(); ++i)
+      CHECK((joint.gradients[i] - plain.gradients[i]).abs().max().item<double>() <= 1e-6);
+  }
+}
+
+TEST_CASE("Layers run one by one without gradients, and where a segment parts them") {
+  auto model = load("vit");
+  std::int64_t all = 0;
+  {
+    const OneByOne guard;
+    all = step(model, "vit").linears;
+  }
+  const auto joined = step(model, "vit").linears;
+  {
+    const at::NoGradGuard no_gradients;
+    CHECK(step(model, "vit").linears == all);
+  }
+  const auto& program = model->program();
+  const auto groups = exported::find_joint_layers(program.graph, program.tensors.linears);
+  REQUIRE(groups.size() > 1);
+  CHECK(groups[0].nodes.size() == 3);
+  const auto name_of = [&](std::size_t node) { return program.graph.nodes[groups[0].nodes[node]].name; };
+  model->checkpoint_between(name_of(1), name_of(1), {.mode = lt::CheckpointMode::off});
+  CHECK(step(model, "vit").linears == joined + 3);
+  model->checkpoint_nothing();
+  model->checkpoint_between(name_of(0), name_of(2), {.mode = lt::CheckpointMode::off});
+  CHECK(step(model, "vit").linears == joined);
+}
+
+TEST_CASE("A group ends where a tensor is written or a mode is switched, and has one input and one module") {
+  const auto groups_of = [](std::vector<exported::GraphNode> nodes) {
+    exported::Graph graph;
+    graph.modules = {{""}, {"a.q"}, {"a.k"}, {"b.q"}};
+    graph.nodes = std::move(nodes);
+    std::map<std::size_t, exported::LinearPartImpl*> linears;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      if (graph.nodes[i].op() && graph.nodes[i].results.size() == 1) linears[i] = nullptr;
+    return exported::find_joint_layers(graph, linears).size();
+  };
+  exported::GraphNode write = linear(0, 9, 0);
+  write.what = *c10::Dispatcher::singleton().findSchema({"aten::relu_", ""});
+  write.results.clear();
+  exported::GraphNode scope = write;
+  scope.what = exported::BeginScope{};
+  CHECK(groups_of({linear(0, 1, 1), linear(0, 2, 2)}) == 1);
+  CHECK(groups_of({linear(0, 1, 1), write, linear(0, 2, 2)}) == 0);
+  CHECK(groups_of({linear(0, 1, 1), scope, linear(0, 2, 2)}) == 0);
+  CHECK(groups_of({linear(0, 1, 1), linear(3, 2, 2)}) == 0);
+  CHECK(groups_of({linear(0, 1, 1), linear(0, 2, 3)}) == 0);
+  CHECK(groups_of({linear(0, 1, 1), linear(0, exported::kNoSlot, 2)}) == 0);
+}
