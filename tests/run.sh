@@ -21,7 +21,7 @@ if [ "${1-}" = --quick ]; then
   for_tests=1
   looptorch_build "${folders[@]/#/unit_}" looptorch_syntax_looptorch unit_everywhere
   set -- --tests-regex "^(unit\\.($(IFS='|' && echo "${folders[*]}"))\\.|static\\.|docs\\.(links|sentences|includes|rooms|mirrors|fields|scaling|glossary|line_length))" \
-    --exclude-regex 'every_pair_test|whisper_finetune' "$@"
+    --exclude-regex 'every_pair_test' "$@"
 else
   looptorch_build all
 fi
