@@ -112,10 +112,10 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
 
-/// True if the layers' products may be one, and that is faster. On a CPU copying a large weight takes longer
-/// than the calls that it saves.
+/// True if the layers' products may be one, and that is faster: copying a large weight takes longer than the
+/// calls that it saves. An accelerator's limit is above the attention of every Whisper.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
-  constexpr std::int64_t kMostOnCpu = 1 << 16;
+  constexpr std::int64_t kMostOnCpu = 1 << 16, kMostOnAccelerator = 1 << 23;
   if (!at::GradMode::is_enabled() || input.dim() < 2 || input.numel() == 0) return false;
   const at::Tensor& first = weights[0];
   const auto type = product_type(input), from = first.scalar_type();
@@ -132,7 +132,8 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
     elements += weight.numel();
     requires_grad |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
   }
-  return requires_grad && (elements <= kMostOnCpu || !input.is_cpu() || cpu_stands_for_accelerator);
+  const bool on_cpu = input.is_cpu() && !cpu_stands_for_accelerator;
+  return requires_grad && elements <= (on_cpu ? kMostOnCpu : kMostOnAccelerator);
 }
 
 /// Gives layers without a bias a zero one, unless none has a bias.
@@ -167,7 +168,7 @@ template <class Layer>
 /// rounding; the gradient of the input is summed within the product.
 ///
 /// Calls the layers one by one if gradients are off, if only some weights are frozen, for layers with
-/// adapters, and for large weights on a CPU. Layers are holders of torch::nn::Linear or of modules derived
+/// adapters, and for large weights. Layers are holders of torch::nn::Linear or of modules derived
 /// from it that compute the same.
 template <class... Layers>
 [[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> joint_linear(const at::Tensor& input,

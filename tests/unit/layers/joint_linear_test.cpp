@@ -202,6 +202,20 @@ TEST_CASE("joint_linear calls layers one by one without gradients, with an adapt
   check_close(net.results(true), net.results(false));
 }
 
+TEST_CASE(
+    "joint_linear joins larger layers on an accelerator than on a CPU, and none whose copies are dear") {
+  const auto are_joined = [](std::int64_t width, at::DeviceType device) {
+    const auto on_device = at::TensorOptions(device);
+    const at::Tensor weight = at::empty({width, width}, on_device).requires_grad_();
+    return lt::detail::are_joined(at::empty({2, width}, on_device), {weight, weight, weight}, {{}, {}, {}});
+  };
+  CHECK(are_joined(128, at::kCPU));
+  CHECK_FALSE(are_joined(256, at::kCPU));
+  CHECK(are_joined(256, at::kMeta));
+  CHECK(are_joined(1280, at::kMeta));  // large-v3
+  CHECK_FALSE(are_joined(4096, at::kMeta));
+}
+
 TEST_CASE("joint_linear can be differentiated twice") {
   const auto twice = [](bool joint, bool casts) {
     Net net("qkv", casts ? at::kFloat : at::kDouble);
