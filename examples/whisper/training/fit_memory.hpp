@@ -156,10 +156,10 @@ template <class WithTrainer>
 
 }  // namespace detail
 
-/// Sets the choice of --fit in `options`, and limits the device to its size.
+/// Sets the choice of --fit in `options` and the session, and limits the device to its size.
 template <class WithTrainer>
-void fit_to_memory(const WithTrainer& with_trainer, const looptorch::app::Session& session,
-                   const Corpus& corpus, Recognizer& settings, FinetuneOptions& options) {
+void fit_to_memory(const WithTrainer& with_trainer, looptorch::app::Session& session, const Corpus& corpus,
+                   Recognizer& settings, FinetuneOptions& options) {
   session.snapshot().release();  // dry steps need the memory
   const auto room = plan_room(options.memory.fit, session.device());
   looptorch::app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
@@ -167,6 +167,7 @@ void fit_to_memory(const WithTrainer& with_trainer, const looptorch::app::Sessio
   if (choice.options.memory.lora > 0) require_room_for_adapters(options.output, options.model);
   save_plan(options.output, choice);
   options = std::move(choice.options);
+  session.set_options(options.training);
   session.seed();  // as without dry steps before
 }
 

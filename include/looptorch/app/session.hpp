@@ -60,25 +60,27 @@ struct NoNote {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. `training` must outlive this. `read` are folders of data, which the output must not be. Throws
-  /// what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
-  Session(const TrainingOptions& training, std::filesystem::path output,
+  /// names. `read` are folders of data, which the output must not be. Throws what choose_device, OutputFolder
+  /// and TrainingOptions::snapshot_to_resume throw.
+  Session(TrainingOptions training, std::filesystem::path output,
           std::initializer_list<std::filesystem::path> read = {})
-      : training_(training),
+      : training_(std::move(training)),
         output_(std::move(output)),
-        device_(training.choose_device()),
+        device_(training_.choose_device()),
         folder_(output_, read),
-        snapshot_(training.snapshot_to_resume(snapshots())) {
-    if (leads() && !training.on_by_default.empty()) std::cerr << training.on_by_default << std::endl;
-    check_memory_snapshot(training.memory_snapshot, device_);
-    training.print_resume(snapshot_);
-    if (training.quick && leads())
-      std::cerr << "--quick: a rehearsal, with " << training.few_batches() << " batches of each part"
+        snapshot_(training_.snapshot_to_resume(snapshots())) {
+    if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
+    check_memory_snapshot(training_.memory_snapshot, device_);
+    training_.print_resume(snapshot_);
+    if (training_.quick && leads())
+      std::cerr << "--quick: a rehearsal, with " << training_.few_batches() << " batches of each part"
                 << std::endl;
     seed();
   }
 
   [[nodiscard]] const TrainingOptions& options() const { return training_; }
+  /// Replaces the options before loaders and policies are made. Device, folder and snapshot stay.
+  void set_options(TrainingOptions training) { training_ = std::move(training); }
   [[nodiscard]] const std::filesystem::path& output() const { return output_; }
   [[nodiscard]] std::filesystem::path snapshots() const { return snapshots_in(output_); }
   [[nodiscard]] at::Device device() const { return device_; }
@@ -180,7 +182,7 @@ class Session {
   }
 
   Stopwatch stopwatch_;
-  const TrainingOptions& training_;
+  TrainingOptions training_;
   std::filesystem::path output_;
   at::Device device_;
   OutputFolder folder_;

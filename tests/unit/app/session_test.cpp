@@ -232,3 +232,16 @@ TEST_CASE("Session: an interrupted fit is noted first, and then ends the program
   CHECK(noted == 2);
   CHECK_FALSE(fs::exists(folder / "run" / "summary.json"));
 }
+
+TEST_CASE("Session: owns its options, which can be replaced before loaders are made") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  auto options = settings();
+  options.batch_size = 2;
+  app::Session session(options, folder / "run");
+  options.batch_size = 4;
+  CHECK(session.options().batch_size == 2);
+  CHECK(session.loader(Points{}).options().batch_size == 2);
+  session.set_options(options);
+  CHECK(session.loader(Points{}).options().batch_size == 4);
+}
