@@ -465,12 +465,13 @@ install_conan() {
 
 # --- The environment -------------------------------------------------------------------------------------------------
 
-# Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file with <torch/torch.h> takes.
+# Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file with <torch/torch.h> takes; 3 GB for
+# 18 files of tests.
 jobs() {
-  local cores gigabytes
+  local cores fit
   cores=$(nproc)
-  gigabytes=$(awk '/MemTotal/ { print int($2 / 1e6 / 2) }' /proc/meminfo)
-  echo $((gigabytes < 1 ? 1 : gigabytes < cores ? gigabytes : cores))
+  fit=$(awk -v each="${tests:+3}" '/MemTotal/ { print int($2 / 1e6 / (each ? each : 2)) }' /proc/meminfo)
+  echo $((fit < 1 ? 1 : fit < cores ? fit : cores))
 }
 
 add_to_path() {

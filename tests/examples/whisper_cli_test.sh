@@ -107,7 +107,7 @@ refused "--suppress-tokens: \"x\" is not an integer" "${transcribe[@]}" --suppre
 
 # Settings of the decoding: each run says something, the same again, and other settings other words.
 said() {
-  "$programs/whisper_transcribe" --model "$model" "$@" whole.wav >said.txt || fail "whisper_transcribe $*"
+  "$programs/whisper_transcribe" --model "$model" --max-audio-seconds 5 "$@" whole.wav >said.txt || fail "whisper_transcribe $*"
   grep -qP '\t\S' said.txt || fail "$*: nothing was heard: $(cat said.txt)"
 }
 said --no-fallback --language auto --beam-size 3 --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none
