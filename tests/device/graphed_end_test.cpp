@@ -141,7 +141,8 @@ TEST_CASE("gradients that overflow are skipped in a captured run, and the loss s
   CHECK(ended.thrown.empty());
 }
 
-TEST_CASE("policies that may read gradients, and other optimizers, keep ends eager, and the report says why") {
+TEST_CASE(
+    "policies that may read gradients, and other optimizers, keep ends eager, and the report says why") {
   if (!has_device()) return;
   const auto data = batches(8);
   std::vector<double> norms;
@@ -210,9 +211,9 @@ TEST_CASE("a copy of a mean keeps its value, though graphs add to the mean") {
   std::vector<lt::RunningMean> kept;
   std::vector<double> read;
   (void)train(true, batches(8), lt::On{lt::kObserve, [&](lt::WindowContext& window) {
-                kept.push_back(window.run.updates()[0].loss);
-                read.push_back(window.run.updates()[0].loss.mean());
-              }});
+                                         kept.push_back(window.run.updates()[0].loss);
+                                         read.push_back(window.run.updates()[0].loss.mean());
+                                       }});
   REQUIRE(kept.size() == 16);
   for (std::size_t i = 0; i < kept.size(); ++i) CHECK(kept[i].mean() == read[i]);
 }

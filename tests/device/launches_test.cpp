@@ -97,8 +97,8 @@ Asked count(const Run& run) {
 
 struct Settings {
   std::int64_t accumulate = 1;
-  bool averages = false, bf16 = false, captures = false, clip_norm = false, clip_value = false, fp16 = false, metrics = false,
-       one_product = false, record = false, schedule = false,
+  bool averages = false, bf16 = false, captures = false, clip_norm = false, clip_value = false, fp16 = false,
+       metrics = false, one_product = false, record = false, schedule = false,
        weights = false;  ///< Those of losses are on the device.
 };
 

@@ -66,7 +66,8 @@ class GraphedEnd {
   /// True if the graph has added the window's losses to the epoch's.
   [[nodiscard]] bool adds_losses() { return graphs_.end(I).adds_losses; }
 
-  /// Launches the optimizer's kernels. Returns whether the update was applied; empty if only the device knows.
+  /// Launches the optimizer's kernels. Returns whether the update was applied; empty if only the device
+  /// knows.
   std::optional<bool> move() {
     if constexpr (kIsOurs) optimizer().finish_step(*graphs_.end(I).step);
     return context_.found_inf().defined() ? std::nullopt : std::optional(true);
@@ -118,8 +119,8 @@ class GraphedEnd {
 
   [[nodiscard]] bool fits(const EndGraph& end) {
     return end.has_gradients_of(view().parameters) && end.factor == context_.pending().number() &&
-           end.scale.is_same(scale_of(engine_)) &&
-           end.adds_losses == may_add_losses() && optimizer().can_begin(end.step.get());
+           end.scale.is_same(scale_of(engine_)) && end.adds_losses == may_add_losses() &&
+           optimizer().can_begin(end.step.get());
   }
 
   // ---- Capture ----

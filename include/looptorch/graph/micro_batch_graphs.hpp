@@ -88,7 +88,7 @@ struct EndGraph {
   int captures = 0;     ///< so far
   std::string refused;  ///< why there will be no graph; empty if there may be one
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
-  bool adds_losses = false;  ///< to the epoch's
+  bool adds_losses = false;                                  ///< to the epoch's
   double factor = 1;      ///< by which the window's gradients must be multiplied
   at::Tensor scale;       ///< of the losses; undefined: none
   at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked
@@ -157,8 +157,8 @@ class GraphedWorld {
 /// How micro-batches ran.
 struct GraphCounts {
   std::int64_t replayed = 0, eager = 0, graphs = 0;
-  std::map<std::string, std::int64_t> reasons;  ///< micro-batches that can have no graph, by reason
-  std::int64_t ends = 0;                        ///< of windows, replayed
+  std::map<std::string, std::int64_t> reasons;     ///< micro-batches that can have no graph, by reason
+  std::int64_t ends = 0;                           ///< of windows, replayed
   std::map<std::string, std::int64_t> eager_ends;  ///< ends behind replayed micro-batches, by reason
 };
 

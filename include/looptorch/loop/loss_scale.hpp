@@ -107,8 +107,8 @@ struct LossScale {
     if (known_scale_ > 0 && (!update.raw_gradients().empty() || update.sees_part()))
       update.run.offer("loss_scale", known_scale_);
   }
-  /// The device's part, which a graph may hold. Returns whether the gradients overflow, as a tensor; undefined
-  /// if there are none.
+  /// The device's part, which a graph may hold. Returns whether the gradients overflow, as a tensor;
+  /// undefined if there are none.
   [[nodiscard]] at::Tensor divide(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     if (gradients.empty() && !update.sees_part()) return {};

@@ -46,7 +46,8 @@ class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimize
 
   /// The two halves of `step(scale, found_inf)`, for graphs: first what the device computes whatever the
   /// options, step counts included, then the kernels.
-  [[nodiscard]] virtual std::shared_ptr<detail::BegunStep> begin_step(const GradientScale&, const at::Tensor&) {
+  [[nodiscard]] virtual std::shared_ptr<detail::BegunStep> begin_step(const GradientScale&,
+                                                                      const at::Tensor&) {
     return nullptr;
   }
   virtual void finish_step(const detail::BegunStep&) {}

@@ -22,7 +22,8 @@ namespace looptorch::detail {
 /// A step's pending factor and overflow flag in the form that kernels take, made once a device.
 class FusedFactors {
  public:
-  FusedFactors(GradientScale scale, at::Tensor flag) : scale_(std::move(scale)), found_inf_(std::move(flag)) {}
+  FusedFactors(GradientScale scale, at::Tensor flag)
+      : scale_(std::move(scale)), found_inf_(std::move(flag)) {}
 
   void move_to(at::Device device) {
     if (device_ == device) return;

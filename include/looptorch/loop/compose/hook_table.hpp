@@ -68,7 +68,7 @@
   ROW(before_backward, BackwardContext&, void)                                                  \
   /* At the end of a window of such an update, before the optimizer's step. */                  \
   ROW(finish_backward, BackwardContext&, void)                                                  \
-  /* Instead of before_update, where a graph has replayed what that does on the device. */        \
+  /* Instead of before_update, where a graph has replayed what that does on the device. */      \
   ROW(replayed_update, UpdateContext&, void)                                                    \
   /* When all ranks reduce a window, before its updates; only if a policy gives ranks. */       \
   ROW(all_reduce, RankReduction&, void)                                                         \

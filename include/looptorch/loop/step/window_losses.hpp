@@ -24,8 +24,8 @@ class WindowLosses {
     loss_.take_sum(std::exchange(sum_, {}), loss.weight.number());
     record_metrics(loss, metrics_);
   }
-  /// Makes `sum`, 0-dim fp64, the sum of the window's only loss, which is added next. A graph has computed it,
-  /// and will reuse its memory.
+  /// Makes `sum`, 0-dim fp64, the sum of the window's only loss, which is added next. A graph has computed
+  /// it, and will reuse its memory.
   void expect_sum(const at::Tensor& sum) { sum_ = sum; }
 
   /// Keeps what is added from now on apart from other shards, until `take`.
