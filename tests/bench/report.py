@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: MIT
 """report.py ROWS [JSON]: reads the output of a benchmark and its peers, one JSON object a line, prints it as a table and
-writes it to the file JSON. A row with `of` instead of `value` is a peer of the row of that name."""
+writes it to the file JSON. A row with `of` instead of `value` is a peer of the row of that name. Other lines, such as the pages of
+memory_advice, are printed as they are."""
 import json
 import sys
 
 
 def read_rows(path):
-    measured, rows = {}, []
+    measured, rows, texts = {}, [], []
     with open(path) as lines:
-        for row in map(json.loads, lines):
+        for line in lines:
+            if not line.startswith("{"):
+                texts.append(line)
+                continue
+            row = json.loads(line)
             if "of" in row:
                 row |= measured[row["of"]]
             else:
@@ -16,7 +21,7 @@ def read_rows(path):
             if "peer" in row:
                 row["ratio"] = row["value"] / row["peer_value"]
                 rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
-    return rows
+    return rows, texts
 
 
 def cells(row):
@@ -35,10 +40,12 @@ def print_table(rows):
                         for i, (text, width) in enumerate(zip(line, widths))).rstrip())
 
 
-rows = read_rows(sys.argv[1])
-if not rows:
+rows, texts = read_rows(sys.argv[1])
+print("".join(texts), end="")
+if not rows and (not texts or len(sys.argv) > 2):
     sys.exit("error: the benchmark printed no rows")
-print_table(rows)
+if rows:
+    print_table(rows)
 if len(sys.argv) > 2:
     with open(sys.argv[2], "w") as file:
         json.dump(rows, file, indent=1)
