@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   line.required("model", "DIR", options.model, "folder that konkanivani_train wrote");
   line.required("manifest", "FILE", options.manifest, "JSONL, CSV or TSV; Common Voice's TSV as it is");
   line.option("decoding", "NAME", options.decoding.method, "greedy, ctc, attention or joint");
-  line.option("beam", "N", options.beam, "texts that go on", {.min = 1, .max = 1024});
+  line.option("beam", "N", options.beam, "hypotheses that the beam search keeps", {.min = 1, .max = 1024});
   line.option("ctc-weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
   line.option("examples", "N", options.examples, "clips that are shown", {.min = 0});
   line.option("summary", "FILE", options.summary, "JSON with cer, wer, clips and decoding");

@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
   line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
   line.required("model", "DIR", options.model, "folder that konkanivani_train wrote");
   line.option("decoding", "NAME", options.decoding.method, "greedy, ctc, attention or joint");
-  line.option("beam", "N", options.beam, "texts that go on", {.min = 1, .max = 1024});
+  line.option("beam", "N", options.beam, "hypotheses that the beam search keeps", {.min = 1, .max = 1024});
   line.option("n-best", "N", options.n_best, "texts of a file, the best first", {.min = 1, .max = 1024});
   line.option("ctc-weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
   line.flag("json", options.json, true, "a JSON object a file, with scores");

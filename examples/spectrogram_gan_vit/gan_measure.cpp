@@ -200,6 +200,6 @@ int main(int argc, char** argv) {
            {TrainingFlag::seed, "of the networks and of the noise"},
            {TrainingFlag::cache, "where spectrograms are kept; else OUTPUT/cache"},
            {TrainingFlag::on_bad_audio,
-            "a wrong line, missing file or damaged audio is left out and listed, or ends the program"}}});
+            "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}}});
   return app::run_main(argc, argv, line, [&] { run(options); });
 }

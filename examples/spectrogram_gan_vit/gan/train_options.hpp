@@ -148,13 +148,14 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
       line, options.training,
       {.without = {TrainingFlag::batch_size, TrainingFlag::learning_rate, TrainingFlag::warmup_steps,
                    TrainingFlag::gradient_checkpointing},
-       .help = {{TrainingFlag::epochs, "passes over the training clips"},
-                {TrainingFlag::workers, "threads that read clips"},
-                {TrainingFlag::seed, "weights, noise and order"},
-                {TrainingFlag::cache,
-                 "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
-                {TrainingFlag::on_bad_audio,
-                 "a wrong line, missing file or damaged audio is left out and listed, or ends the run"}},
+       .help =
+           {{TrainingFlag::epochs, "passes over the training clips"},
+            {TrainingFlag::workers, "threads that read clips"},
+            {TrainingFlag::seed, "weights, noise and order"},
+            {TrainingFlag::cache,
+             "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
+            {TrainingFlag::on_bad_audio,
+             "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}},
        .fixed_shapes = true});
 }
 

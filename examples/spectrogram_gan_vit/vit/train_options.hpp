@@ -205,7 +205,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
                 {TrainingFlag::cache,
                  "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
                 {TrainingFlag::on_bad_audio,
-                 "a wrong line, missing file or damaged audio is left out and listed, or ends the run"}},
+                 "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}},
        .fixed_shapes = true});
   accept_hub_name(line, options.pretrained);
 }
