@@ -93,7 +93,8 @@ int main(int argc, char** argv) {
               "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.toggle("empty-texts", options.clips.empty_texts,
               "clips without a text are measured, too; each word that is heard there is an error");
-  line.toggle("strict", options.clips.strict, "stops at the first wrong line; else wrong lines are listed and skipped");
+  line.toggle("strict", options.clips.strict,
+              "stops at the first wrong line; else wrong lines are listed and skipped");
   line.option("examples", "N", options.examples, "clips that are printed", {.min = 0});
   whisper::add_flags(line, options.hearing);
   using app::TrainingFlag;

@@ -196,16 +196,17 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
   add_training_flags(
       line, options.training,
       {.without = {TrainingFlag::batch_size},
-       .help = {{TrainingFlag::epochs, "passes over the training clips"},
-                {TrainingFlag::learning_rate, "of AdamW, after the warm-up; it falls to 0 along a cosine"},
-                {TrainingFlag::gradient_checkpointing,
-                 "blocks run a second time in backward: less memory, same result, more time"},
-                {TrainingFlag::workers, "threads that read clips"},
-                {TrainingFlag::seed, "weights, order, masks and mixtures"},
-                {TrainingFlag::cache,
-                 "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
-                {TrainingFlag::on_bad_audio,
-                 "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}},
+       .help =
+           {{TrainingFlag::epochs, "passes over the training clips"},
+            {TrainingFlag::learning_rate, "of AdamW, after the warm-up; it falls to 0 along a cosine"},
+            {TrainingFlag::gradient_checkpointing,
+             "blocks run a second time in backward: less memory, same result, more time"},
+            {TrainingFlag::workers, "threads that read clips"},
+            {TrainingFlag::seed, "weights, order, masks and mixtures"},
+            {TrainingFlag::cache,
+             "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
+            {TrainingFlag::on_bad_audio,
+             "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}},
        .fixed_shapes = true});
   accept_hub_name(line, options.pretrained);
 }

@@ -30,7 +30,7 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
   /// Returns the ranks of the fit under way; null on one process.
   { ranks.get() } -> std::same_as<Ranks*>;
   { ranks.operator->() } -> std::same_as<Ranks*>;
-  { static_cast<bool>(ranks) };
+  {static_cast<bool>(ranks)};
   /// Returns how many processes add up a window; 0 if this one is alone.
   { ranks.size() } -> std::same_as<std::int64_t>;
   /// True on the rank that writes reports and snapshots.

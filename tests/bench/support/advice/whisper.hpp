@@ -8,8 +8,8 @@
 #include "dry_run.hpp"
 
 #include <whisper/model/model.hpp>
-#include <whisper/training/memory_plan.hpp>
 #include <whisper/training/flags.hpp>
+#include <whisper/training/memory_plan.hpp>
 
 #include <cstdint>
 #include <string>
