@@ -54,9 +54,8 @@ const std::vector<Combination> kCombinations{
     {"bf16 weights, 8-bit moments, gradients summed in bf16",
      "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights --update-in-backward sums"},
     {"least", "--gradient-checkpointing all --optimizer adafactor --bf16-weights --update-in-backward sums"},
-    {"adapters", "--gradient-checkpointing all --bf16 --bf16-weights --lora 8"},
-    {"adapters, weights in 8 bits",
-     "--gradient-checkpointing all --bf16 --bf16-weights --lora 8 --int8-base"},
+    {"adapters", "--gradient-checkpointing all --bf16-weights --lora 8"},
+    {"adapters, weights in 8 bits", "--gradient-checkpointing all --bf16-weights --lora 8 --int8-base"},
 };
 
 /// Without accumulation.

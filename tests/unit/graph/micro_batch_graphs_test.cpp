@@ -4,6 +4,8 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/objective/loss.hpp>
+#include <looptorch/objective/running_mean.hpp>
 
 #include <memory>
 #include <string>
@@ -44,11 +46,34 @@ TEST_CASE("a graph's gradients go on from what parameters have, and from zero wh
   }
   targets[1].parameter.mutable_grad() = at::full({3, 2}, 2.0);
   targets[2].parameter.mutable_grad() = targets[2].gradient;
-  MicroBatchGraphs::attach(targets);
+  MicroBatchGraphs::attach(targets, /*zeroed=*/false);
   for (const auto& [parameter, gradient] : targets) CHECK(parameter.grad().is_same(gradient));
   CHECK(targets[0].gradient.eq(0).all().item<bool>());
   CHECK(targets[1].gradient.eq(2).all().item<bool>());
   CHECK(targets[2].gradient.eq(7).all().item<bool>());  // its own, which the window has so far
+  CHECK(graphs.keeps_gradients({targets[0].parameter, targets[2].parameter}));
+
+  targets[0].gradient.fill_(7);
+  targets[0].parameter.mutable_grad() = at::Tensor();
+  CHECK_FALSE(graphs.keeps_gradients({targets[0].parameter}));
+  MicroBatchGraphs::attach(targets, /*zeroed=*/true);
+  CHECK(targets[0].gradient.eq(7).all().item<bool>());  // left to the graph
+  targets[1].parameter.mutable_grad() = at::ones({3, 2});
+  CHECK_FALSE(graphs.keeps_gradients({targets[0].parameter, targets[1].parameter}));
+}
+
+TEST_CASE("a graph's sum of a window's losses is that of RunningMean, of a mean and its weight or of a sum") {
+  using looptorch::Loss, looptorch::RunningMean;
+  LossPlace place(c10::kCPU);
+  const at::Tensor value = at::full({1}, 0.1F);
+  RunningMean by_mean, by_sum;
+  by_mean.add(value.reshape({}), 3.0);
+  by_sum.add(Loss{.weight = 3.0, .sum = value});
+  place.set_weight(3);
+  place.set_sum(Loss{.value = value});
+  CHECK(place.sum.item<double>() == by_mean.totals().sum);
+  place.set_sum(Loss{.sum = value});
+  CHECK(place.sum.item<double>() == by_sum.totals().sum);
 }
 
 TEST_CASE("graphs share a pool, and go when a parameter moves, freezes or a module changes its mode") {
