@@ -24,6 +24,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace lt = looptorch;
@@ -57,6 +58,7 @@ struct Outcome {
   std::string said = {};
   std::string thrown = {};
   std::int64_t applied = 0, skipped = 0;
+  double loss_scale = 1;
 };
 
 /// Trains a layer by an optimizer under policies, eagerly or by graphs, for two epochs at most.
@@ -78,6 +80,8 @@ Outcome train(bool captures, const std::vector<Batch>& data, const Policies&... 
     }
     outcome.losses.push_back(trainer.updates()[0].loss.mean());
   }
+  if constexpr ((std::is_same_v<Policies, lt::Autocast<lt::fp16>> || ...))
+    outcome.loss_scale = trainer.template policy<lt::Autocast<lt::fp16>>().scale.template item<double>();
   outcome.applied = trainer.updates()[0].applied, outcome.skipped = trainer.updates()[0].skipped;
   for (const at::Tensor& parameter : net->parameters()) {
     outcome.tensors.push_back(parameter.detach().cpu());
@@ -100,6 +104,7 @@ Outcome captured(const std::vector<Batch>& data, const Policies&... policies) {
   CHECK(eager.thrown == replayed.thrown);
   CHECK(eager.applied == replayed.applied);
   CHECK(eager.skipped == replayed.skipped);
+  CHECK(eager.loss_scale == replayed.loss_scale);
   return replayed;
 }
 
