@@ -49,7 +49,7 @@ class GraphedEnd {
       EndGraph& end = graphs_.end(I);
       if (!gradients_are_kept(end)) return false;
       if (const std::string reason = reason_against(); !reason.empty()) return end_eagerly(reason);
-      if (end.graph && !fits(end)) end = EndGraph{.captures = end.captures};
+      if (end.graph && !fits(end)) end = EndGraph(end.captures);
       if (!end.graph && end.refused.empty()) capture(end);
       if (!end.graph) return end_eagerly(end.refused);
       replay(end);

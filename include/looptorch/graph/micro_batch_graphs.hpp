@@ -85,7 +85,9 @@ struct LossPlace {
 
 /// The end of an update's window as a graph, once there is one.
 struct EndGraph {
-  int captures = 0;     ///< so far
+  explicit EndGraph(int so_far = 0) : captures(so_far) {}
+
+  int captures;         ///< so far
   std::string refused;  ///< why there will be no graph; empty if there may be one
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
   bool adds_losses = false;                                  ///< to the epoch's
