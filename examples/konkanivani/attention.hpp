@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Multi-head attention on at::scaled_dot_product_attention, plain or with distances between frames. A mask
-// shared by all layers hides padding. Attention weights have no dropout, since the fused kernels would have
-// to hold them for it.
+// shared by all layers hides padding. No dropout on attention weights, which fused kernels would have
+// to store.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D/H, P = 2T - 1
 // distances.

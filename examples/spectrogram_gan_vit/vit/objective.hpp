@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loss of a ViT for emotions, and mixup (Zhang et al. 2018): blends a clip and its labels with the next
-// one of its batch, to learn from more than there are clips. Costs a copy of the batch.
+// The loss of a ViT for emotions, and mixup (Zhang et al. 2018): blends each clip and its labels with the
+// batch's next one, so that the model sees more than the given clips. Costs a copy of the batch.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds words that a model invents in silence, by openai-whisper's rules: a segment of improbable, very short
-// or very long words with silence around it. Skips the silence before it, and begins the window anew after
-// it.
+// or very long words with silence around it. Skips the silence before such a segment, and begins the next
+// window after the segment.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads the model of a fine-tuning run, with what its options change in it.
+// Loads the model of a fine-tuning run and applies the options that change it: adapters, types of weights,
+// frozen parts.
 #pragma once
 
 #include <looptorch/shapes_only/shapes_only.hpp>

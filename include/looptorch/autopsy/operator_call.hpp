@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The record of one operator, or one node of the graph, in a trace.
+// The record in a trace of one operator, or of one node of autograd's graph.
 #pragma once
 
 #include <looptorch/autopsy/call_stack.hpp>

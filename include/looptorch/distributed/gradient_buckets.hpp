@@ -28,6 +28,7 @@
 
 namespace looptorch::detail {
 
+/// Gathers gradients in buckets while backward makes them, and launches the sum of each full bucket.
 class GradientBuckets {
  public:
   /// Begins to sum a bucket: a flat tensor, and its parts by rank, or a single part unless the optimizer is

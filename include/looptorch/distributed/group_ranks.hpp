@@ -39,6 +39,7 @@ struct Shards {
   std::uint64_t seed = 0;  ///< of the micro-batches' random numbers
 };
 
+/// Ranks that are the processes of a c10d group.
 class GroupRanks final : public Ranks {
  public:
   /// `group` is null for one process.

@@ -26,13 +26,14 @@
 
 namespace looptorch::detail {
 
-/// How long a rank may be silent.
+/// How long a rank may be silent before it counts as lost.
 inline constexpr std::chrono::seconds kSilence{6};
+/// How long it may be silent once a connection has broken.
+inline constexpr std::chrono::seconds kSilenceOfLost{3};
 /// How many ranks each one reads.
 inline constexpr std::int64_t kWatchedRanks = 8;
-/// The same once a connection has broken.
-inline constexpr std::chrono::seconds kSilenceOfLost{3};
 
+/// Tells the store that this rank lives, and watches some others. A thread of its own does both.
 class RankWatch {
  public:
   using Clock = std::chrono::steady_clock;

@@ -39,7 +39,7 @@ namespace looptorch {
 
 struct ExportOptions {
   std::vector<std::string> input_names = {};   ///< input_0, input_1, ... if empty
-  std::vector<std::string> output_names = {};  ///< by which the outputs are a dictionary, if there are any
+  std::vector<std::string> output_names = {};  ///< if given, outputs are a dictionary with these keys
   std::vector<DynamicDim> dynamic = {};        ///< sizes that stay open; all others are the example's
   at::Device device = at::kCPU;                ///< on which the file's tensors lie when it is read
   bool trust_value_reads = false;              ///< the forward reads values of tensors only to check them

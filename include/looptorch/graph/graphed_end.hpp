@@ -35,6 +35,8 @@
 
 namespace looptorch::detail {
 
+/// Ends a window of update I by a graph, if all its micro-batches left their gradients where graphs add to:
+/// `run` replays the graph, or captures it first, and `move` launches the optimizer's kernels behind it.
 template <std::size_t I, class Engine>
 class GraphedEnd {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and then each is one
-// launch. A graph holds forward and backward; all work at the window's end stays eager: schedules, clipping,
-// optimizers and averages. Numbers of the host, such as a loss's weight, enter the graph as the gradient of
-// the loss.
+// launch. A graph holds forward and backward; graphed_end.hpp makes another one of the window's end. The
+// optimizer's kernels, schedules and averages stay outside both. Numbers of the host, such as a loss's
+// weight, enter the graph as the gradient of the loss.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -92,6 +92,9 @@ struct Capturing : MicroBatchObserver {
   }
 };
 
+/// Runs one micro-batch of update I. A form of batches, as MicroBatchGraphs keeps them, passes through these
+/// states: unseen; warming up, in which micro-batches run eagerly; captured, from then on replayed; or
+/// refused, from then on eager.
 template <std::size_t I, class Engine, class Batch, class Observer>
 class GraphedMicroBatch {
  public:

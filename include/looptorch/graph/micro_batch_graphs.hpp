@@ -48,9 +48,9 @@ struct MicroBatchGraph {
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
-  bool is_alone = false;          ///< a window: the graph sets gradients to 0 first, and sums up the loss
-  bool draws = false;             ///< from the device's generator
-  GraphGenerator generator;       ///< of the graph
+  bool is_alone = false;     ///< in its window: the graph sets gradients to 0 first, and sums up the loss
+  bool draws = false;        ///< from the device's generator
+  GraphGenerator generator;  ///< of the graph
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
   double factor = 0;              ///< the value in `root`
@@ -164,6 +164,8 @@ struct GraphCounts {
   std::map<std::string, std::int64_t> eager_ends;  ///< ends behind replayed micro-batches, by reason
 };
 
+/// The graphs of a fit: of micro-batches by the form of their batch, of windows' ends by update, and the
+/// gradients that they share. Drops all of them when a parameter moves, freezes or a module changes its mode.
 class MicroBatchGraphs {
  public:
   MicroBatchGraphs() = default;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says which differences from the snapshot a resumed run tolerates. Each policy declares its own; the table
-// of resume/differences.hpp has all others.
+// Says which differences from the snapshot a resumed run tolerates. A policy declares its
+// rule. The rules of everything else are in resume/differences.hpp.
 #pragma once
 
 namespace looptorch {

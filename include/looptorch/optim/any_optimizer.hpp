@@ -51,8 +51,8 @@ class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimize
     return nullptr;
   }
   virtual void finish_step(const detail::BegunStep&) {}
-  /// True if each parameter with a gradient has moments, which `begin_step` needs, and if, unless `other` is
-  /// null, it would advance the counts that `other` does.
+  /// True if each parameter with a gradient has moments, which `begin_step` needs. With `other`, also
+  /// requires that a step would advance the counts that `other` does.
   [[nodiscard]] virtual bool can_begin(const detail::BegunStep* /*other*/) { return false; }
 
   /// Returns the bytes of the moments that a parameter of `group` has from its first update on, without its

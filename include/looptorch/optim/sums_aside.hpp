@@ -16,8 +16,8 @@
 namespace looptorch::detail {
 
 /// Sets gradients aside, so that a backward makes new ones, and restores them on destruction. Sums have the
-/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Autograd adds large
-/// gradients, as a second copy would take memory, sparse ones, and those that a hook sees.
+/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Left to
+/// autograd: large gradients, whose second copy would take memory; sparse ones; those that a hook sees.
 class SumsAside {
  public:
   static constexpr std::int64_t kMostElements = 4096;  // 16 KB a tensor, when activations are gone

@@ -22,7 +22,9 @@ namespace looptorch::detail {
 [[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& moment) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
-  std::int64_t first = found ? ranks.size() - ranks.rank() : 0;  // largest on the first rank
+  // A maximum picks the rank: 0 has no finding, 1 to size() one that BatchNorm may have passed on, and above
+  // that one that was made there; the first rank has the largest number of each kind.
+  std::int64_t first = found ? ranks.size() - ranks.rank() : 0;
   if (found && !may_be_passed_on) first += ranks.size();
   std::optional<std::string> sentence, passed_on, trouble;
   if (found) (may_be_passed_on ? passed_on : sentence) = own.text();

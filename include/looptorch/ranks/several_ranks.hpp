@@ -31,6 +31,7 @@
 
 namespace looptorch::detail {
 
+/// The calls of loop/rank_calls.hpp for several processes; SoloRanks has them for one.
 template <class Engine>
 class SeveralRanks {
   using Solo = SoloRanks<Engine>;

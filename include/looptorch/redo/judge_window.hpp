@@ -20,6 +20,7 @@
 
 namespace looptorch::detail {
 
+/// Decides for update I whether policies skip its window, and lets them examine it before the update.
 template <std::size_t I, class Engine>
 class WindowJudge {
  public:
@@ -44,7 +45,7 @@ class WindowJudge {
  private:
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
-  /// True if the weight is known only on the device, or by no number: nothing was learnt.
+  /// True if the window's weight is 0 and lies on the device. Waits for the device.
   [[nodiscard]] bool is_empty_on_device() {
     const at::Tensor empty = work().weight.unread_empty();
     return empty.defined() && empty.template item<bool>();

@@ -41,6 +41,8 @@ class ScopedRerun {
   WindowRerun*& slot_;
 };
 
+/// A window that may be rerun, for what the policies of the stack need it (loop/step/redo_state.hpp):
+/// `kSplits` for RetryOnOom, `kLooks` for Autopsy and SkipBadWindows, `kSeeksScale` for fp16's first scale.
 template <class Engine>
 struct RedoneWindow {
   using Redo = Redoes<Engine>;
@@ -85,7 +87,7 @@ struct RedoneWindow {
       engine.ranks().template reduce_update<I>(engine);
     }
     engine.in_phase(
-        RunPhase::update, "update", [&] { offered<I>(engine, kept); }, I);
+        RunPhase::update, "update", [&] { update_with_rerun<I>(engine, kept); }, I);
     engine.redo().checkpoint.end();
   }
 
@@ -127,10 +129,10 @@ struct RedoneWindow {
 
   /// Makes update I while policies may examine its window.
   template <std::size_t I, class Batch>
-  static void offered(Engine& engine, std::vector<Batch>& kept) {
+  static void update_with_rerun(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (Redo::kLooks && is_included<WindowCode, Engine>) {
       TracedRerun<I, Engine, Batch> look(engine, engine.redo().checkpoint, kept);
-      const ScopedRerun offered(engine.redo().rerun, keeps_windows(engine) ? &look : nullptr);
+      const ScopedRerun scope(engine.redo().rerun, keeps_windows(engine) ? &look : nullptr);
       update<I>(engine, kept);
     } else {
       update<I>(engine, kept);

@@ -47,6 +47,7 @@ struct Watched : MicroBatchObserver {
   at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.scaled(weighed) : weighed; }
 };
 
+/// Reruns the window of update I with a trace of its operators, which names the first that is not finite.
 template <std::size_t I, class Engine, class Batch>
 class TracedRerun final : public WindowRerun {
  public:

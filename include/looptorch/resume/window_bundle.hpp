@@ -54,13 +54,14 @@ struct FoundThen {
   bool bad = false;
 };
 
+/// A window that Autopsy keeps, with all that `--replay` needs to run it again.
 struct WindowBundle {
   std::size_t update = 0;
   std::int64_t pieces = 1;
   std::int64_t epoch = 0;
   std::optional<std::int64_t> total_steps = {};  // of the fit, for schedules
   FoundThen found = {};
-  std::int64_t ranks = 0;                 // of the run; 0: none, and one batch was not weighed
+  std::int64_t ranks = 0;  // of the run; 0: one process, whose window's only batch has no weight
   std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
   std::vector<WindowPlace> places = {};   // of the batches
   std::vector<StateDict> batches = {};

@@ -72,13 +72,13 @@ inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const 
   return true;
 }
 
-/// The same if all types are equal; else the real kernel runs.
+/// Allocates results if all types are equal; else the real kernel runs.
 inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& stack,
                                          const Arguments& arguments) {
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
 }
 
-/// The same for arithmetic on two tensors, which may differ in type.
+/// Allocates the results of arithmetic on two tensors, which may differ in type.
 inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   return allocate_results(op, stack, arguments);

@@ -35,8 +35,10 @@ namespace looptorch {
 /// types, do not count for an accelerator. Its allocator's unused blocks do.
 enum class ShapesOf { cpu, accelerator };
 
-/// Makes this thread's operations on virtual blocks compute nothing while it lives. Models used then must
-/// have been made then, on a CPU. Make one at a time.
+/// Makes this thread's operations on virtual blocks compute nothing while it lives. Meanwhile LibTorch has
+/// one thread, and large loops are skipped in the whole process.
+/// - Make one at a time.
+/// - Make the models that it measures while it lives, on a CPU.
 class ShapesOnly {
  public:
   explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Example inputs at other sizes and with other values: repeated or cut, mirrored and halved, so that what was
-// a valid token, a probability or a length stays one.
+// Makes inputs of other sizes by repeating or cutting the example, and of other values by mirroring and
+// halving it. Valid tokens, probabilities and lengths stay valid.
 #pragma once
 
 #include <looptorch/base/error.hpp>

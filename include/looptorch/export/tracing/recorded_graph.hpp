@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One call of a model's forward, recorded as a graph by TorchScript's tracer. The tracer is deprecated, so
-// its graph becomes an ExportedProgram at once (read_graph.hpp), and another recorder can replace it.
+// Records one call of a model's forward by TorchScript's tracer. The tracer is deprecated, so its graph is
+// converted at once (read_graph.hpp): another recorder would change this header only.
 #pragma once
 
 #include <looptorch/export/files/script_module.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the nodes of torch.export's JSON. Subgraphs that only switch gradients or autocast are laid out in
-// line; other operators of higher order are refused by name.
+// Reads the nodes of torch.export's JSON. Subgraphs that only switch gradients or autocast are inlined;
+// other higher-order operators are refused by name.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -28,7 +28,7 @@ struct Segment {
   std::size_t begin, end;
   CheckpointOptions options;
   std::vector<Slot> reads = {};  ///< but for weights and constants
-  std::vector<Slot> ends = {};   ///< those of `reads` that nothing behind it reads
+  std::vector<Slot> ends = {};   ///< those of `reads` that are read last by this segment
   std::vector<Slot> makes = {};
 };
 using Segments = std::vector<std::shared_ptr<const Segment>>;

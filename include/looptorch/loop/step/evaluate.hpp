@@ -35,7 +35,7 @@ void measure_batch(Engine& engine, Measure& measure, const Batch& batch, Evaluat
     engine.forward(add, batch, /*training=*/false);
     sums.add();
   } else {
-    way_t<Engine>::measure(engine, measure, batch, sums);
+    window_kind_t<Engine>::measure(engine, measure, batch, sums);
   }
 }
 

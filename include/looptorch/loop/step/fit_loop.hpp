@@ -131,7 +131,7 @@ class FitLoop {
   /// Joins the next window of other ranks, which ends their fit too.
   void meet_in_empty_window() {
     begin_window(engine_);
-    way_t<Engine>::complete(engine_, kept_);
+    window_kind_t<Engine>::complete(engine_, kept_);
     (void)engine_.ranks().reduce_window(engine_);
     abandon_window(engine_);
   }

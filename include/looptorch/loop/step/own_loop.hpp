@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A caller's own loop by `Trainer::step`: windows without epochs. Each call has its own batch type.
+// Runs a caller's own loop by `Trainer::step`: windows without epochs. Calls may pass different batch types.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -128,8 +128,10 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
+  // What is known before any hook.
   const bool skipped = judge.skips();
   context.veto(work.at_fault || work.fault_elsewhere || skipped);
+  // Hooks before the update: by a graph, or eagerly.
   auto graphed = graphed_end<I>(engine, context);
   at::Tensor non_finite;
   if (graphed) {
@@ -145,10 +147,12 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
     }
   }
   judge.look(context);
+  // The optimizer's step.
   const std::optional<bool> made =
       graphed ? graphed->move() : engine.ranks().template move<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
+  // Its outcome, which the device may tell later.
   request_update(work, context, made);
   if (!skipped) request_trouble(work, context, non_finite, engine.window().origin);
   if (made.value_or(true))

@@ -25,14 +25,16 @@ namespace looptorch::detail {
 /// Windows that may be rerun: defined in redo/redone_window.hpp.
 template <class Engine>
 struct RedoneWindow;
+/// The code of an Engine's windows: such as may be rerun, else such as stream their micro-batches, else such
+/// as keep their batches until they end.
 template <class Engine>
-using way_t =
+using window_kind_t =
     std::conditional_t<kMayRedo<typename Engine::PolicyStack>, RedoneWindow<Engine>,
                        std::conditional_t<Engine::kStreams, StreamedWindow<Engine>, KeptWindow<Engine>>>;
 
 /// The kept batches of a window: none if micro-batches stream and no window is rerun.
 template <class Engine, class Batch>
-using kept_t = typename way_t<Engine>::template Kept<Batch>;
+using kept_t = typename window_kind_t<Engine>::template Kept<Batch>;
 
 template <class Batch>
 void drop_batches(std::vector<Batch>& kept) {
@@ -54,7 +56,7 @@ void begin_window(Engine& engine) {
   });
   window.origin.begin(progress.step, progress.epoch);
   window.ranks = engine.ranks().size();
-  way_t<Engine>::begin(engine);
+  window_kind_t<Engine>::begin(engine);
 }
 
 /// Counts the window that has ended.
@@ -96,7 +98,7 @@ void abandon_window(Engine& engine) {
     work.begin_next_window();
   });
   window.thrown = nullptr;
-  way_t<Engine>::abandon(engine);
+  window_kind_t<Engine>::abandon(engine);
   ignoring_errors([&] { engine.ranks().drop_sums(engine); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
   window.micro_batches = window.samples = window.gap = window.turns = 0;
@@ -115,11 +117,11 @@ void discard_window(Engine& engine, Kept& kept) {
 /// window that does not count (`WindowState::counts`).
 template <class Engine, class Kept>
 void end_window(Engine& engine, Kept& kept) {
-  using Way = way_t<Engine>;
-  Way::complete(engine, kept);
+  using Kind = window_kind_t<Engine>;
+  Kind::complete(engine, kept);
   if (!engine.ranks().reduce_window(engine)) return discard_window(engine, kept);
   for_each_index<Engine::kUpdates>([&](auto i) {
-    if (engine.works()[i].due) Way::template finish<i>(engine, kept);
+    if (engine.works()[i].due) Kind::template finish<i>(engine, kept);
   });
   drop_batches(kept);
   count_step(engine);
@@ -133,7 +135,7 @@ void take_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& 
   const std::int64_t number = engine.progress().batch + window.next_number();
   window.origin.add(window.in_epoch ? number : WindowOrigin::kUnknown, indices);
   window.samples += batch_size(std::as_const(batch));
-  way_t<Engine>::take(engine, kept, std::forward<Given>(batch));
+  window_kind_t<Engine>::take(engine, kept, std::forward<Given>(batch));
   ++window.micro_batches;
 }
 

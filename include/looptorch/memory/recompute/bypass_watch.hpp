@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds layers called past their wrapper (bypass.hpp) in the graph of a loss, by operations on their
-// parameters that were made outside of their calls. Costs a walk over one graph a fit.
+// Finds layers whose forward was called directly, without recomputation (bypass.hpp): in the graph of a loss
+// by operations on their parameters that were made outside of their calls. Costs a walk over one graph a fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -3,6 +3,8 @@
 // backward asks for its tensor reruns the block (recorder.hpp), which records all of them, up to the last one
 // needed. Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
 // wrapping.
+//
+// Read in this order: checkpointed_call.hpp, first_run.hpp, this header, recorder.hpp, kept_call.hpp.
 #pragma once
 
 #include <looptorch/memory/recompute/ambient_state.hpp>
