@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_counter.hpp>
@@ -142,9 +143,6 @@ class Preflight {
     } catch (const Error& error) {
       return {.change = std::move(text), .error = first_line(error.what())};
     }
-  }
-  [[nodiscard]] static std::string first_line(const std::string& text) {
-    return text.substr(0, text.find('\n'));
   }
 
   /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_environment.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/distributed/nccl.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
 
@@ -142,7 +143,7 @@ class ProcessGroup {
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
           if (work.isSuccess()) return;  // it ended between the two lines
-          watch_->explain(moment, first_line(error.what()));
+          watch_->explain(moment, detail::first_line(error.what()));
         }
       }
       watch_->check(moment);
@@ -178,7 +179,6 @@ class ProcessGroup {
     static ProcessGroup* group = new ProcessGroup(rank_environment());
     return group;
   }
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
   [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
 
   c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds patience) {

@@ -8,6 +8,7 @@
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
@@ -49,11 +50,15 @@ class GraphedEnd {
   [[nodiscard]] bool run() {
     if constexpr (kIsOurs && !Engine::template kByClosure<I>) {
       EndGraph& end = graphs_.end(I);
-      if (!gradients_are_kept(end)) return false;
+      const bool same_gradients = end.graph && end.has_gradients_of(view().parameters);
+      if (!same_gradients && !graphs_.keeps_gradients(view().parameters)) return false;
       if (const std::string reason = reason_against(); !reason.empty()) return end_eagerly(reason);
-      if (end.graph && !fits(end)) end = EndGraph(end.captures);
-      if (!end.graph && end.refused.empty()) capture(end);
-      if (!end.graph) return end_eagerly(end.refused);
+      if (!same_gradients || !fits(end)) {
+        if (!optimizer().can_begin(nullptr)) return end_eagerly("the optimizer has no moments yet");
+        if (end.graph) end = EndGraph(end.captures);
+        if (end.refused.empty()) capture(end);
+        if (!end.graph) return end_eagerly(end.refused);
+      }
       replay(end);
       return true;
     } else {
@@ -85,12 +90,6 @@ class GraphedEnd {
   [[nodiscard]] AnyOptimizer& optimizer() { return *engine_.template update<I>().optimizer; }
   [[nodiscard]] at::Device device() { return with_index(engine_.run().device()); }
 
-  /// True if the gradients are those that micro-batches' graphs add to.
-  [[nodiscard]] bool gradients_are_kept(const EndGraph& end) {
-    return (end.graph && end.has_gradients_of(view().parameters)) ||
-           graphs_.keeps_gradients(view().parameters);
-  }
-
   [[nodiscard]] bool end_eagerly(const std::string& reason) {
     ++graphs_.counts.eager_ends[reason];
     return false;
@@ -103,7 +102,6 @@ class GraphedEnd {
     if (splits(engine_)) return "they are retried if memory runs out";
     if (work().weight.is_unread()) return "the losses' weights lie on the device";
     if (engine_.watches_losses() && !work().losses.device_sum().defined()) return "losses lie on the host";
-    if (!optimizer().can_begin(nullptr)) return "the optimizer has no moments yet";
     std::string reader;
     engine_.stack().template each_with<before_update_hook>([&](auto& slot) {
       using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
@@ -119,10 +117,10 @@ class GraphedEnd {
     return !engine_.run().sink() && work().losses.device_sum().defined();
   }
 
+  /// True if the graph is one for this window, but for its gradients.
   [[nodiscard]] bool fits(const EndGraph& end) {
-    return end.has_gradients_of(view().parameters) && end.factor == context_.pending().number() &&
-           end.scale.is_same(scale_of(engine_)) && end.adds_losses == may_add_losses() &&
-           optimizer().can_begin(end.step.get());
+    return end.factor == context_.pending().number() && end.scale.is_same(scale_of(engine_)) &&
+           end.adds_losses == may_add_losses() && optimizer().can_begin(end.step.get());
   }
 
   // ---- Capture ----
@@ -146,8 +144,7 @@ class GraphedEnd {
       end.decision = recorded.decision();
       end.graph = std::move(graph);
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      end.refused = message("they cannot be captured: ", what.substr(0, what.find('\n')));
+      end.refused = message("they cannot be captured: ", first_line(error.what()));
     }
     generator.give_up();  // nothing is drawn
     work().gradients.clear();

@@ -9,6 +9,7 @@
 #include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/graph/batch_signature.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
@@ -273,8 +274,6 @@ class GraphedMicroBatch {
         return false;
     return true;
   }
-
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   // ---- Replay ----
 

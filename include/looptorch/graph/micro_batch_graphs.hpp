@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The graphs of a Trainer: one for each form of micro-batch, with the memory that it reads and writes. Only
-// holds and renews them; graphed_micro_batch.hpp captures and replays.
+// The graphs of a Trainer: one for each form of micro-batch and one for each update's end of a window, with
+// the memory that they read and write. Only holds and renews them; graphed_micro_batch.hpp and
+// graphed_end.hpp capture and replay.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -60,7 +61,8 @@ struct MicroBatchGraph {
   Operations operations;  ///< of the graph
 };
 
-/// Where the graphs of an update leave the sum of a window's losses, and read the weight of its only one.
+/// Memory that an update's graphs share for losses: they write a window's sum to it, and add that to the
+/// epoch's. A graph of a window's only micro-batch reads the loss's weight from it.
 struct LossPlace {
   at::Tensor sum, weight, zero;  ///< 0-dim fp64
   at::Tensor epoch;              ///< the sum of the epoch's losses

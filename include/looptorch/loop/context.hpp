@@ -176,11 +176,7 @@ struct Trouble {
   static bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item<double>() != 0; }
 };
 
-}  // namespace detail
-
-namespace detail {
-
-/// What before_update hooks have decided, so that a graph which replays them can repeat it.
+/// The decisions of before_update hooks on the device. A graph that replays the hooks repeats them.
 struct UpdateDecision {
   GradientScale pending = {};
   at::Tensor found_inf = {};

@@ -10,7 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -24,13 +23,6 @@ struct JointLayers {
   std::vector<std::size_t> nodes;
   std::vector<LinearPartImpl*> layers;
 };
-
-/// True if an operator may change a tensor that a later one reads.
-[[nodiscard]] inline bool writes(const c10::OperatorHandle& op) {
-  return std::ranges::any_of(op.schema().arguments(), [](const c10::Argument& argument) {
-    return argument.alias_info() && argument.alias_info()->isWrite();
-  });
-}
 
 /// Returns groups of two or more of `linears`, which are by node. Between the nodes of a group no operator
 /// writes to a tensor, and neither gradients nor autocast are switched.
@@ -46,7 +38,7 @@ struct JointLayers {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const GraphNode& node = graph.nodes[i];
     if (std::holds_alternative<BeginScope>(node.what) || std::holds_alternative<EndScope>(node.what) ||
-        (node.op() && writes(*node.op())))
+        (node.op() && node.op()->schema().is_mutable()))
       close();
     const auto linear = linears.find(i);
     if (linear == linears.end() || node.results[0].slots[0] == kNoSlot) continue;
