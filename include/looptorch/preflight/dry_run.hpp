@@ -7,7 +7,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
-#include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/fit_moments.hpp>
 #include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/memory/empty_cache.hpp>

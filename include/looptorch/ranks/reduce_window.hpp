@@ -117,8 +117,11 @@ struct WindowReduction {
     if (stop) run.stop(*stop);
     if (interruption) run.interrupt(*interruption);
     window.ranks_end = stop || interruption;
-    window.counts = !stop && micro_batches > 0;
-    window.skipped = !stop && micro_batches == 0 && advance > 0;
+    window.end = stop                ? WindowEnd::fit_over
+                 : micro_batches > 0 ? WindowEnd::counted
+                 : advance > 0       ? WindowEnd::skipped
+                 : window.ranks_end  ? WindowEnd::fit_over
+                                     : WindowEnd::epoch_over;
     window.gap = advance - window.micro_batches;
     window.samples = samples;
   }
@@ -169,7 +172,7 @@ bool reduce_window(Engine& engine) {
   }
   of_window.take(window, run);
   due.take();
-  return window.counts;
+  return window.end == WindowEnd::counted;
 }
 
 /// Reduces update I of a window with kept batches, and sums its gradients.

@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/fit_moments.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/redo/traced_rerun.hpp>

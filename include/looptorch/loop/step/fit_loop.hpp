@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fit: epochs of windows of micro-batches, and the moments at which policies begin and end. Start at `fit`,
-// at the end of this file.
+// A fit: policies begin, epochs of windows of micro-batches, policies end. Start at `fit`, at the end of this
+// file.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -12,9 +12,8 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/step/fit_checks.hpp>
+#include <looptorch/loop/step/fit_moments.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>
-#include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <cstdint>
@@ -24,59 +23,6 @@
 #include <utility>
 
 namespace looptorch::detail {
-
-/// Sets the length of the fit in a prepared engine, before policies begin.
-template <class Engine>
-void announce(Engine& engine, const FitPlan& plan) {
-  plan.announce(RunAccess::progress(engine.run()));
-  engine.run().forget_stop();
-}
-
-/// Prepares the engine for a loop of `step`, before policies begin.
-template <class Engine>
-void prepare_fit(Engine& engine, const FitPlan& plan) {
-  engine.prepare();
-  announce(engine, plan);
-}
-
-/// Runs on_fit_begin, or on_switched_off of policies that are off.
-template <class Engine>
-void begin_policies(Engine& engine) {
-  tell_once_of_eval_mode(engine);
-  FitContext context{engine.run()};
-  engine.stack().run_switched_off(context);
-  engine.stack().template run<on_fit_begin_hook>(context);
-}
-
-/// Runs on_fit_ready: all policies have begun, and Run can evaluate.
-template <class Engine>
-void ready_policies(Engine& engine) {
-  refuse_lossy_weights(engine);
-  tell_once_of_untrained(engine);
-  prepare_optimizers(engine);
-  FitContext context{engine.run()};
-  engine.stack().template run<on_fit_ready_hook>(context);
-}
-
-/// Adapts the loss scale, and runs on_window_end. Then throws what update hooks threw, or a known error of
-/// the losses.
-template <class Engine>
-void close_window(Engine& engine) {
-  engine.in_phase(RunPhase::update, "window end", [&] {
-    engine.with_loss_scale([](auto& scale) { scale.adapt(); });
-    WindowContext context{engine.run(), engine.window().last};
-    engine.stack().template run<on_window_end_hook>(context);
-  });
-  rethrow_of_hooks(engine);
-  throw_if_known_bad(engine);
-}
-
-/// Runs every policy's on_fit_end even if others throw. Then throws the first exception.
-template <class Engine>
-void end_policies(Engine& engine, FitStatus status) {
-  FitContext context{engine.run(), status};
-  if (auto thrown = engine.stack().template run_all<on_fit_end_hook>(context)) std::rethrow_exception(thrown);
-}
 
 /// Reports, once per Trainer and on one rank, that a fit had nothing to do.
 template <class Engine>
@@ -95,8 +41,8 @@ class FitLoop {
   /// after another process began its epoch.
   FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
       : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
-    engine.window().in_epoch = engine.window().counts = true;
-    engine.window().skipped = false;
+    engine.window().in_epoch = true;
+    engine.window().end = WindowEnd::counted;
     engine.window().pinned = batches.pinned;
   }
 
@@ -124,10 +70,7 @@ class FitLoop {
     return after_window();
   }
   /// True if an empty window did not count because the epoch is over on all ranks.
-  [[nodiscard]] bool ends_at_epoch() const {
-    const WindowState& window = engine_.window();
-    return !window.counts && !window.skipped && !window.ranks_end;
-  }
+  [[nodiscard]] bool ends_at_epoch() const { return engine_.window().end == WindowEnd::epoch_over; }
   /// Joins the next window of other ranks, which ends their fit too.
   void meet_in_empty_window() {
     begin_window(engine_);
@@ -217,11 +160,12 @@ class FitLoop {
 
   /// Finishes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
   bool after_window() {
-    const WindowState& window = engine_.window();
-    if (!window.counts && !window.skipped) return false;
-    if (!window.skipped) {
+    const WindowEnd end = engine_.window().end;
+    if (end == WindowEnd::counted) {
       plan_.limit_time(engine_.run());
       close_window(engine_);
+    } else if (end != WindowEnd::skipped) {
+      return false;
     }
     return at_last_batch() || !ended();
   }

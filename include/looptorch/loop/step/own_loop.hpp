@@ -4,7 +4,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/fit_moments.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <any>

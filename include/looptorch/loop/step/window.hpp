@@ -108,13 +108,13 @@ void abandon_window(Engine& engine) {
 template <class Engine, class Kept>
 void discard_window(Engine& engine, Kept& kept) {
   drop_batches(kept);
-  const std::int64_t skipped = engine.window().skipped ? engine.window().gap : 0;
+  const std::int64_t skipped = engine.window().end == WindowEnd::skipped ? engine.window().gap : 0;
   abandon_window(engine);
   RunAccess::progress(engine.run()).batch += skipped;
 }
 
 /// Makes the updates of the window, in order, and counts the step. On several ranks reduces first; discards a
-/// window that does not count (`WindowState::counts`).
+/// window that does not count (`WindowEnd`).
 template <class Engine, class Kept>
 void end_window(Engine& engine, Kept& kept) {
   using Kind = window_kind_t<Engine>;

@@ -92,6 +92,14 @@ struct UpdateWork {
   std::int64_t root_version_ = 0;
 };
 
+/// How a window ends. On several ranks they decide it together; on one process each is counted.
+enum class WindowEnd {
+  counted,     ///< it is a step
+  skipped,     ///< no step: the loaders of all ranks skipped its batches
+  epoch_over,  ///< no step: no rank has a batch left
+  fit_over     ///< no step: a rank stopped the fit before it, or was interrupted with no batch left
+};
+
 /// The window under way, whatever the number of updates.
 struct WindowState {
   OpenWindow open;                             ///< keeps other Trainers' windows from the same parameters
@@ -101,13 +109,12 @@ struct WindowState {
   std::int64_t gap = 0;                        ///< batches that the range skipped, in it and before it
   std::int64_t ranks = 0;                      ///< processes that add up the window; 0: this one alone
   std::int64_t turns = 0;                      ///< micro-batches that ranks ran in lockstep
-  bool skipped = false;                        ///< ranks only: no rank has one of its batches
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
   bool may_retry = true;                       ///< false while memory is measured: a window is then neither
                                                ///< retried nor skipped
-  bool counts = true;                          ///< false on ranks if none has a batch, or one has stopped
+  WindowEnd end = WindowEnd::counted;          ///< how the last window ended
   bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   DerivedWeights derived;                      ///< what policies keep of weights between micro-batches
