@@ -9,8 +9,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/base/what_of.hpp>
+#include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_generator.hpp>
-#include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>

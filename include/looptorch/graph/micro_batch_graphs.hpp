@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The graphs of a Trainer: one for each form of micro-batch and one for each update's end of a window, with
-// the memory that they read and write. Only holds and renews them; graphed_micro_batch.hpp and
-// graphed_end.hpp capture and replay.
+// the memory that they read and write. Only holds and renews them: graphed_micro_batch.hpp tells their life.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -49,9 +48,10 @@ struct MicroBatchGraph {
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
-  bool is_alone = false;     ///< in its window: the graph sets gradients to 0 first, and sums up the loss
-  bool draws = false;        ///< from the device's generator
-  GraphGenerator generator;  ///< of the graph
+  bool is_whole_window =
+      false;           ///< of one micro-batch: the graph sets gradients to 0 first, and sums up the loss
+  bool draws = false;  ///< from the device's generator
+  GraphGenerator generator;       ///< of the graph
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
   double factor = 0;              ///< the value in `root`
@@ -59,6 +59,11 @@ struct MicroBatchGraph {
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
   Operations operations;  ///< of the graph
+
+  /// Keeps the form from becoming a graph. The first reason stays: what follows may be its consequence.
+  void refuse(std::string reason) {
+    if (refused.empty()) refused = std::move(reason);
+  }
 };
 
 /// Memory that an update's graphs share for losses: they write a window's sum to it, and add that to the

@@ -130,3 +130,10 @@ TEST_CASE("each type of device has a maker of its own, and most have none") {
   CHECK(device_graph_maker(c10::DeviceType::CPU) == nullptr);
   maker = nullptr;
 }
+
+TEST_CASE("a form is refused for the first reason that is found") {
+  MicroBatchGraph entry;
+  entry.refuse("gradients are sparse");
+  entry.refuse("it cannot be captured");
+  CHECK(entry.refused == "gradients are sparse");
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // On a CPU, which has no graphs: tests/device/capture_graphs_test.cpp has the others.
-// Tests graph: graphed_micro_batch, graphed_end, gradient_versions, cuda_graph
+// Tests graph: graphed_micro_batch, graph_candidate, micro_batch_warm_up, micro_batch_capture
+// Tests graph: micro_batch_replay, graphed_end, gradient_versions, cuda_graph
 // Tests base/device: capture_scope
 #include "support/precompiled.hpp"
 

@@ -53,7 +53,7 @@ inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
 
 /// True if the window is one whole micro-batch on one process, which needs no weighing.
 template <class Engine>
-[[nodiscard]] bool is_alone(Engine& engine, const UpdateWork& work) {
+[[nodiscard]] bool is_whole_window(Engine& engine, const UpdateWork& work) {
   return engine.window().ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
 }
 
@@ -62,7 +62,7 @@ template <class Engine>
 template <std::size_t I, class Engine>
 [[nodiscard]] GradientScale window_scale(Engine& engine) {
   const UpdateWork& work = engine.works()[I];
-  return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
+  return is_whole_window(engine, work) ? GradientScale{} : work.weight.scale();
 }
 
 /// Returns the value to differentiate; undefined if the micro-batch teaches nothing. Where ranks must add
@@ -71,7 +71,7 @@ template <class Engine>
 [[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
   if (engine.window().ranks > 0 && !loss.weight.is_known())
     loss.weight = loss.weight.tensor().template item<double>();
-  return is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+  return is_whole_window(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
 /// The default observer: `weigh` returns the value to differentiate, by the window's arithmetic, and `root`

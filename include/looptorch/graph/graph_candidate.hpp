@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// A micro-batch that may run as a graph: its form, which is the key of its graph, and why it can have none
+// whatever its form is.
+#pragma once
+
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/graph/batch_signature.hpp>
+#include <looptorch/graph/cuda_graph.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/in_backward.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// An objective that tells a loss's weight before computing it, and whose arithmetic depends on nothing else
+/// that only the host knows.
+template <class Objective, class Batch>
+concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
+  { objective.weight(batch) } -> std::convertible_to<double>;
+};
+
+/// Returns the tensor that losses are multiplied by; undefined: none.
+template <class Engine>
+[[nodiscard]] at::Tensor scale_of(Engine& engine) {
+  at::Tensor scale;
+  engine.with_loss_scale([&](const auto& of_losses) { scale = of_losses.scale; });
+  return scale;
+}
+
+/// A micro-batch of update I, beside the graphs of its Trainer.
+template <std::size_t I, class Engine, class Batch>
+struct GraphCandidate {
+  using Objective = std::remove_cvref_t<decltype(std::declval<Engine&>().template update<I>().objective)>;
+  static constexpr bool kTellsWeight = TellsWeight<Objective, Batch>;
+
+  Engine& engine;
+  MicroBatchGraphs& graphs;
+  const Batch& batch;
+  bool sees_all = true;  ///< false once `form` could not see the batch's values on the host
+
+  [[nodiscard]] UpdateWork& work() { return engine.works()[I]; }
+  [[nodiscard]] const UpdateView& view() { return engine.run().updates()[I]; }
+  [[nodiscard]] at::Device device() { return engine.run().device(); }
+  [[nodiscard]] DeviceGraphMaker maker() { return device_graph_maker(device().type()); }
+  [[nodiscard]] bool is_whole_window() { return looptorch::detail::is_whole_window(engine, work()); }
+
+  /// Returns why no micro-batch of this fit, or of this window, becomes a graph; null if one may.
+  [[nodiscard]] const char* reason_against_all() {
+    if (!maker()) return "this device has no graphs";
+    if (engine.window().ranks > 0) return "gradients are summed over several ranks";
+    if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
+    if (applies_in_backward(engine)) return "parameters are updated during backward";
+    if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
+    if (work().weight.is_unread() && !is_whole_window()) return "the losses' weights lie on the device";
+    return reason_against(batch);
+  }
+
+  /// Returns the key of its graph: micro-batches of one key can share a graph.
+  [[nodiscard]] std::string form() {
+    std::string form = form_of(batch);
+    append_bytes(form, I);
+    append_bytes(form, is_whole_window());
+    if constexpr (!kTellsWeight) append_host_values(form, batch, sees_all);
+    if constexpr (kTellsWeight) append_structure(form, batch);
+    return form;
+  }
+
+  [[nodiscard]] double told_weight() {
+    return static_cast<double>(engine.template update<I>().objective.weight(batch));
+  }
+  [[nodiscard]] LossPlace& place() { return graphs.losses(I, with_index(device())); }
+};
+
+}  // namespace looptorch::detail

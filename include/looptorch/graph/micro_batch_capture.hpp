@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// Captures: records one micro-batch of a form as a graph, on copies of its tensors, without running it.
+// Refuses the form if that fails, and then leaves gradients and the generator as they were.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/graph/gradient_versions.hpp>
+#include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/objective/loss.hpp>
+#include <looptorch/operations/operation_counter.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
+#include <ATen/ops/full_like.h>
+
+#include <cstddef>
+#include <exception>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The observer of a capture: differentiates the bare loss, weighed by the gradient given to it. Hooks get a
+/// copy of that, made by the graph: the next replay discards their changes.
+template <class Engine>
+struct Capturing : MicroBatchObserver {
+  Capturing(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}
+  Engine& engine;
+  MicroBatchGraph& entry;
+  at::Tensor copied;
+
+  at::Tensor weigh(Engine&, UpdateWork&, Loss& given) { return loss_tensor(entry.loss = given); }
+  bool take(const Loss&) { return true; }
+  at::Tensor scale(const at::Tensor& loss) { return loss; }
+  const at::Tensor& root(UpdateWork&, const at::Tensor& loss) {
+    const at::NoGradGuard no_gradients;
+    copied = engine.watches_losses() ? entry.root.clone() : engine.scaled(entry.root).to(loss.scalar_type());
+    return copied;
+  }
+};
+
+/// Makes the graph of a form that is warmed up.
+template <std::size_t I, class Engine, class Batch>
+class MicroBatchCapture {
+ public:
+  explicit MicroBatchCapture(GraphCandidate<I, Engine, Batch>& of) : of_(of) {}
+
+  void run(MicroBatchGraph& entry) {
+    const GradientHandles gradients(of_.view().parameters);
+    const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
+    auto graph = of_.graphs.make(of_.maker(), of_.device());
+    entry.slots.clear();
+    entry.generator = GraphGenerator(of_.device());
+    try {
+      prepare(entry);
+      const GradientVersions before(of_.view().parameters);
+      const OperationCounter counter(/*alone=*/true);
+      record(entry, *graph);
+      entry.operations = counter.count();
+      if (!reached_targets(before, entry)) entry.refuse("backward reached other parameters than before");
+    } catch (const std::exception& error) {
+      entry.refuse(message("it cannot be captured: ", first_line(error.what())));
+    } catch (...) {
+      entry.refuse("it cannot be captured: an unknown exception");
+    }
+    if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+      entry.refuse("the objective or the model draws random numbers on the host");
+    if (!entry.refused.empty()) {  // a capture never runs, so no gradient has changed
+      entry.generator.give_up();
+      gradients.put_back();
+      entry.loss = {};
+      entry.slots.clear();
+      return;
+    }
+    entry.graph = std::move(graph);
+    ++of_.graphs.counts.graphs;
+  }
+
+ private:
+  /// Makes the memory that the graph reads and writes, outside of its pool.
+  void prepare(MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    for (auto& [parameter, gradient] : entry.targets) gradient = of_.graphs.gradient_of(parameter);
+    MicroBatchGraphs::attach(entry.targets, entry.is_whole_window);
+    entry.root = at::full_like(entry.loss_like, entry.factor = 1);
+    entry.scale = scale_of(of_.engine);
+    (void)of_.place();
+    empty_cache(of_.device());  // the graph's own pool cannot use blocks left by eager micro-batches
+  }
+
+  void record(MicroBatchGraph& entry, DeviceGraph& graph) {
+    Batch slots = of_.batch;
+    for_each_tensor(slots, [&](at::Tensor& tensor) {
+      if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
+    });
+    MicroBatchGraphs::record(graph, of_.device(), entry.draws, [&] {
+      if (entry.is_whole_window) set_to_zero(entry);
+      Capturing<Engine> capturing(of_.engine, entry);
+      run_micro_batch<I>(of_.engine, std::as_const(slots), capturing);
+      detach(entry.loss);
+      if (entry.is_whole_window && entry.loss.weight.is_known()) of_.place().set_sum(entry.loss);
+    });
+  }
+
+  static void set_to_zero(const MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> gradients;
+    for (const auto& [parameter, gradient] : entry.targets) gradients.push_back(gradient);
+    at::_foreach_zero_(gradients);
+  }
+
+  static void detach(Loss& loss) {
+    if (loss.value.defined()) loss.value = loss.value.detach();
+    if (loss.sum.defined()) loss.sum = loss.sum.detach();
+  }
+
+  /// True if the captured backward adds to the targets' gradients, and to no others.
+  [[nodiscard]] bool reached_targets(const GradientVersions& before, const MicroBatchGraph& entry) const {
+    const std::vector<at::Tensor> reached = before.reached();
+    if (reached.size() != entry.targets.size()) return false;
+    for (std::size_t i = 0; i < reached.size(); ++i)
+      if (!reached[i].is_same(entry.targets[i].parameter) ||
+          !reached[i].grad().is_same(entry.targets[i].gradient))
+        return false;
+    return true;
+  }
+
+  GraphCandidate<I, Engine, Batch>& of_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Replays: fills a graph's memory with a micro-batch and its loss's weight, and runs it by one launch.
+// The weight enters as the gradient of the loss.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/objective/loss.hpp>
+#include <looptorch/operations/operation_counter.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Runs a micro-batch by the graph of its form.
+template <std::size_t I, class Engine, class Batch, class Observer>
+class MicroBatchReplay {
+ public:
+  MicroBatchReplay(GraphCandidate<I, Engine, Batch>& of, Observer& observer) : of_(of), observer_(observer) {}
+
+  /// Returns false, and does nothing, if the batch weighs nothing.
+  [[nodiscard]] bool run(MicroBatchGraph& entry) {
+    Loss loss = entry.loss;
+    if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
+      if (loss.weight.is_known()) loss.weight = of_.told_weight();
+    loss = as_loss(std::move(loss));
+    const double slope = slope_of(loss);
+    if (slope == 0) return false;
+    of_.engine.in_phase(
+        RunPhase::backward, "graph",
+        [&] {
+          rescale_gradients(of_.view(), of_.work(), of_.work().weight.take_correction());
+          MicroBatchGraphs::attach(entry.targets, entry.is_whole_window);
+          fill(entry);
+          set_numbers(entry, slope, loss.weight);
+          entry.generator.before_replay();
+          entry.graph->replay();
+          OperationCounter::add(entry.operations);
+          entry.generator.after_replay();
+        },
+        I);
+    if (!loss.weight.is_known()) (void)of_.work().weight.weigh_alone(loss);
+    if (entry.is_whole_window && loss.weight.is_known()) of_.work().losses.expect_sum(of_.place().sum);
+    if (observer_.take(loss)) observer_.after_backward(loss);
+    ++of_.graphs.counts.replayed;
+    return true;
+  }
+
+ private:
+  /// Counts the micro-batch, and returns the factor of its loss; 0 if it teaches nothing.
+  [[nodiscard]] double slope_of(const Loss& loss) {
+    if (!loss.weight.is_known()) return 1;
+    return of_.is_whole_window() ? of_.work().weight.slope_alone(loss) : of_.work().weight.slope(loss);
+  }
+
+  /// Sets the gradient of the loss, which the graph multiplies by the loss scale, and the loss's weight.
+  void set_numbers(MicroBatchGraph& entry, double slope, const Quantity& weight) {
+    at::NoGradGuard no_gradients;
+    if (std::exchange(entry.factor, slope) != slope) entry.root.fill_(slope);
+    if (entry.is_whole_window && weight.is_known()) of_.place().set_weight(weight.number());
+  }
+
+  void fill(MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    std::size_t slot = 0;
+    for_each_tensor(of_.batch, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) entry.slots[slot++].copy_(tensor, /*non_blocking=*/true);
+    });
+  }
+
+  GraphCandidate<I, Engine, Batch>& of_;
+  Observer& observer_;
+};
+
+}  // namespace looptorch::detail

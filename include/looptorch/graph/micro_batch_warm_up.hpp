@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Warms up: runs the first micro-batches of a form eagerly, and notes what a graph of them needs: the
+// parameters that backward reaches, a loss to copy the form of, whether the device's generator is drawn from.
+// Refuses the form if one of them does what a graph cannot repeat.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/graph/gradient_versions.hpp>
+#include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/objective/loss.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+namespace looptorch::detail {
+
+/// Forwards to the observer of training, and notes the loss.
+template <class Observer>
+struct NotingLoss : MicroBatchObserver {
+  NotingLoss(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
+  Observer& observer;
+  Loss& loss;
+
+  bool take(const Loss& given) { return observer.take(loss = given); }
+  at::Tensor scale(const at::Tensor& weighed) { return observer.scale(weighed); }
+  void before_backward(const at::Tensor& weighed, double correction) {
+    observer.before_backward(weighed, correction);
+  }
+  void after_backward(const Loss& given) { observer.after_backward(given); }
+};
+
+/// Runs a micro-batch of a form that is not captured yet.
+template <std::size_t I, class Engine, class Batch, class Observer>
+class MicroBatchWarmUp {
+ public:
+  MicroBatchWarmUp(GraphCandidate<I, Engine, Batch>& of, Observer& observer) : of_(of), observer_(observer) {}
+
+  void run(MicroBatchGraph& entry) {
+    ++of_.graphs.counts.eager;
+    const GradientVersions before(of_.view().parameters);
+    const CapturedGenerator random(at::detail::getDefaultCPUGenerator()),
+        there(default_generator(of_.device()));
+    Loss loss;
+    NotingLoss<Observer> noting(observer_, loss);
+    run_micro_batch<I>(of_.engine, of_.batch, noting);
+    if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+      entry.refuse("the objective or the model draws random numbers on the host");
+    entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(of_.device())));
+    if (!of_.sees_all) entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
+    if (!loss.weight.is_known() && (!of_.is_whole_window() || loss.sum.defined()))
+      entry.refuse("the loss's weight lies on the device");
+    if (!loss_tensor(loss).defined() || of_.work().at_fault)
+      return void(--entry.seen);  // it shows no gradients
+    if (!of_.graphs.lies_on(with_index(of_.device()))) entry.refuse("the model lies on several devices");
+    if (!tells_weight_of(loss))
+      entry.refuse("the objective's weight(batch) is another weight than its loss has");
+    entry.loss_like = loss_tensor(loss).detach();
+    entry.targets.clear();
+    for (const at::Tensor& parameter : before.reached()) {
+      if (parameter.grad().layout() != at::kStrided) entry.refuse("gradients are sparse");
+      entry.targets.push_back({parameter, {}});
+    }
+  }
+
+ private:
+  [[nodiscard]] bool tells_weight_of(const Loss& loss) {
+    if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
+      return !loss.weight.is_known() || loss.weight.number() == of_.told_weight();
+    return true;
+  }
+
+  GraphCandidate<I, Engine, Batch>& of_;
+  Observer& observer_;
+};
+
+}  // namespace looptorch::detail
