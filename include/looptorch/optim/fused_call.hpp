@@ -13,6 +13,7 @@
 #include <ATen/ops/where.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -110,14 +111,16 @@ struct FusedKind {
   bool operator==(const FusedKind&) const = default;
 };
 
-/// A call's lists. They are kept between steps for their capacity and cleared after each call, so that no
-/// gradient outlives it.
+/// The lists of a step, kept between steps for their capacity. Those of a call are cleared after it, so that
+/// no gradient outlives it.
 template <class Rule>
 struct FusedLists {
-  std::vector<at::Tensor> parameters, gradients;
-  typename Rule::Moments moments;
+  std::vector<std::vector<std::size_t>> due;      ///< by group: indices of parameters not updated yet
+  std::vector<std::size_t> alike;                 ///< those in the current call
+  std::vector<at::Tensor> parameters, gradients;  ///< of the call
+  typename Rule::Moments moments;                 ///< of the call
 
-  void clear() {
+  void clear_call() {
     parameters.clear(), gradients.clear();
     for (const auto& field : Rule::kFields) (moments.*field.list).clear();
   }

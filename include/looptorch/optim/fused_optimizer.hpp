@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
-// The common part of all fused optimizers: parameter groups, moments, and one kernel call a group (and a
-// device and dtype, if a group has several). A `Rule` adds the options, the moments and the kernel; see
-// adam_rule.hpp.
+// The common part of all fused optimizers: keeps parameter groups, moments and rates, and updates with one
+// kernel call a group (and a device and dtype, if a group has several; fused_update.hpp). A `Rule` adds the
+// options, the moments and the kernel: optimizer_rule.hpp says what it must have, adam_rule.hpp is one.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
+#include <looptorch/optim/fused_update.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/kept_rates.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
+#include <looptorch/optim/optimizer_rule.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
-#include <looptorch/optim/step_counts.hpp>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -31,14 +31,15 @@
 
 namespace looptorch::detail {
 
-/// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
-/// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
-/// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
-/// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart. `kKernels`
-/// are those of looptorch's own that `apply` launches where `kernels_for` finds them, which is declared where
-/// such a Rule is (optim/kernels/kernel_table.hpp).
+/// An optimizer whose numbers are those of `Rule`.
 template <class Rule>
 class FusedOptimizer : public AnyOptimizer {
+  static_assert(
+      OptimizerRule<Rule>,
+      "looptorch: this is no rule of an optimizer. Give it Options with `lr`, Moments, kName, kFields, "
+      "and static functions check, first_differs, advance and apply; optim/optimizer_rule.hpp has their "
+      "arguments. See docs/errors.md#optimizer-rule");
+
  public:
   using Options = typename Rule::Options;
   using Moments = typename Rule::Moments;
@@ -102,19 +103,18 @@ class FusedOptimizer : public AnyOptimizer {
   [[nodiscard]] std::shared_ptr<BegunStep> begin_step(const GradientScale& scale,
                                                       const at::Tensor& found_inf) override {
     at::NoGradGuard no_gradients;
-    auto begun = std::make_shared<BegunStep>(BegunStep{{scale, found_inf}, due_counts().value()});
-    step_groups(begun->factors, Half::first);
+    Update update = due_update();
+    auto begun = std::make_shared<BegunStep>(BegunStep{{scale, found_inf}, update.due_counts().value()});
+    update.step_groups(begun->factors, Update::Half::first);
     return begun;
   }
   void finish_step(const BegunStep& begun) override {
     at::NoGradGuard no_gradients;
-    refresh_groups();
-    find_due(nullptr);
     FusedFactors factors = begun.factors;
-    step_groups(factors, Half::second);
+    due_update().step_groups(factors, Update::Half::second);
   }
   [[nodiscard]] bool can_begin(const BegunStep* other) override {
-    const auto counts = due_counts();
+    const auto counts = due_update().due_counts();
     const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
     return counts && (!other || std::ranges::equal(*counts, other->counts, same));
   }
@@ -200,13 +200,7 @@ class FusedOptimizer : public AnyOptimizer {
   }
 
   /// Returns the options of one of this optimizer's groups. Throws UsageError for another optimizer's group.
-  [[nodiscard]] static const Options& options_of(const Group& group) {
-    const auto* options = dynamic_cast<const FusedGroupOptions<Options>*>(&group.options());
-    if (!options)
-      throw UsageError(message("a parameter group of ", Rule::kName,
-                               " has another optimizer's options: make it by ", Rule::kName, "::group"));
-    return options->values;
-  }
+  [[nodiscard]] static const Options& options_of(const Group& group) { return rule_options<Rule>(group); }
 
  protected:
   /// Calls `use(options, moments, index)` with the moments of a parameter, which it has from then on. Does
@@ -228,6 +222,8 @@ class FusedOptimizer : public AnyOptimizer {
   }
 
  private:
+  using Update = FusedUpdate<Rule>;
+
   static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
     Rule::check(options);
     return std::make_unique<FusedGroupOptions<Options>>(options);
@@ -258,135 +254,20 @@ class FusedOptimizer : public AnyOptimizer {
 
   // ---- A step ----
 
+  /// Returns the update of the parameters with a gradient, or of one of them.
+  [[nodiscard]] Update due_update(const at::Tensor* only = nullptr) {
+    refresh_groups();
+    Update update(param_groups_, moments_, rates_, lists_);
+    update.find_due(only);
+    return update;
+  }
+
   void step_due(const GradientScale& scale, const at::Tensor& found_inf, const at::Tensor* only = nullptr) {
     at::NoGradGuard no_gradients;
-    refresh_groups();
-    find_due(only);
-    if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
+    Update update = due_update(only);
+    if (found_inf.defined() && update.some_first_update() && found_inf.item<double>() != 0) return;
     FusedFactors factors(scale, found_inf);
-    step_groups(factors, Half::both);
-  }
-
-  /// The parts of a step: factors and step counts, then the kernels.
-  enum class Half { first, second, both };
-
-  void step_groups(FusedFactors& factors, Half half) {
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors, half);
-  }
-
-  /// Returns the step counts of the parameters that are due. Returns nothing if none is, one has no moments
-  /// yet, or a count is shared with a parameter that is not due.
-  std::optional<std::vector<at::Tensor>> due_counts() {
-    refresh_groups();
-    find_due(nullptr);
-    std::vector<at::Tensor> counts;
-    bool some = false;
-    for (std::size_t i = 0; i < due_.size(); ++i)
-      for (const Field& field : Rule::kFields) {
-        const std::vector<at::Tensor>& list = moments_[i].*field.list;
-        for (const std::size_t j : due_[i]) {
-          const at::Tensor& parameter = param_groups_[i].params()[j];
-          if (!field.kept(options_of(param_groups_[i]), parameter)) continue;
-          if (!has(list, j) || list[j].device() != parameter.device()) return std::nullopt;
-          if (field.counter) counts.push_back(list[j]);
-        }
-        if (field.counter)
-          for (const SharedCount& shared : SharedCounts(list, due_[i]))
-            if (shared.due > 0 && shared.due < shared.holders) return std::nullopt;
-        some |= !due_[i].empty();
-      }
-    return some ? std::optional(std::move(counts)) : std::nullopt;
-  }
-
-  /// Finds the parameters with a gradient, or one of them. Throws for anything that a kernel would misread,
-  /// before any parameter is updated.
-  void find_due(const at::Tensor* only) {
-    due_.resize(param_groups_.size());
-    for (std::size_t i = 0; i < due_.size(); ++i) {
-      const auto& parameters = param_groups_[i].params();
-      due_[i].clear();
-      for (std::size_t j = 0; j < parameters.size(); ++j) {
-        const at::Tensor& gradient = parameters[j].grad();
-        if (!gradient.defined() || (only && !parameters[j].is_same(*only))) continue;
-        require_updatable(parameters[j], Rule::kName);
-        require_dense(gradient, Rule::kName);
-        for (const Field& field : Rule::kFields)
-          check_shape(field, moments_[i].*field.list, j, parameters[j]);
-        due_[i].push_back(j);
-      }
-    }
-  }
-
-  bool is_first_update(const Options& options, const Moments& moments, std::size_t index) const {
-    return Rule::first_differs(options) && !has(moments.*Rule::kFields.front().list, index);
-  }
-
-  bool some_first_update() const {
-    for (std::size_t i = 0; i < param_groups_.size(); ++i) {
-      const Options& options = options_of(param_groups_[i]);
-      if (!Rule::first_differs(options)) continue;
-      for (const std::size_t j : due_[i])
-        if (is_first_update(options, moments_[i], j)) return true;
-    }
-    return false;
-  }
-
-  void step_group(std::size_t index, FusedFactors& factors, Half half) {
-    const Group& group = param_groups_[index];
-    const Options& options = options_of(group);
-    while (!due_[index].empty()) step_alike(index, options, group.params(), factors, half);
-  }
-
-  /// Updates the due parameters that are of the same kind as the first; the others stay due.
-  void step_alike(std::size_t group, const Options& options, const std::vector<at::Tensor>& parameters,
-                  FusedFactors& factors, Half half) {
-    Moments& moments = moments_[group];
-    const FusedKind kind = take_alike(options, parameters, moments, due_[group]);
-    factors.move_to(kind.device);
-    if (half == Half::first) return Rule::advance(moments, alike_, factors);
-    const auto cleared = c10::make_scope_exit([this] { lists_.clear(); });
-    gather_gradients(parameters);
-    for (const Field& field : Rule::kFields)
-      begin_field(field, options, moments.*field.list, parameters, alike_);
-    const at::Tensor rate = rates_ ? rates_->on(kind.device, group, options.lr) : at::Tensor();
-    if (half == Half::both) Rule::advance(moments, alike_, factors);
-    // The kernels write to parameters without raising their version, which a graph that still needs the old
-    // values checks.
-    for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();
-    if (alike_.size() == parameters.size()) {
-      Rule::apply(options,
-                  FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors, rate});
-    } else {
-      gather(parameters, moments);
-      Rule::apply(options, FusedCall<Moments>{lists_.parameters, lists_.gradients, lists_.moments, kind.first,
-                                              factors, rate});
-    }
-  }
-
-  FusedKind take_alike(const Options& options, const std::vector<at::Tensor>& parameters,
-                       const Moments& moments, std::vector<std::size_t>& due) {
-    const auto kind_of = [&](std::size_t i) {
-      return FusedKind{parameters[i].device(), parameters[i].scalar_type(),
-                       is_first_update(options, moments, i)};
-    };
-    const FusedKind kind = kind_of(due.front());
-    alike_.clear();
-    std::size_t left = 0;
-    for (const std::size_t i : due) kind_of(i) == kind ? alike_.push_back(i) : void(due[left++] = i);
-    due.resize(left);
-    return kind;
-  }
-
-  void gather_gradients(const std::vector<at::Tensor>& parameters) {
-    for (const std::size_t i : alike_)
-      lists_.gradients.push_back(fused_gradient(parameters[i], parameters[i].grad()));
-  }
-
-  void gather(const std::vector<at::Tensor>& parameters, const Moments& moments) {
-    for (const std::size_t i : alike_) lists_.parameters.push_back(parameters[i]);
-    for (const Field& field : Rule::kFields)
-      if (!(moments.*field.list).empty())
-        for (const std::size_t i : alike_) (lists_.moments.*field.list).push_back((moments.*field.list)[i]);
+    update.step_groups(factors, Update::Half::both);
   }
 
   // ---- State of single parameters ----
@@ -399,10 +280,8 @@ class FusedOptimizer : public AnyOptimizer {
         message("a parameter of shape ", parameter.sizes(), " does not belong to this ", Rule::kName));
   }
 
-  ListedParameters listed_;                    // the parameters that the moments belong to
-  std::vector<Moments> moments_;               // by group
-  std::vector<std::vector<std::size_t>> due_;  // by group: indices of parameters not updated yet
-  std::vector<std::size_t> alike_;             // those in the current call
+  ListedParameters listed_;       // the parameters that the moments belong to
+  std::vector<Moments> moments_;  // by group
   FusedLists<Rule> lists_;
   std::optional<KeptRates> rates_;
 };

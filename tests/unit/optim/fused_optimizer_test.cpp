@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What FusedAdam, FusedAdamW and FusedSGD have in common: folding, skipped steps, groups, lists of several
 // kinds, state by parameter, and what they refuse.
-// Tests optim: fused_call, moment_fields
+// Tests optim: fused_call, fused_update, moment_fields, optimizer_rule
 #include "support/precompiled.hpp"
 
 #include <looptorch/loop/update.hpp>
