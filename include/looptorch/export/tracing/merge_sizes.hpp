@@ -59,7 +59,7 @@ class SizeMerger {
         throw ExportError(node.name(), "",
                           "at other sizes the forward calls " + other.name() +
                               (other.op == node.op ? " for another number of results" : " in its place") +
-                              kPath);
+                              kOnePathNote);
     }
     for (std::size_t a = 0; a < node.arguments.size(); ++a) {
       Alternatives alternatives;
@@ -68,7 +68,7 @@ class SizeMerger {
     }
   }
 
-  static constexpr const char* kPath =
+  static constexpr const char* kOnePathNote =
       ". A loop or a branch that depends on a size takes one path for all sizes in a file: leave the size "
       "constant";
 
@@ -82,12 +82,12 @@ class SizeMerger {
       if (i < program.nodes.size()) name = program.nodes[i].name();
     }
     if (fewest == most)
-      return ExportError(std::string("the outputs are other tensors at other sizes") + kPath);
+      return ExportError(std::string("the outputs are other tensors at other sizes") + kOnePathNote);
     return {name, "",
             message("the forward makes ", fewest, " to ", most,
                     " operations at the sizes tried, and "
                     "calls this one at some of them only",
-                    kPath)};
+                    kOnePathNote)};
   }
 
   ProgramArgument merge_argument(const Alternatives& all, const ProgramNode& node, const std::string& name) {
@@ -96,7 +96,7 @@ class SizeMerger {
     std::vector<c10::IValue> constants;
     for (const auto* each : all) {
       if (!each->constant())
-        throw ExportError(node.name(), name, std::string("is not always a number") + kPath);
+        throw ExportError(node.name(), name, std::string("is not always a number") + kOnePathNote);
       constants.push_back(*each->constant());
     }
     if (is_always([](const c10::IValue& value) { return value.isInt(); }, constants)) {
@@ -131,7 +131,7 @@ class SizeMerger {
       const bool same = first.value() ? each->value() && *each->value() == *first.value()
                                       : each->list() && each->list()->size() == first.list()->size();
       if (!same)
-        throw ExportError(node.name(), name, std::string("is another tensor at other sizes") + kPath);
+        throw ExportError(node.name(), name, std::string("is another tensor at other sizes") + kOnePathNote);
     }
     if (first.value()) return first;
     ProgramArgument::List merged;
@@ -149,7 +149,7 @@ class SizeMerger {
     for (const auto& list : lists) {
       all.push_back(list.toIntVector());
       if (all.back().size() != all.front().size())
-        throw ExportError(node.name(), name, std::string("has another length at other sizes") + kPath);
+        throw ExportError(node.name(), name, std::string("has another length at other sizes") + kOnePathNote);
     }
     ProgramArgument::List items;
     bool dynamic = false;
@@ -186,7 +186,8 @@ class SizeMerger {
     for (const auto& program : all_)
       if (program.values[value].sizes.size() != meta.sizes.size() ||
           program.values[value].dtype != meta.dtype)
-        throw ExportError(op, "", std::string("the result has another rank or dtype at other sizes") + kPath);
+        throw ExportError(op, "",
+                          std::string("the result has another rank or dtype at other sizes") + kOnePathNote);
     const auto column = [&](const auto& of, std::size_t d) {
       Numbers numbers;
       for (const auto& program : all_) {

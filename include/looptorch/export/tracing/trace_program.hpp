@@ -8,7 +8,7 @@
 #include <looptorch/export/program/sized_inputs.hpp>
 #include <looptorch/export/tracing/merge_sizes.hpp>
 #include <looptorch/export/tracing/module_weights.hpp>
-#include <looptorch/export/tracing/read_graph.hpp>
+#include <looptorch/export/tracing/read_trace.hpp>
 #include <looptorch/export/tracing/recorded_graph.hpp>
 #include <looptorch/export/tracing/unwritten_memory.hpp>
 
@@ -40,7 +40,7 @@ namespace looptorch::detail {
     // Other values, too, so that a constant which depends on them is found.
     if (programs.size() + 1 == fit.points().size()) at_point = with_other_values(std::move(at_point));
     const auto recorded = record_graph(weights, forward, at_point, input_names, trust_value_reads);
-    programs.push_back(GraphReader(recorded, weights, at_point, input_names).read());
+    programs.push_back(TraceReader(recorded, weights, at_point, input_names).read());
   }
   auto program = SizeMerger(std::move(programs), fit).merge();
   for (std::size_t i = 0; i < inputs.size(); ++i) program.inputs[i].example = inputs[i];

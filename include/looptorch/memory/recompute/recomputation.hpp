@@ -63,7 +63,7 @@ class BlockInputsScope {
 
 /// Holds an input without its history, which autograd adds on unpacking. With its history, an input that is
 /// later changed in place by the block's result would keep the block alive that holds it.
-class InputHooks final : public SavedVariableHooks {
+class InputWithoutHistory final : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override { saved_ = tensor.detach(); }
   at::Tensor call_unpack_hook() override { return saved_; }
@@ -153,7 +153,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   struct Input {
     explicit Input(const at::Tensor& tensor) : saved(tensor, /*is_output=*/false), version(tensor) {
       if (!saved.has_hooks() && !is_trained_leaf(tensor))
-        saved.register_hooks(std::make_unique<InputHooks>());
+        saved.register_hooks(std::make_unique<InputWithoutHistory>());
     }
     torch::autograd::SavedVariable saved;
     SavedVersion version;

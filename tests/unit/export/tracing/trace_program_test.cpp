@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests export/tracing: read_graph, recorded_graph, merge_sizes, module_weights, value_watch
+// Tests export/tracing: read_trace, recorded_graph, merge_sizes, module_weights, value_watch
 // Tests export/tracing: unwritten_memory, export_scope
 #include <looptorch/export/program/run_program.hpp>
 #include <looptorch/export/tracing/export_scope.hpp>

@@ -22,10 +22,11 @@
 
 namespace looptorch::detail {
 
-class GraphReader {
+/// Reads one recorded graph.
+class TraceReader {
  public:
   /// `weights` have all names, `inputs` are those of the recorded call.
-  GraphReader(const RecordedGraph& recorded, const std::vector<ExportedProgram::Weight>& weights,
+  TraceReader(const RecordedGraph& recorded, const std::vector<ExportedProgram::Weight>& weights,
               const std::vector<at::Tensor>& inputs, const std::vector<std::string>& input_names)
       : graph_(*recorded.graph) {
     add_weights(weights);
