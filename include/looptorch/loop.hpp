@@ -7,8 +7,10 @@
 #include <looptorch/base/call_in_progress.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/bundle.hpp>
+#include <looptorch/loop/compose/check_batch.hpp>
 #include <looptorch/loop/compose/check_order.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
+#include <looptorch/loop/compose/checks.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>

@@ -14,6 +14,7 @@ cd "$1"
 declare -A untested=(
   [base/unicode/canonical_tables]='a generated table'
   [loop/compose/checks]='tests/compile_fail'
+  [loop/compose/check_batch]='tests/compile_fail'
   [loop/compose/check_order]='tests/compile_fail'
   [loop/compose/check_split]='tests/compile_fail'
   [loop/compose/deduction]='tests/compile_fail'

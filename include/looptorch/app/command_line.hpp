@@ -14,6 +14,7 @@
 
 #include <looptorch/app/command_words.hpp>
 #include <looptorch/app/config_file.hpp>
+#include <looptorch/app/flag_table.hpp>
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
@@ -37,7 +38,7 @@ namespace looptorch::app {
 class CommandLine {
  public:
   /// Names of flags, without hyphens in front, and values as text.
-  using FlagValues = std::vector<std::pair<std::string, std::string>>;
+  using FlagValues = detail::FlagTexts;
 
   CommandLine(std::string program, std::string summary)
       : program_(std::move(program)), summary_(std::move(summary)) {}
@@ -101,7 +102,7 @@ class CommandLine {
   }
 
   /// Returns the given flags with their values as a file for `--config`; other flags are comments.
-  [[nodiscard]] std::string config_text() const;
+  [[nodiscard]] std::string config_text() const { return detail::config_text(program_, flags_, given_); }
 
   /// The words that stand without a flag, one or more. A program without this call takes none.
   CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help) {
@@ -126,7 +127,7 @@ class CommandLine {
 
   /// Returns all flags and the current values of their variables, as text: a toggle is "yes" or "no", a group
   /// of flags is called by its name. Flags without a value, as an empty path, are left out.
-  [[nodiscard]] FlagValues settings() const;
+  [[nodiscard]] FlagValues settings() const { return detail::settings_of(flags_); }
 
   /// True if the program has a flag of this name, without hyphens in front.
   [[nodiscard]] bool has(std::string_view name) const {
@@ -148,24 +149,12 @@ class CommandLine {
   [[nodiscard]] const std::string& program() const { return program_; }
 
  private:
-  struct Flag {
-    detail::FlagForm form;
-    std::string placeholder, help;
-    std::function<void(const std::string&)> set;
-    std::function<std::string()> value = {};         ///< an empty text: none
-    std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
-    bool is_required = false, is_preset = false;
-    bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it
-
-    [[nodiscard]] std::string name() const { return "--" + form.names.front(); }
-  };
+  using Flag = detail::ListedFlag;
 
   CommandLine& add(Flag flag, std::string name);
-  [[nodiscard]] std::vector<detail::FlagForm> forms() const;
   void set(const detail::GivenFlag& given) const;
   void complete();
   void take_positional(std::vector<std::string> words);
-  [[nodiscard]] std::string usage() const;
 
   std::string program_, summary_;
   std::vector<Flag> flags_;
@@ -264,59 +253,16 @@ inline CommandLine& CommandLine::preset(std::string name, std::string& target,
   return *this;
 }
 
-inline std::string CommandLine::usage() const {
-  std::string text = program_;
-  for (const auto& flag : flags_) {
-    if (flag.is_required) text += message(" ", flag.name(), " ", flag.placeholder);
-  }
-  text += " [options]";
-  if (positional_) text += " " + positional_name_ + "...";
-  return text;
-}
-
 inline std::string CommandLine::help() const {
-  std::vector<std::pair<std::string, std::string>> rows;
-  if (positional_) rows.emplace_back(positional_name_ + "...", positional_help_);
-  for (std::size_t i = 0; i < flags_.size(); ++i) {
-    const auto& flag = flags_[i];
-    if (flag.is_negation) continue;
-    const auto name = i > 0 && flags_[i - 1].is_negation ? "--[no-]" + flag.name().substr(2) : flag.name();
-    rows.emplace_back(
-        name + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
-        flag.help + (flag.default_text ? flag.default_text() : detail::default_text(flag.value())));
-  }
-  rows.emplace_back("--help", "this text");
-  return "usage: " + usage() + "\n\n" + summary_ + "\n\n" + detail::two_columns(rows);
-}
-
-inline CommandLine::FlagValues CommandLine::settings() const {
-  FlagValues all;
-  for (const auto& flag : flags_) {
-    const std::string &name = flag.form.names.front(), &group = flag.form.group;
-    const std::string value = flag.value();
-    if (value.empty()) continue;
-    if (flag.is_negation)
-      all.emplace_back(name.substr(3), "no");
-    else
-      all.emplace_back(group.empty() ? name : group, group.empty() ? value : name);
-  }
-  return all;
-}
-
-inline std::vector<detail::FlagForm> CommandLine::forms() const {
-  std::set<std::string> known{"help"};
-  std::vector<detail::FlagForm> forms;
-  for (const auto& flag : flags_) {
-    for (const auto& name : flag.form.names) {
-      if (!known.insert(name).second) throw UsageError("CommandLine: --" + name + " is listed twice");
-    }
-    forms.push_back(flag.form);
-  }
-  return forms;
+  std::vector<std::pair<std::string, std::string>> rows = detail::help_rows(flags_);
+  if (positional_) rows.emplace(rows.begin(), positional_name_ + "...", positional_help_);
+  return "usage: " + program_ + detail::required_text(flags_) + " [options]" +
+         (positional_ ? " " + positional_name_ + "..." : "") + "\n\n" + summary_ + "\n\n" +
+         detail::two_columns(rows);
 }
 
 inline bool CommandLine::parse(int argc, char* const* argv) {
-  const auto forms = this->forms();
+  const auto forms = detail::forms_of(flags_);
   auto words = detail::WordReader(forms, argc, argv).read();
   for (const auto& sentence : detail::flags_of_two_names(words.flags)) std::cerr << sentence << std::endl;
   if (config_) words.flags = detail::with_config_files(std::move(words.flags), *config_, forms);
@@ -346,26 +292,6 @@ inline void CommandLine::complete() {
     for (const auto& [name, value] : call(*this))
       for (std::size_t number = 0; number < flags_.size(); ++number)
         if (flags_[number].form.names.front() == name) set({number, value}), given_.insert(number);
-}
-
-inline std::string CommandLine::config_text() const {
-  std::string text = message(
-      "# ", program_, " --config FILE, with this file, repeats the run. Comments are what was not given.\n");
-  for (std::size_t i = 0; i < flags_.size(); ++i) {
-    const Flag& flag = flags_[i];
-    const std::string value = flag.value();
-    if (value.empty() || value.find('\n') != value.npos) continue;
-    const std::string name = flag.form.names.front();
-    const bool is_toggle = flag.is_negation || (i > 0 && flags_[i - 1].is_negation);
-    const bool is_given =
-        given_.contains(i) || (is_toggle && given_.contains(flag.is_negation ? i + 1 : i - 1));
-    text += is_given ? "" : "# ";
-    if (flag.is_negation)
-      text += detail::config_line(name.substr(3), "false");
-    else
-      text += detail::config_line(name, flag.form.takes == detail::Takes::nothing ? "true" : value);
-  }
-  return text;
 }
 
 inline void CommandLine::set(const detail::GivenFlag& given) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // UpdateContext: what a hook may do to an update.
 // Runs on every device.
+// Tests loop: update_context
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

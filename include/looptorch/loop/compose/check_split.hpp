@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/data/batch_slice.hpp>
-#include <looptorch/loop/compose/checks.hpp>
+#include <looptorch/loop/compose/check_batch.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/objective/loss.hpp>
 

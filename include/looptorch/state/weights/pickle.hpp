@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Reads Python's pickles without running anything: numbers, strings, lists, tuples, sets and dictionaries are
-// values. A host decides about everything that a pickle would import or call. Protocols 2 to 5. Memory is
-// bounded by the pickle's length, and nothing recurses, so a hostile one does no harm.
+// values. A host decides about everything that a pickle would import or call (pickle_value.hpp). Protocols 2
+// to 5. Memory is bounded by the pickle's length, and nothing recurses, so a hostile one does no harm.
 #pragma once
 
-#include <looptorch/base/error.hpp>
+#include <looptorch/state/weights/pickle_value.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -21,57 +21,7 @@
 
 namespace looptorch::detail {
 
-/// Thrown for a pickle that is damaged or holds what is not allowed.
-struct PickleError : Error {
-  using Error::Error;
-};
-
-struct PickleObject;
-
-/// A value: a number, or a handle of an object that its Unpickler owns.
-struct PickleValue {
-  enum class Kind : std::uint8_t {
-    none,
-    boolean,
-    integer,
-    real,
-    text,
-    bytes,
-    list,
-    tuple,
-    set,
-    dict,
-    global,
-    tensor,
-    other,
-    mark
-  };
-  Kind kind = Kind::none;
-  std::int64_t integer = 0;  ///< also of booleans
-  double real = 0;
-  PickleObject* object = nullptr;
-
-  [[nodiscard]] bool is(Kind other) const { return kind == other; }
-};
-
-struct PickleObject {
-  std::string text = {};  ///< of text and bytes; a global's "module.name"
-  std::vector<PickleValue> items =
-      {};  ///< of lists, tuples and sets; a dictionary's keys and values in turns
-  at::Tensor tensor = {};
-};
-
-/// Resolves a pickle's requests: imports, calls and external data. Globals have their names in Python, as
-/// "collections.OrderedDict".
-class PickleHost {
- public:
-  virtual ~PickleHost() = default;
-  /// Throws PickleError for a global that is not allowed.
-  virtual void check_global(const std::string& name) = 0;
-  virtual PickleValue call(const std::string& global, const std::vector<PickleValue>& arguments) = 0;
-  virtual PickleValue load_persistent(PickleValue id) = 0;
-};
-
+/// Reads one pickle, and owns the objects of its value.
 class Unpickler {
  public:
   using Kind = PickleValue::Kind;
