@@ -53,7 +53,7 @@ def wrapped(lines):
     first = re.match(r" *(?:(?:[-*]|\d+\.) |> )?", lines[0])[0]
     rest = first if first.endswith("> ") else " " * len(first)
     marker = len(first)
-    text = " ".join([lines[0][marker:]] + [line.lstrip(" >") if rest.endswith("> ") else line for line in lines[1:]])
+    text = " ".join([lines[0][marker:]] + [line.lstrip(" >") if rest.endswith("> ") else line.strip() for line in lines[1:]])
     made, line = [], first
     for word in words(text):
         if line in (first, rest):
