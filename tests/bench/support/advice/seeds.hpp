@@ -58,7 +58,10 @@ struct Setting {
   std::map<std::string, Needs> needs;
   for (const Candidate& candidate : candidates) needs.emplace(candidate.name, candidate);
   std::string text =
-      "### " + kSeedsTitle + "\n\n| guide | model | tensors | at most | flags |\n|---|---|---:|---:|---|\n";
+      "### " + kSeedsTitle +
+      "\n\nWhat the guides of the examples' projects recommend for their cards. `at most` is the goal for that "
+      "command, or what\nthe card has for tensors.\n\n"
+      "| guide | model | tensors | at most | flags |\n|---|---|---:|---:|---|\n";
   for (const Setting& setting : settings_of_guides()) {
     constexpr std::int64_t kNoLimit = 1'000'000'000'000;
     const auto bytes = needs.at(setting.model).bytes(setting.flags, kNoLimit);
