@@ -82,7 +82,7 @@ inline constexpr std::string_view kByTorchrun =
 inline constexpr std::string_view kPinned = "batches are pinned where an accelerator is used; leave it out";
 inline constexpr std::string_view kThreads = "workers are threads that live as long as the run; leave it out";
 inline constexpr std::string_view kInSource =
-    "it stands in the program's source, with its optimizer and policies";
+    "it is set in the program's source, with its optimizer and policies";
 inline constexpr std::string_view kOneStage = "each program is one stage, and this one trains; leave it out";
 inline constexpr std::string_view kWritten =
     "curves and metrics are written to --output while it trains; see --report";
