@@ -3,7 +3,7 @@
 // inputs, trains it on tensors of these names, and writes it as .pt2 and safetensors.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
-#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/app/run/skipped_items.hpp>
 #include <looptorch/app/training_program.hpp>
 #include <looptorch/exported/export_again.hpp>
 #include <looptorch/exported/exported_model.hpp>

@@ -5,7 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once
 
-#include <looptorch/app/memory_flags.hpp>
+#include <looptorch/app/flags/memory_flags.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/error.hpp>

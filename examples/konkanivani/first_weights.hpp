@@ -7,7 +7,7 @@
 // Shapes: D width, M mel bins, V vocabulary.
 #pragma once
 
-#include <looptorch/app/first_weights.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "config.hpp"

@@ -2,7 +2,7 @@
 // Makes a Konkani corpus offline: sentences of a grammar, spoken by espeak-ng's Marathi voice at many speeds,
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
 // speech: a model trained only on it understands espeak-ng, not people.
-#include <looptorch/app/process.hpp>
+#include <looptorch/app/process/process.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>

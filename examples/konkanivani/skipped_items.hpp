@@ -3,7 +3,7 @@
 // `SkippedItems*` add to it and continue; without one they throw at the first.
 #pragma once
 
-#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/app/run/skipped_items.hpp>
 
 #include <exception>
 

@@ -2,10 +2,10 @@
 // Measures a model on the clips of a manifest: word and character error rate, of all clips and by language,
 // decoded as in whisper_transcribe. It shows how a data set is checked and read without a Trainer.
 #include <looptorch/app/device.hpp>
-#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 
 #include "clips/clip_check.hpp"

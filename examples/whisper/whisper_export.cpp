@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Converts a Hugging Face folder, such as whisper_finetune writes, for other programs: a CTranslate2 folder
 // for faster-whisper, a GGML file for whisper.cpp, or files of torch.export.
-#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>

@@ -4,7 +4,7 @@
 // voices of espeak-ng, with pauses of 0.4 to 1.2 s between them; greedily, with fallback.
 //
 //   whisper_reading MODEL [SENTENCES]   prints a JSON object a row; MODEL is a Hugging Face folder
-#include <looptorch/app/process.hpp>
+#include <looptorch/app/process/process.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/audio/probe.hpp>

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # familiar_flags.sh REPOSITORY [--write]: docs/from_python.md lists the flags of other programs that the parser knows, and
-# those for which it says what to do instead, as include/looptorch/app/familiar_flags.hpp has them; and what is named there
+# those for which it says what to do instead, as include/looptorch/app/flags/familiar_flags.hpp has them; and what is named there
 # is a flag of a program. Fails where that is not so, or writes the page.
 set -euo pipefail
 
 cd "$1"
-page=docs/from_python.md header=include/looptorch/app/familiar_flags.hpp
+page=docs/from_python.md header=include/looptorch/app/flags/familiar_flags.hpp
 
 equals() { sed -nE 's/^    \{"([^"]+)", "([^"]+)"\},$/\1|\2/p' "$header"; }
 others() { # a sentence stands in the row or has a name

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # libtorch_versions.sh REPOSITORY: the versions of LibTorch that packaging/ installs are those that docs/packaging.md and
-# app/cuda_device.hpp name; another one is refused; the stand-in for nvcc answers CMake and compiles nothing else.
+# app/device/cuda_device.hpp name; another one is refused; the stand-in for nvcc answers CMake and compiles nothing else.
 set -euo pipefail
 
 cd "$1"
@@ -20,7 +20,7 @@ refused() { # refused TEXT COMMAND...
 # shellcheck source-path=SCRIPTDIR/../../packaging source=libtorch_versions.sh
 source packaging/libtorch_versions.sh
 versions=$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$known_libtorch")
-named=$(sed -nE 's/^      \{"([0-9.]+)", [0-9]+, .*/\1/p' include/looptorch/app/cuda_device.hpp)
+named=$(sed -nE 's/^      \{"([0-9.]+)", [0-9]+, .*/\1/p' include/looptorch/app/device/cuda_device.hpp)
 [ "$(sort <<<"$versions")" = "$(sort <<<"$named")" ] || fail "cuda_device.hpp names ${named//$'\n'/ } and packaging ${versions//$'\n'/ }"
 [ "$(head -1 <<<"$named")" = "$default_libtorch" ] || fail "cuda_device.hpp does not begin with $default_libtorch"
 for version in $versions; do

@@ -6,7 +6,7 @@
 //   memory_prediction DEVICE
 //
 // Fails if a prediction by dry steps is off by more than 2 %, or if what was said to fit ran out of memory.
-#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/app/device/memory_cap.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>

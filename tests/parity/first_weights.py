@@ -3,7 +3,7 @@
 
 usage: python tests/parity/first_weights.py   (needs torch; writes data/first_weights/)
 
-tests/unit/app/first_weights_test.cpp, the tests of the two examples and tests/examples/*_cli_test.sh read them.
+tests/unit/app/weights/first_weights_test.cpp, the tests of the two examples and tests/examples/*_cli_test.sh read them.
 """
 import math
 import pathlib

@@ -3,7 +3,7 @@
 // (`--on-bad-audio`).
 #pragma once
 
-#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/app/run/skipped_items.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // norm by its names.
 #pragma once
 
-#include <looptorch/app/first_weights.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 
 #include "model.hpp"

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/first_weights.hpp>
-#include <looptorch/app/memory_flags.hpp>
-#include <looptorch/app/run_settings.hpp>
+#include <looptorch/app/flags/memory_flags.hpp>
+#include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
 #include "../presets.hpp"

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/first_weights.hpp>
-#include <looptorch/app/hub_model.hpp>
-#include <looptorch/app/run_settings.hpp>
+#include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 
 #include "../presets.hpp"

@@ -4,7 +4,7 @@
 // keeps the optimizer's moments.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>

@@ -2,7 +2,7 @@
 // Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
-#include <looptorch/app/process.hpp>
+#include <looptorch/app/process/process.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>

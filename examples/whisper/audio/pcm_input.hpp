@@ -6,7 +6,7 @@
 // Shapes: T samples, C channels.
 #pragma once
 
-#include <looptorch/app/stop_signals.hpp>
+#include <looptorch/app/process/stop_signals.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/base/error.hpp>
 

@@ -3,7 +3,7 @@
 // held-out clips once. Lists unusable clips, or stops the program at the first.
 #pragma once
 
-#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/app/run/skipped_items.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>

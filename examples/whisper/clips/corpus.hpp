@@ -3,7 +3,7 @@
 // header shows a fault in all three, and silent and damaged ones among those held out.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>

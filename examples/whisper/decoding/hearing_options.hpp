@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "recognizer.hpp"

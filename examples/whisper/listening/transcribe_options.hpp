@@ -3,8 +3,8 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/flag_values.hpp>
-#include <looptorch/app/hub_model.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "../audio/pcm_input.hpp"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/adapters/lora_files.hpp>
-#include <looptorch/app/hub_model.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 

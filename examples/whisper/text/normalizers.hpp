@@ -2,7 +2,7 @@
 // The normalisers of the word error rate, and the choice of one by language.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>

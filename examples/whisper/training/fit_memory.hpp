@@ -7,7 +7,7 @@
 // `use(trainer, training_clips)`.
 #pragma once
 
-#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/app/device/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>

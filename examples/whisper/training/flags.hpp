@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/hub_model.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 
 #include "options.hpp"
 

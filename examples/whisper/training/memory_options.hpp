@@ -5,7 +5,7 @@
 
 #include <looptorch/adapters/int8_base.hpp>
 #include <looptorch/adapters/lora.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>

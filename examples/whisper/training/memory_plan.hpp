@@ -5,7 +5,7 @@
 // fills it.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/base/error.hpp>
 

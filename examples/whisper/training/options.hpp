@@ -3,9 +3,9 @@
 // has their flags.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
-#include <looptorch/app/memory_flags.hpp>
-#include <looptorch/app/run_settings.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
+#include <looptorch/app/flags/memory_flags.hpp>
+#include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>

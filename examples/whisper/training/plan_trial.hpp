@@ -3,8 +3,8 @@
 // validation decodes. By shapes alone (looptorch/shapes_only) they take no memory and a fraction of a second.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
-#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/app/device/memory_cap.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/memory_counter.hpp>

@@ -12,10 +12,10 @@
 // Flags are written with hyphens; underscores are accepted in their place: `--batch_size` is `--batch-size`.
 #pragma once
 
-#include <looptorch/app/command_words.hpp>
-#include <looptorch/app/config_file.hpp>
-#include <looptorch/app/flag_table.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/command_words.hpp>
+#include <looptorch/app/flags/config_file.hpp>
+#include <looptorch/app/flags/flag_table.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // Chooses a program's device, and measures its peak of memory.
 #pragma once
 
-#include <looptorch/app/cuda_query.hpp>
+#include <looptorch/app/device/cuda_query.hpp>
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 

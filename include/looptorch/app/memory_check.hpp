@@ -8,7 +8,7 @@
 //   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
 #pragma once
 
-#include <looptorch/app/memory_flags.hpp>
+#include <looptorch/app/flags/memory_flags.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>

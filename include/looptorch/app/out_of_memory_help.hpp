@@ -3,9 +3,9 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/cuda_device.hpp>
-#include <looptorch/app/cuda_query.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/device/cuda_device.hpp>
+#include <looptorch/app/device/cuda_query.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <cstddef>

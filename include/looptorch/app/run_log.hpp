@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The report of a training program's run: a LogMetrics that writes to the output folder, with the flags and
-// the model's size.
+// What a training program's run leaves in its output folder: the report, a LogMetrics with the flags and the
+// model's size, and for --profile the trace of a Profile.
 //
 //   lt::Trainer trainer(model, optimizer, objective, app::run_log(training, options.output, *model));
 #pragma once
@@ -8,6 +8,7 @@
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/report/tensorboard/events.hpp>
 
 #include <torch/nn/module.h>
@@ -58,6 +59,16 @@ namespace detail {
   return {training.report,
           LogMetrics{
               .folder = output, .title = title, .histograms = training.histograms, .facts = std::move(all)}};
+}
+
+/// Returns the policy that writes a trace of the steps that `training.profile` names to `output`; switched
+/// off if there are none. Throws CommandLineError for a text that names no steps.
+[[nodiscard]] inline When<Profile> profile_policy(const TrainingOptions& training,
+                                                  const std::filesystem::path& output) {
+  Profile policy{.folder = output};
+  const auto steps = training.profiled_steps();
+  if (steps) policy.first = steps->first, policy.last = steps->second;
+  return {steps.has_value(), std::move(policy)};
 }
 
 }  // namespace looptorch::app

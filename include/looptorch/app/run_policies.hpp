@@ -6,12 +6,11 @@
 //                       ...);
 #pragma once
 
+#include <looptorch/app/flags/memory_flags.hpp>
 #include <looptorch/app/memory_check.hpp>
-#include <looptorch/app/memory_flags.hpp>
-#include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
+#include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/app/run_log.hpp>
-#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_environment.hpp>

@@ -14,12 +14,12 @@
 #pragma once
 
 #include <looptorch/app/device.hpp>
-#include <looptorch/app/earlier_summary.hpp>
+#include <looptorch/app/device/memory_snapshot.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
-#include <looptorch/app/memory_snapshot.hpp>
-#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/ranks.hpp>
+#include <looptorch/app/run/earlier_summary.hpp>
+#include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_policies.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_options.hpp>
@@ -147,7 +147,7 @@ class Session {
     std::forward<Save>(save)(summary_);
     summary_.set("seconds", seconds()).set("peak_bytes", peak_bytes(device_));
     set_operations();
-    earlier.keep_costs(summary_, result_);
+    for (const auto& [name, cost] : earlier.costs_after(result_)) summary_.set(name, cost);
     if (training_.quick) summary_.set("rehearsal", true);
     summary_.write(output_ / "summary.json");
     if (training_.quick)

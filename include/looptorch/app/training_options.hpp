@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/app/device.hpp>
-#include <looptorch/app/device_defaults.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/device/device_defaults.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/random.hpp>

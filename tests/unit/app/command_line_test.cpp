@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests app: command_words, flag_table, flag_values
+// Tests app/flags: command_words, flag_table, flag_values
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/command_line.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Tests app: profile_policy, training_flags
+// Tests app: run_log, training_flags
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/profile_policy.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/training_flags.hpp>
 
 #include "support/parse_words.hpp"

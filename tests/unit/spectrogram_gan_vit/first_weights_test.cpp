@@ -3,7 +3,7 @@
 // filled in. Recorded by tests/parity/first_weights.py.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/first_weights.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/state/weights/torch_checkpoint.hpp>
 
 #include <spectrogram_gan_vit/gan/first_weights.hpp>

@@ -2,7 +2,7 @@
 // What is on by default on a card, by what is known about it; no GPU is needed.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/device_defaults.hpp>
+#include <looptorch/app/device/device_defaults.hpp>
 #include <looptorch/app/training_flags.hpp>
 
 #include "support/parse_words.hpp"

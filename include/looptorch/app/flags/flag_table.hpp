@@ -3,9 +3,9 @@
 // --config.
 #pragma once
 
-#include <looptorch/app/command_words.hpp>
-#include <looptorch/app/config_file.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/command_words.hpp>
+#include <looptorch/app/flags/config_file.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // is copied.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/first_weights.hpp>
+#include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
 #include "support/captured_stderr.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Tests app: hub_model
+// Tests app/weights: hub_model
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/hub_model.hpp>
+#include <looptorch/app/weights/hub_model.hpp>
 
 #include "support/temporary_folder.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/stop_signals.hpp>
+#include <looptorch/app/process/stop_signals.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>

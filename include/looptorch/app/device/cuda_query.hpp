@@ -3,7 +3,7 @@
 // without CUDA, and creates no context on a card.
 #pragma once
 
-#include <looptorch/app/cuda_device.hpp>
+#include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/base/device/cuda_driver.hpp>
 
 #include <ATen/detail/CUDAHooksInterface.h>

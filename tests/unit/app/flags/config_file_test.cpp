@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Tests app: config_file
+// Tests app/flags: config_file
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/config_file.hpp>
+#include <looptorch/app/flags/config_file.hpp>
 #include <looptorch/app/training_flags.hpp>
 
 #include "support/parse_words.hpp"

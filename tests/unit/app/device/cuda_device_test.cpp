@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // CUDA devices that a LibTorch can and cannot use. No GPU is needed: the facts of other machines stand here.
-// Tests app: cuda_query
+// Tests app/device: cuda_query
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/cuda_device.hpp>
+#include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device.hpp>
 
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/skipped_items.hpp>
+#include <looptorch/app/run/skipped_items.hpp>
 
 #include <iostream>
 #include <sstream>

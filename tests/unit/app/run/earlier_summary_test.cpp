@@ -2,7 +2,8 @@
 // What a resumed run that had ended says of time and memory.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/earlier_summary.hpp>
+#include <looptorch/app/run/earlier_summary.hpp>
+#include <looptorch/app/summary.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 
@@ -26,7 +27,7 @@ lt::Json written(const std::string& earlier, const lt::FitResult& fit) {
   CHECK_FALSE(std::filesystem::exists(file));
   app::Summary summary;
   summary.set("steps", fit.steps).set("seconds", 1.0).set("peak_bytes", std::int64_t{9});
-  kept.keep_costs(summary, fit);
+  for (const auto& [name, cost] : kept.costs_after(fit)) summary.set(name, cost);
   return lt::Json::parse(summary.text());
 }
 

@@ -2,7 +2,7 @@
 // --memory-snapshot with a stand-in for CUDA's allocator.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/memory_snapshot.hpp>
+#include <looptorch/app/device/memory_snapshot.hpp>
 #include <looptorch/base/files/file.hpp>
 
 #include "support/captured_stderr.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/output_folder.hpp>
+#include <looptorch/app/run/output_folder.hpp>
 
 #include "support/temporary_folder.hpp"
 

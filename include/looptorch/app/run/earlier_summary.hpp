@@ -5,10 +5,9 @@
 //   const app::EarlierSummary earlier(options.output / "summary.json");
 //   save(model);
 //   summary.set("seconds", stopwatch.seconds()).set("peak_bytes", app::peak_bytes(device));
-//   earlier.keep_costs(summary, result);
+//   for (const auto& [name, cost] : earlier.costs_after(result)) summary.set(name, cost);
 #pragma once
 
-#include <looptorch/app/summary.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/loop/fit.hpp>
@@ -16,6 +15,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace looptorch::app {
 
@@ -32,13 +34,15 @@ class EarlierSummary {
     std::filesystem::remove(file);
   }
 
-  /// Replaces time and memory in `summary` by the earlier ones, if `fit` resumed a run without training a
-  /// step and the earlier summary has as many steps.
-  void keep_costs(Summary& summary, const FitResult& fit) const {
-    if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return;
+  /// Returns the earlier time and memory, by the summary's names, if `fit` resumed a run without training a
+  /// step and the earlier summary has as many steps; else nothing.
+  [[nodiscard]] std::vector<std::pair<std::string, Json>> costs_after(const FitResult& fit) const {
+    std::vector<std::pair<std::string, Json>> costs;
+    if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return costs;
     for (const char* name :
          {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes", "operations_per_second", "mfu"})
-      if (figures_->contains(name)) summary.set(name, figures_->at(name));
+      if (figures_->contains(name)) costs.emplace_back(name, figures_->at(name));
+    return costs;
   }
 
  private:

@@ -8,7 +8,7 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/ranks.hpp>
-#include <looptorch/app/rename_rules.hpp>
+#include <looptorch/app/weights/rename_rules.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/near_names.hpp>
 #include <looptorch/state/weights/load_weights.hpp>

@@ -5,8 +5,8 @@
 // LibTorch's defaults. Pure functions of the card's properties.
 #pragma once
 
-#include <looptorch/app/cuda_device.hpp>
-#include <looptorch/app/cuda_query.hpp>
+#include <looptorch/app/device/cuda_device.hpp>
+#include <looptorch/app/device/cuda_query.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <c10/core/Device.h>

@@ -8,7 +8,7 @@
 //   module.=                                   removes a prefix; `=module.` adds it
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/near_names.hpp>
 

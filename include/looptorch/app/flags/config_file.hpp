@@ -2,8 +2,8 @@
 // Flags in a file, for --config: lines of KEY=VALUE, or a JSON object. Private to command_line.hpp.
 #pragma once
 
-#include <looptorch/app/command_words.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/command_words.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>

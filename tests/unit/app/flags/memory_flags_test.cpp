@@ -3,7 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/memory_check.hpp>
-#include <looptorch/app/memory_flags.hpp>
+#include <looptorch/app/flags/memory_flags.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 

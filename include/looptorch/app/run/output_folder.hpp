@@ -4,9 +4,9 @@
 //   const app::OutputFolder folder(options.output, {options.data});
 #pragma once
 
-#include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/folder_lock.hpp>
+#include <looptorch/base/rank_environment.hpp>
 
 #include <filesystem>
 #include <initializer_list>
@@ -24,7 +24,7 @@ class OutputFolder {
   explicit OutputFolder(const std::filesystem::path& folder,
                         std::initializer_list<std::filesystem::path> read = {})
       : folder_(folder) {
-    if (!leads()) return;
+    if (rank_environment().rank != 0) return;
     for (const auto& each : read) {
       std::error_code none;
       if (std::filesystem::equivalent(folder, each, none))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/process.hpp>
+#include <looptorch/app/process/process.hpp>
 
 #include <string>
 #include <thread>

@@ -4,7 +4,7 @@
 // to look for memory.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/rank_environment.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/app/device/memory_cap.hpp>
 
 TEST_CASE("a cap holds CPU tensors below it, is lifted for a while, and refuses devices without one") {
   auto& memory = looptorch::HostMemory::counted();

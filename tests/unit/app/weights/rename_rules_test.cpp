@@ -2,7 +2,7 @@
 // --rename OLD=NEW: what a pattern matches, what it makes, and which are refused.
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/rename_rules.hpp>
+#include <looptorch/app/weights/rename_rules.hpp>
 
 #include <string>
 #include <vector>

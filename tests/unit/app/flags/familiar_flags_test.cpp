@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Tests app: familiar_flags
+// Tests app/flags: familiar_flags
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/command_line.hpp>
-#include <looptorch/app/familiar_flags.hpp>
+#include <looptorch/app/flags/familiar_flags.hpp>
 #include <looptorch/app/training_flags.hpp>
 
 #include "support/parse_words.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/run_settings.hpp>
+#include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 

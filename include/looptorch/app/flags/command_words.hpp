@@ -2,8 +2,8 @@
 // Splits a command line into flags, their values and the rest. Private to command_line.hpp.
 #pragma once
 
-#include <looptorch/app/familiar_flags.hpp>
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/flags/familiar_flags.hpp>
+#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/near_names.hpp>
 
 #include <algorithm>
