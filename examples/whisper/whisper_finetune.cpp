@@ -103,19 +103,21 @@ lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whis
   throw lt::SnapshotMismatch(error.what() + remedy, error.differences, error.settings_only);
 }
 
-void finetune(Options options) {
+/// Throws CommandLineError for flags that contradict each other, and for a folder that cannot take the
+/// result.
+void check(const Options& options) {
   options.check();
-  const bool fits = !options.memory.fit.empty();
-  if (fits && lt::rank_environment().size > 1)
+  const std::string& fit = options.memory.fit;
+  if (!fit.empty() && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
-  if (fits && options.memory.fit != whisper::kFitFree) (void)whisper::parse_bytes(options.memory.fit);
+  if (!fit.empty() && fit != whisper::kFitFree) (void)whisper::parse_bytes(fit);
   if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
-  app::Session session(options.training, options.output);
-  options.has_bf16 = app::why_no_bf16(session.device()).empty();
-  auto recognizer = fits ? whisper::load_sizes(options) : whisper::load_model(options, session.device());
-  whisper::tell_renamed(recognizer, options.model, std::cerr);
-  auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
-  if (fits) {
+}
+
+/// Chooses what --fit leaves open, encodes clips for --cache-encoder, and says what the run will hold.
+void plan_memory(app::Session& session, whisper::Recognizer& recognizer, whisper::Corpus& corpus,
+                 Options& options) {
+  if (!options.memory.fit.empty()) {
     whisper::fit_to_memory(with_trainer, session, corpus, recognizer, options);
     recognizer = whisper::load_model(options, session.device());
   }
@@ -123,16 +125,21 @@ void finetune(Options options) {
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
   whisper::check_memory(with_trainer, recognizer, corpus, options, session.device(), session.resumes());
-  whisper::Transcripts before;
-  if (app::leads()) {
-    before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
-    if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
-    if (!session.resumes() && !fits) whisper::forget_plan(options.output);
-  }
-  std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
-            << std::endl;
-  const auto result = train(session, recognizer, corpus, options);
-  if (!app::leads()) return;
+}
+
+/// Transcribes the test clips before training, on rank 0, and removes what an earlier run left.
+whisper::Transcripts hear_before(const app::Session& session, whisper::Recognizer& recognizer,
+                                 whisper::Corpus& corpus, const Options& options) {
+  if (!app::leads()) return {};
+  auto before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
+  if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
+  if (!session.resumes() && options.memory.fit.empty()) whisper::forget_plan(options.output);
+  return before;
+}
+
+/// Saves the model, transcribes again and writes the summary.
+void finish(app::Session& session, whisper::Recognizer& recognizer, const whisper::Corpus& corpus,
+            const Options& options, const lt::FitResult& result, whisper::Transcripts before) {
   std::optional<whisper::Comparison> heard;
   session.finish([&](app::Summary& summary) {
     whisper::save_trained(recognizer.model, options);
@@ -146,6 +153,22 @@ void finetune(Options options) {
     whisper::set_result(summary, *heard, options, result);
   });
   whisper::print_result(*heard, options, result, session.seconds());
+}
+
+void finetune(Options options) {
+  check(options);
+  app::Session session(options.training, options.output);
+  options.has_bf16 = app::why_no_bf16(session.device()).empty();
+  auto recognizer = options.memory.fit.empty() ? whisper::load_model(options, session.device())
+                                               : whisper::load_sizes(options);
+  whisper::tell_renamed(recognizer, options.model, std::cerr);
+  auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
+  plan_memory(session, recognizer, corpus, options);
+  auto before = hear_before(session, recognizer, corpus, options);
+  std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
+            << std::endl;
+  const auto result = train(session, recognizer, corpus, options);
+  if (app::leads()) finish(session, recognizer, corpus, options, result, std::move(before));
 }
 
 /// The same within the limit of --fit. Throws app::DoesNotFit if the run exceeds it after all.
