@@ -135,7 +135,7 @@ TEST_CASE("weights that an objective tells are those of each batch, in windows o
     CHECK_THAT(said_of({.accumulate = accumulate, .epochs = 3}, data, Sum{}), StartsWith("19 of 21"));
 }
 
-TEST_CASE("dropout draws the numbers of the eager run, and another fit goes on from there") {
+TEST_CASE("dropout draws the numbers of the eager run, and another fit continues from there") {
   if (!has_device()) return;
   CHECK_THAT(said_of({.dropout = 0.4, .epochs = 4}, batches({6, 6, 5, 6}), ByWords{}),
              StartsWith("12 of 16"));
@@ -194,7 +194,7 @@ TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {
              Contains("as many graphs as max_graphs"));
 }
 
-TEST_CASE("after a capture that failed, training goes on as if nothing had been") {
+TEST_CASE("after a capture that failed, training continues as if nothing had been") {
   if (!has_device()) return;
   struct Sometimes : ByWords {
     std::shared_ptr<int> calls = std::make_shared<int>(0);

@@ -122,7 +122,7 @@ TEST_CASE("graphs draw the eager run's numbers, and layers that draw and run aga
   }
 }
 
-TEST_CASE("a run that draws on its device goes on from a snapshot as if it had not ended") {
+TEST_CASE("a run that draws on its device continues from a snapshot as if it had not ended") {
   if (!has_device()) return;
   at::Tensor without;  // a weight after the run that does not recompute
   for (const Mode mode : {Mode::off, Mode::recompute, Mode::offload}) {

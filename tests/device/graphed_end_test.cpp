@@ -124,7 +124,7 @@ TEST_CASE("ends of windows are replayed from the window on whose micro-batch is"
   CHECK_THAT(captured(data, fp16, lt::ClipGradNorm{0.01}).said, Contains(all));
 }
 
-TEST_CASE("a loss that is not finite ends a captured run at its window, and a later fit goes on") {
+TEST_CASE("a loss that is not finite ends a captured run at its window, and a later fit continues") {
   if (!has_device()) return;
   const Outcome ended = captured(batches(8, {5}), lt::ClipGradNorm{0.01});
   CHECK_THAT(ended.thrown, StartsWith("5: ") && Contains("the loss of update is NaN or infinite"));

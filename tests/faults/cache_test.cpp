@@ -177,7 +177,7 @@ TEST_CASE("readers wait for no writer, not for a stopped one either; writers giv
         "another process holds the lock on the index and does not give it back");
 }
 
-TEST_CASE("what another process adds is found although it goes on writing") {
+TEST_CASE("what another process adds is found although it continues writing") {
   const TemporaryFolder folder;
   const CachedDataset reader(Squares{}, in(folder.path()));
   CHECK(reader.get(0).equal(Squares{}.get(0)));

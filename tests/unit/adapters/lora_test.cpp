@@ -164,7 +164,7 @@ TEST_CASE("training adapters leaves the weights, and keeps moments for adapters 
   CHECK(moments <= 2 * adapter_bytes + 6 * 8);  // step counts
 }
 
-TEST_CASE("a resumed run of adapters goes on bit for bit", "[lora]") {
+TEST_CASE("a resumed run of adapters continues bit for bit", "[lora]") {
   const auto data = batches();
   const auto run = [&](const lt::testing::TemporaryFolder& folder, std::vector<lt::FitOptions> fits) {
     lt::TensorMap last;

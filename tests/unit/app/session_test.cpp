@@ -160,7 +160,7 @@ TEST_CASE(
                               Contains("the rehearsal is through: " + (folder / "run").string()));
 }
 
-TEST_CASE("Session: a run that is cut goes on to the same bits, and says so when it does") {
+TEST_CASE("Session: a run that is cut continues to the same bits, and says so when it does") {
   const TemporaryFolder folder;
   const CapturedOut out;
   at::Tensor whole;

@@ -34,7 +34,7 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   CHECK(options.fit_options().resume_changed);
 }
 
-TEST_CASE("a rehearsal is one epoch of three batches, or of a whole step, and goes on from nothing") {
+TEST_CASE("a rehearsal is one epoch of three batches, or of a whole step, and continues from nothing") {
   TrainingOptions options{.epochs = 9, .batch_size = 5};
   CHECK_FALSE(options.fit_options().limit_batches.has_value());
   std::vector<int> samples(40);
@@ -115,7 +115,7 @@ TEST_CASE("Settings that the device cannot have are refused, and those that do n
              Contains("--tf32 and --cudnn-benchmark have no effect on cpu, only on CUDA devices\n"));
 }
 
-TEST_CASE("Snapshots are taken where they are asked for and where a run goes on") {
+TEST_CASE("Snapshots are taken where they are asked for and where a run continues") {
   CHECK_FALSE(TrainingOptions{}.takes_snapshots());
   CHECK(TrainingOptions{.snapshot_every = 2}.takes_snapshots());
   CHECK(TrainingOptions{.resume = "auto"}.takes_snapshots());
@@ -142,7 +142,7 @@ TEST_CASE("Seeds: the generators repeat, and derived seeds differ from the run's
   CHECK(std::set{options.unsigned_seed(), options.derived_seed(1), options.derived_seed(2)}.size() == 3);
 }
 
-TEST_CASE("A fit that was interrupted becomes an error that says how to go on") {
+TEST_CASE("A fit that was interrupted becomes an error that says how to continue") {
   looptorch::FitResult result{.status = looptorch::FitStatus::completed, .steps = 7};
   CHECK_NOTHROW(throw_if_interrupted(result));
   result.status = looptorch::FitStatus::interrupted;

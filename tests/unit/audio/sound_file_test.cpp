@@ -211,7 +211,7 @@ TEST_CASE("Fraunhofer's announcing frame is no sound") {
       Contains("cut off: "));
 }
 
-TEST_CASE("What an announcing frame says is used as before: the encoder's delay and padding are left out") {
+TEST_CASE("What an announcing frame says is used as before: the encoder's delay and padding are skipped") {
   const TemporaryFolder folder;
   const std::string bytes = announced(folder).bytes;
   audio::detail::SoundStream direct(put(folder / "whole.mp3", bytes));
@@ -221,7 +221,7 @@ TEST_CASE("What an announcing frame says is used as before: the encoder's delay 
   CHECK(agreed(put(folder / "joined.mp3", bytes + bytes)).equal(at::cat({expected_T, expected_T})));
 }
 
-TEST_CASE("An MPEG file that begins or goes on in the middle of a frame is read from the next one on") {
+TEST_CASE("An MPEG file that begins or continues in the middle of a frame is read from the next one on") {
   const TemporaryFolder folder;
   const std::string bytes = recorded("layer2.mp2");
   const at::Tensor expected_T = decode(put(folder / "plain", bytes)).samples_T;

@@ -44,7 +44,7 @@ struct Reentrant {
 }  // namespace
 
 TEST_CASE(
-    "fit, step and what replaces the run are refused within fit, and fit goes on where that is caught") {
+    "fit, step and what replaces the run are refused within fit, and fit continues where that is caught") {
   Reentrant plain, run;
   plain.trainer.fit(plain.data);
   const auto contents = run.trainer.snapshot();

@@ -70,7 +70,7 @@ TEST_CASE("nested states stand behind a prefix, and only that prefix") {
   CHECK(outer.under("nothing").empty());
 }
 
-TEST_CASE("a Trainer goes on from its state: counters, losses, metrics and policies") {
+TEST_CASE("a Trainer continues from its state: counters, losses, metrics and policies") {
   const auto data = toy::batches(6);
   auto ours = toy::net(), theirs = toy::net();
   torch::optim::SGD a(ours->parameters(), 0.1), b(theirs->parameters(), 0.1);
@@ -148,7 +148,7 @@ TEST_CASE(
   CHECK(used.progress().step == 6);
 }
 
-TEST_CASE("a loop of steps goes on from a state that is loaded in its middle") {
+TEST_CASE("a loop of steps continues from a state that is loaded in its middle") {
   auto net = toy::net();
   lt::FusedAdamW adamw(net->parameters());
   lt::Trainer trainer(net, adamw, toy::objective, lt::AverageWeights{}, lt::Autocast<lt::fp16>{});

@@ -31,7 +31,7 @@ TEST_CASE("ranks share an epoch evenly: all samples, the first ones again where 
   for (std::size_t i = 0; i < dealt.size(); ++i) CHECK(dealt[i] == all[i % all.size()]);
 }
 
-TEST_CASE("dropping leaves out the last ones, and shares are disjoint") {
+TEST_CASE("dropping skips the last ones, and shares are disjoint") {
   const auto [size, world] =
       GENERATE(table<std::int64_t, std::int64_t>({{12, 4}, {13, 4}, {15, 4}, {2, 5}, {0, 3}}));
   Indices dealt;

@@ -37,7 +37,7 @@ TEST_CASE("ExcludeSamples composes with DistributedSampler, and its identity tel
   CHECK(ExcludeSamples({1, 2}).identity() != ExcludeSamples({1, 2}, SequentialSampler{}).identity());
 }
 
-TEST_CASE("ExcludeSamples refuses indices that are none, and to leave out everything") {
+TEST_CASE("ExcludeSamples refuses indices that are none, and to exclude everything") {
   CHECK_THROWS_WITH(ExcludeSamples({3, -2}), Catch::Contains("-2 is not the index of a sample"));
   CHECK_THROWS_WITH(ExcludeSamples({0, 1}).order(0, 2), Catch::Contains("all 2 samples"));
   CHECK(ExcludeSamples({}).count(0) == 0);

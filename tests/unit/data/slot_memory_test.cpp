@@ -109,7 +109,7 @@ TEST_CASE("tensors of a batch have memory of their own, and a slot is all of the
   CHECK(has(*pool, 2, 1020, 3, 1));
 }
 
-TEST_CASE("memory that cannot be had leaves a pool that goes on") {
+TEST_CASE("memory that cannot be had leaves a pool that continues") {
   const auto pool = pool_of_heap();
   pool->take(0, 100).reset();
   Heap::until_failure = 0;

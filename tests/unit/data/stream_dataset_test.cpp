@@ -375,7 +375,7 @@ auto all_of(Stream stream, const LoaderOptions& options, const Order& order) {
 
 }  // namespace
 
-TEST_CASE("a stream that tells where it stands goes on there, with the same samples and draws") {
+TEST_CASE("a stream that tells where it stands continues there, with the same samples and draws") {
   const Watchdog watchdog("resumed stream");
   const std::int64_t workers = GENERATE(0, 1, 4), share = GENERATE(0, 1);
   const StreamShare order{.rank = share, .world_size = 1 + share};

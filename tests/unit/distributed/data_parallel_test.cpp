@@ -309,7 +309,7 @@ TEST_CASE("rank: UpdateInBackward is refused", "[.ranks]") {
       Catch::Contains("on several ranks UpdateInBackward would update before gradients are summed"));
 }
 
-TEST_CASE("rank: a window with a NaN on one rank is left out on all", "[.ranks]") {
+TEST_CASE("rank: a window with a NaN on one rank is skipped on all", "[.ranks]") {
   if (!ranks::is_started()) return;
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
   Batches all = toy::batches(5 * static_cast<std::int64_t>(size));

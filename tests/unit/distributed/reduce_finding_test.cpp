@@ -207,7 +207,7 @@ TEST_CASE("watched: a fault of both ranks, and of none", "[.ranks]") {
   CHECK(std::filesystem::exists(bundles(of) / lt::message("rank-", ranks::rank())));
 }
 
-TEST_CASE("watched: a window that all leave out, with the same report", "[.ranks]") {
+TEST_CASE("watched: a window that all skip, with the same report", "[.ranks]") {
   if (!ranks::is_started()) return;
   std::vector<std::string> said, skipped;
   Setup of{.fault = Fault::log, .name = "skipped"};

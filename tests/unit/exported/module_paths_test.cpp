@@ -174,7 +174,7 @@ TEST_CASE("what overflows in backward is found in the module of the operator tha
   CHECK(finding.module_type == "torch.nn.modules.dropout.Dropout");
 }
 
-TEST_CASE("modules' ranges in a trace leave out what breaks its JSON") {
+TEST_CASE("modules' ranges in a trace omit what breaks its JSON") {
   const lt::testing::TemporaryFolder folder;
   {
     lt::detail::TraceRecorder recorder({at::kCPU});

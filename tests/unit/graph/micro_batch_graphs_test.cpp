@@ -34,7 +34,7 @@ std::unique_ptr<DeviceGraph> make_fake(c10::Device, const DeviceGraph* neighbour
 
 }  // namespace
 
-TEST_CASE("a graph's gradients go on from what parameters have, and from zero where they have none") {
+TEST_CASE("a graph's gradients continue from what parameters have, and from zero where they have none") {
   MicroBatchGraphs graphs;
   std::vector<Target> targets;
   for (int i = 0; i < 3; ++i) {

@@ -236,7 +236,7 @@ TEST_CASE("What cannot be used is refused by its file") {
   CHECK_THROWS_WITH(beyond.dataset(), name(beyond) + ": lasts 1 s, and the clip begins at 1.5 s");
 }
 
-TEST_CASE("What cannot be used is listed once and left out, in every epoch") {
+TEST_CASE("What cannot be used is listed once and skipped, in every epoch") {
   Corpus corpus({{16000, "क"}, {16000, " ?! "}, {16000, "ख"}, {48000, "ग"}, {16000, "घ"}, {8000, "कक"}});
   const auto name = [&](size_t i) { return corpus.utterances[i].audio_filepath.string(); };
   lt::audio::encode(name(4), {at::zeros({16000}), 16000});  // silent, which no header tells
@@ -293,7 +293,7 @@ TEST_CASE("A clip lasts as long as its file, or the part that its line names, wh
   CHECK(corpus.dataset().count_too_short() == 0);
 }
 
-TEST_CASE("A line that says more than its file holds is left out") {
+TEST_CASE("A line that says more than its file holds is skipped") {
   Corpus corpus({{16000, "क"}, {16000, "क"}, {16000, "क"}});
   corpus.utterances[0].duration.reset();
   corpus.utterances[0].end = 9;

@@ -82,7 +82,7 @@ TEST_CASE("The best epoch's weights outlive the last ones, and are those that ar
 }
 
 TEST_CASE(
-    "A snapshot holds loss scale, step, moments, random state and the best, and a run goes on from it") {
+    "A snapshot holds loss scale, step, moments, random state and the best, and a run continues from it") {
   const TemporaryFolder folder;
   Run run{.snapshots = folder / "snapshots"};
   run.fit({0.5, 0.2, 0.9});

@@ -127,7 +127,7 @@ TEST_CASE("Evaluating leaves the mode of the model as it was") {
   }
 }
 
-TEST_CASE("A clip that cannot be heard is listed and left out of the error rates, or ends the evaluation") {
+TEST_CASE("A clip that cannot be heard is listed and excluded from the error rates, or ends the evaluation") {
   Tones tones;
   auto recognizer = tiny_recognizer(20);
   lt::audio::encode(tones.utterances[1].audio_filepath, {at::zeros({12800}), 16000});

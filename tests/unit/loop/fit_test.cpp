@@ -60,7 +60,7 @@ at::Tensor squares(toy::Net& net, const at::Tensor& x) { return net(x.flatten(0,
 
 }  // namespace
 
-TEST_CASE("epochs and max_steps are totals, and a second fit goes on in mid-epoch") {
+TEST_CASE("epochs and max_steps are totals, and a second fit continues in mid-epoch") {
   const auto data = toy::batches(5);
   auto straight = toy::net(), halting = toy::net();
   auto a = sgd(straight), b = sgd(halting);
@@ -378,7 +378,7 @@ TEST_CASE("with PinnedPrefetchLoader listed, fit takes a dataset and does as wit
   CHECK(toy::distance(by_range, by_policy) == 0.0);
 }
 
-TEST_CASE("fit tells which samples its loader left out, also when the caller does not hold the loader") {
+TEST_CASE("fit tells which samples its loader skipped, also when the caller does not hold the loader") {
   struct Damaged {
     std::int64_t size() const { return 10; }
     at::Tensor get(std::int64_t index) const {
@@ -440,7 +440,7 @@ TEST_CASE("modules that the user had set to eval stay so, in fit and after evalu
   CHECK_FALSE(net->second->is_training());
 }
 
-TEST_CASE("a throwing objective leaves no gradients, the window is forgotten, and fit can go on") {
+TEST_CASE("a throwing objective leaves no gradients, the window is forgotten, and fit can continue") {
   const auto data = toy::batches(6);
   auto straight = toy::net(), interrupted = toy::net();
   auto a = sgd(straight), b = sgd(interrupted);
@@ -472,7 +472,7 @@ TEST_CASE("gradients left over from before a fit do not leak into it") {
   CHECK(toy::distance(clean, dirty) == 0.0);
 }
 
-TEST_CASE("a policy can stop the fit after the window under way, and a further fit goes on") {
+TEST_CASE("a policy can stop the fit after the window under way, and a further fit continues") {
   auto net = toy::net();
   auto optimizer = sgd(net);
   lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{},
@@ -618,7 +618,7 @@ TEST_CASE("a policy that throws as a fit ends does not keep the others from tidy
   CHECK(at::globalContext().benchmarkCuDNN() == was);
 }
 
-TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit goes on") {
+TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit continues") {
   auto limited = toy::net(), straight = toy::net();
   auto a = sgd(limited), b = sgd(straight);
   const auto data = toy::batches(6);

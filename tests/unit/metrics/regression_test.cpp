@@ -113,7 +113,7 @@ TEST_CASE("regression: shapes and devices that differ are named") {
                     "RegressionMetrics: a batch on meta after batches on cpu");
 }
 
-TEST_CASE("regression: a saved state goes on to the same bits") {
+TEST_CASE("regression: a saved state continues to the same bits") {
   const auto prediction = tensor("plain.prediction"), target = tensor("plain.target");
   auto whole = in_batches(prediction.slice(0, 0, 200), target.slice(0, 0, 200), 50);
   StateDict state;

@@ -90,7 +90,7 @@ TEST_CASE("a window counts unless it was skipped, which is looked at when the me
   }
 }
 
-TEST_CASE("a saved mean goes on with the same bits") {
+TEST_CASE("a saved mean continues with the same bits") {
   for (const bool known : {true, false}) {
     const auto add = [&](lt::RunningMean& mean, float value, double weight) {
       mean.add(placed(torch::tensor(value)),

@@ -122,7 +122,7 @@ TEST_CASE("Adafactor keeps changes of 16-bit weights that rounding to the neares
   }
 }
 
-TEST_CASE("Adafactor goes on from its saved state, and an overflow changes nothing") {
+TEST_CASE("Adafactor continues from its saved state, and an overflow changes nothing") {
   auto straight = recorded::parameters(torch::kFloat), halved = recorded::parameters(torch::kFloat);
   lt::Adafactor a(straight, {.beta1 = 0.9}), b(halved, {.beta1 = 0.9});
   recorded::run(a, straight, 0, 12), recorded::run(b, halved, 0, 5);

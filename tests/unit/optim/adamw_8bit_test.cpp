@@ -74,7 +74,7 @@ TEST_CASE("AdamW8bit keeps two bytes a parameter, and says so beforehand") {
   CHECK(lt::AdamW8bit::state_bytes(optimizer.param_groups()[0], small) == 800);
 }
 
-TEST_CASE("AdamW8bit goes on from its saved state, bit for bit") {
+TEST_CASE("AdamW8bit continues from its saved state, bit for bit") {
   auto straight = narrow_recorded::weights(torch::kFloat), first = narrow_recorded::weights(torch::kFloat);
   lt::AdamW8bit a({straight}, kCoded8bit), b({first}, kCoded8bit);
   narrow_recorded::run(a, straight, 0, 10), narrow_recorded::run(b, first, 0, 4);

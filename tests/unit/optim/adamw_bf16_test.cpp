@@ -88,7 +88,7 @@ TEST_CASE("AdamWBf16 says what it keeps") {
   CHECK(lt::AdamWBf16::state_bytes(exact.param_groups()[0], single) == 400);
 }
 
-TEST_CASE("AdamWBf16 goes on from its saved state, bit for bit") {
+TEST_CASE("AdamWBf16 continues from its saved state, bit for bit") {
   for (const auto& options : {kBf16, kExact}) {
     auto straight = narrow_recorded::weights(torch::kBFloat16),
          first = narrow_recorded::weights(torch::kBFloat16);

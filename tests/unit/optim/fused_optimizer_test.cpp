@@ -146,7 +146,7 @@ TEMPLATE_TEST_CASE("a gradient in another memory layout than its parameter is re
   }
 }
 
-TEMPLATE_TEST_CASE("state moves to another optimizer by parameter, and the run goes on bit for bit",
+TEMPLATE_TEST_CASE("state moves to another optimizer by parameter, and the run continues bit for bit",
                    EVERY_OPTIMIZER) {
   for (const int64_t saved_at : {0, 1, 4, 8}) {
     auto params = parameters(torch::kFloat), resumed = parameters(torch::kFloat);

@@ -106,7 +106,7 @@ TEST_CASE("decay_matrices_only: one call, with rules too, and for LibTorch's opt
         0.0);
 }
 
-TEST_CASE("a rule inherits nothing: options that it leaves out have the defaults of their type") {
+TEST_CASE("a rule inherits nothing: options that it omits have the defaults of their type") {
   Net net;
   const auto groups = lt::parameter_groups<lt::FusedAdamW>(
       *net, {.lr = 1e-4}, {{lt::norms_and_biases(*net), {.weight_decay = 0}}});

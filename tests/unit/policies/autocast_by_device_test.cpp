@@ -45,7 +45,7 @@ TEST_CASE("Autocast<> of a type is Autocast of it, bit for bit, and another type
                     "Autocast<>'s type is Half or BFloat16, got Double");
 }
 
-TEST_CASE("Autocast<>'s state has its type: another one is a difference, and goes on by the device's") {
+TEST_CASE("Autocast<>'s state has its type: another one is a difference, and continues by the device's") {
   auto net = toy::net();
   net->to(torch::kFloat);
   torch::optim::SGD optimizer(net->parameters(), 0.1);

@@ -347,7 +347,7 @@ TEST_CASE("evaluate runs under the same autocast and leaves the scale alone") {
   CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
-TEST_CASE("a run goes on from its state with the same scale, to the same bits") {
+TEST_CASE("a run continues from its state with the same scale, to the same bits") {
   const auto data = turns();
   const std::vector<Turn> first(data.begin(), data.begin() + 17), second(data.begin() + 17, data.end());
   Players whole, halves;

@@ -158,7 +158,7 @@ TEST_CASE("Autopsy: a window in pieces, whose samples keep their numbers") {
   CHECK(trainer.policy<RetryOnOom>().windows == 1);
 }
 
-TEST_CASE("Autopsy: a window that SkipBadWindows leaves out is reported, and the fit goes on") {
+TEST_CASE("Autopsy: a window that SkipBadWindows skips is reported, and the fit continues") {
   std::vector<std::string> told;
   torch::manual_seed(3);
   Net net;

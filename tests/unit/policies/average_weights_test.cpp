@@ -410,7 +410,7 @@ TEST_CASE("averages are copied into the model for good, or into another one") {
   CHECK_THROWS_WITH(averages.copy_to(*stranger), Catch::Contains("'first.bias'"));
 }
 
-TEST_CASE("averages are saved by name and go on as if nothing had happened") {
+TEST_CASE("averages are saved by name and continue as if nothing had happened") {
   const auto data = toy::batches(8);
   const auto half = std::vector(data.begin(), data.begin() + 4);
   auto whole = toy::net(), resumed = toy::net();

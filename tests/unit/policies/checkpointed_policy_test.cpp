@@ -135,7 +135,7 @@ TEST_CASE("a layer that is thawed later is looked at then") {
   CHECK_THROWS_WITH(trainer.fit(data, {.epochs = 3}), Catch::Contains("layer 'first' is Checkpointed"));
 }
 
-TEST_CASE("a layer that is left out of the first micro-batches is looked at when it takes part") {
+TEST_CASE("a layer that is skipped in the first micro-batches is looked at when it takes part") {
   int number = 0;
   Net net(Call::none);
   torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -49,7 +49,7 @@ TEST_CASE("the page's gradient noise is the loop by hand, bit for bit") {
   CHECK(toy::distance(ours, theirs) < 1e-12);
 }
 
-TEST_CASE("its noise goes on from a state, and does not count steps that were not made") {
+TEST_CASE("its noise continues from a state, and does not count steps that were not made") {
   auto net = net_here();
   lt::FusedAdamW adamw(net->parameters());
   bool strikes = true;

@@ -196,7 +196,7 @@ TEST_CASE("LogMetrics: several updates have names of their own") {
   CHECK(found.at("upper/lr").at(3) == 0.02);
 }
 
-TEST_CASE("LogMetrics: a resumed run goes on in the same curves") {
+TEST_CASE("LogMetrics: a resumed run continues in the same curves") {
   const TemporaryFolder whole, parts;
   const auto batches = toy::batches(8);
   const auto train = [&](const TemporaryFolder& folder, lt::FitOptions options) {
@@ -281,7 +281,7 @@ TEST_CASE("for the next case: a process that trains until it is killed", "[.trai
     log_metrics::train_with_snapshots(folder, {.epochs = 1000000}, 20);
 }
 
-TEST_CASE("LogMetrics: a killed run loses only what was not yet written, and goes on from its snapshot") {
+TEST_CASE("LogMetrics: a killed run loses only what was not yet written, and continues from its snapshot") {
   const TemporaryFolder folder;
   const auto text = [&] {
     const auto file = folder / "metrics.jsonl";

@@ -105,7 +105,7 @@ TEST_CASE("beside averages, model and averages both end as the best averages") {
   CHECK(averaged.equal(job.evaluated[1]));
 }
 
-TEST_CASE("a resumed run goes on from the last weights, and leaves the best of the whole one") {
+TEST_CASE("a resumed run continues from the last weights, and leaves the best of the whole one") {
   const std::vector<double> values{3.0, 1.0, 2.0, 1.5, 0.5, 2.0};
   const auto train = [&](Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at) {
     lt::Trainer trainer(job.net, job.adamw, toy::objective, job.validate(), lt::RestoreBest{},

@@ -154,7 +154,7 @@ std::vector<double> rates_without(std::function<std::int64_t(std::int64_t)> unre
 
 }  // namespace
 
-TEST_CASE("a decay ends with the last step that is made, whatever is left out of the epochs") {
+TEST_CASE("a decay ends with the last step that is made, whatever is skipped in the epochs") {
   const auto always = [](std::int64_t count) { return [=](std::int64_t) { return count; }; };
   for (const std::int64_t bad : {0, 3, 4, 8, 14}) {
     const std::int64_t made = 8 - bad / 2, total = 2 * made;  // steps of an epoch, and of the run
@@ -662,7 +662,7 @@ TEST_CASE("each update counts its own skipped steps") {
   CHECK(trainer.policy<lt::ScheduleLr>().ratio == Approx(0.7));  // of the first that it sets
 }
 
-TEST_CASE("a plateau goes on from its state, and other schedules have none") {
+TEST_CASE("a plateau continues from its state, and other schedules have none") {
   const lt::ScheduleLr schedule{
       .decay = lt::PlateauDecay{.factor = 0.5, .patience = 2, .threshold = 0.0, .cooldown = 1}};
   const auto values = recorded("metric.falling");

@@ -146,7 +146,7 @@ TEST_CASE("SkipBadWindows: a loss far above the running mean is a spike; without
   }
 }
 
-TEST_CASE("SkipBadWindows: a spike in the first window that is judged is left out, and none before it") {
+TEST_CASE("SkipBadWindows: a spike in the first window that is judged is skipped, and none before it") {
   const auto spike = GENERATE(3, 4);
   std::vector<toy::Batch> batches;
   for (int i = 0; i < 7; ++i) batches.push_back(constant(i == spike ? 50 : 0.1 + 0.01 * (i % 3)));
@@ -197,7 +197,7 @@ TEST_CASE("SkipBadWindows: too many bad windows end the run with a typed error")
   for (const at::Tensor& parameter : net->parameters()) CHECK(parameter.isfinite().all().item<bool>());
 }
 
-TEST_CASE("SkipBadWindows: with several updates, the one whose loss is bad is left out, the other is made") {
+TEST_CASE("SkipBadWindows: with several updates, the one whose loss is bad is skipped, the other is made") {
   toy::Net a = toy::net(1), b = toy::net(2);
   torch::optim::SGD first(a->parameters(), 0.1), second(b->parameters(), 0.1);
   const auto bad = [](toy::Net& net, const toy::Batch& batch) { return toy::objective(net, batch); };
@@ -246,7 +246,7 @@ TEST_CASE("SkipBadWindows: what fp16's loss scale skips is no finding, and other
   CHECK(retrying.policy<SkipBadWindows>().windows.size() == 1);
 }
 
-TEST_CASE("SkipBadWindows: a resumed run goes on bit for bit, with its statistics and windows") {
+TEST_CASE("SkipBadWindows: a resumed run continues bit for bit, with its statistics and windows") {
   const auto batches = with(with(toy::batches(16), 12, constant(NAN)), 3, constant(NAN));
   const auto run = [&](toy::Net& net, std::int64_t steps, const std::filesystem::path& from,
                        const TemporaryFolder& folder) {

@@ -219,7 +219,7 @@ TEST_CASE("a run that is resumed within an epoch counts no value twice") {
   }
 }
 
-TEST_CASE("its state goes on where it was saved, on a board that was saved too or on a new one") {
+TEST_CASE("its state continues where it was saved, on a board that was saved too or on a new one") {
   const lt::StopEarly stop{.patience = 3};
   const std::vector<double> values{5, 4, 6, 3, std::nan(""), 4};
   auto net = toy::net();

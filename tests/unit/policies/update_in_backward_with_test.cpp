@@ -94,7 +94,7 @@ TEST_CASE("sums in bf16 repeat by their seed, and lose nothing on average") {
   CHECK(averaged < single / 6);
 }
 
-TEST_CASE("sums in bf16 go on from a snapshot with the seed of the run, bit for bit") {
+TEST_CASE("sums in bf16 continue from a snapshot with the seed of the run, bit for bit") {
   const auto data = toy::batches(9);
   const auto run = [&](toy::Net& net, auto policy, std::int64_t steps, const std::filesystem::path& from,
                        const TemporaryFolder& folder) {

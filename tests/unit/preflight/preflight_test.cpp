@@ -157,7 +157,7 @@ TEST_CASE("preflight: what does not fit is not split, and a run that retries kee
   CHECK((trainer.policy<lt::RetryOnOom>().pieces == 1 && trainer.policy<lt::RetryOnOom>().retries == 0));
 }
 
-TEST_CASE("preflight: training goes on as it would have without, bit for bit") {
+TEST_CASE("preflight: training continues as it would have without, bit for bit") {
   const auto train = [](bool checked) {
     torch::manual_seed(0);
     Net net;
@@ -482,7 +482,7 @@ TEST_CASE("preflight: refuses what it cannot run on, and passes on what the obje
 }
 
 TEST_CASE(
-    "preflight: samples of a dataset are collated, in smaller batches, too; those that fail are left out") {
+    "preflight: samples of a dataset are collated, in smaller batches, too; those that fail are skipped") {
   struct Clips {
     struct Sample {
       at::Tensor x;

@@ -250,7 +250,7 @@ TEST_CASE("a range that refills one tensor, and a loop of step, are done again w
   for (const bool by_step : {false, true}) CHECK(are_equal(trained(65536, by_step), trained(found, by_step)));
 }
 
-TEST_CASE("a run that is cut within or after the search goes on to the same bits") {
+TEST_CASE("a run that is cut within or after the search continues to the same bits") {
   const auto data = batches(6);
   const auto run = [&](const std::filesystem::path& folder, Net& model, lt::FitOptions options, int64_t bad) {
     int64_t number = options.resume.empty() ? 0 : 1;

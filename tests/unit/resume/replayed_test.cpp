@@ -198,7 +198,7 @@ TEST_CASE("replay: another model, a damaged bundle and a plain snapshot are refu
   CHECK(replay<Batch>(same.trainer, bundle).same_bits);
 }
 
-TEST_CASE("replay: what SkipBadWindows left out is kept, and the fit goes on as without") {
+TEST_CASE("replay: what SkipBadWindows skipped is kept, and the fit continues as without") {
   TemporaryFolder folder;
   std::vector<std::string> told;
   const auto skip = [&](std::filesystem::path keep_in) {

@@ -116,7 +116,7 @@ TEST_CASE("a single-pass range that is given to a resumed fit begins with what t
   CHECK(rest.given == std::vector<std::size_t>{3, 4});
 }
 
-TEST_CASE("a range of unknown size goes on from each of its batches, an epoch's edge included") {
+TEST_CASE("a range of unknown size continues from each of its batches, an epoch's edge included") {
   const auto batches = toy::batches(4);
   const std::forward_list<toy::Batch> unsized(batches.begin(), batches.end());
   static_assert(!std::ranges::sized_range<decltype(unsized)>);

@@ -351,7 +351,7 @@ struct Players {
 }  // namespace
 
 TEST_CASE(
-    "every optimizer goes on bit for bit: LibTorch's, ours, a user's, and a parameter outside the model") {
+    "every optimizer continues bit for bit: LibTorch's, ours, a user's, and a parameter outside the model") {
   TemporaryFolder one, two;
   const auto data_seed = [] { torch::manual_seed(1); };
   data_seed();

@@ -72,7 +72,7 @@ TEST_CASE("the run has what it is to show: overflows, a falling rate, averages, 
   CHECK(rate > 0);
 }
 
-TEST_CASE("a fit that ended after any number of steps goes on in new objects") {
+TEST_CASE("a fit that ended after any number of steps continues in new objects") {
   for (std::int64_t cut = 1; cut < whole_run::kSteps; ++cut) {
     TemporaryFolder folder;
     INFO("cut at " << cut);
@@ -83,7 +83,7 @@ TEST_CASE("a fit that ended after any number of steps goes on in new objects") {
 }
 
 TEST_CASE(
-    "every snapshot that a run wrote on its way goes on to the same end, and writing them changes nothing") {
+    "every snapshot that a run wrote on its way continues to the same end, and writing them changes nothing") {
   TemporaryFolder folder;
   const auto all = whole_run::run({.snapshots = into(folder, 1)});
   CHECK(whole_run::difference(uncut().contents, all.contents) == "");

@@ -322,7 +322,7 @@ TEST_CASE("batches by length that cannot be cut so are refused, and begin the ep
   CHECK(run.contents.state.get<std::int64_t>("micro_batches") == 2);
 }
 
-TEST_CASE("a window of another number of samples is refused, and goes on at the same sample on request") {
+TEST_CASE("a window of another number of samples is refused, and continues at the same sample on request") {
   TemporaryFolder folder, other;
   const auto make = ordered(lt::SequentialSampler{});
   (void)train_windows(make(8), 1, folder.path(), {.max_steps = 2});

@@ -170,7 +170,7 @@ TEST_CASE("The error for a wrong table names the line") {
   CHECK(deam.fault(header + ok + "2,5,5\n3,5,5\n") == "none");
 }
 
-TEST_CASE("Lines that are wrong and songs without audio are left out and listed, where that is asked for") {
+TEST_CASE("Lines that are wrong and songs without audio are skipped and listed, where that is asked for") {
   const Folder deam;
   deam.clips({"1.wav", "2.wav", "3.wav", "5.wav"});
   deam.table("song_id,valence_mean,arousal_mean\n1,5,5\n2,0,5\n3,5,nan\n4,5,5\n1,6,6\n5,5,5\n");

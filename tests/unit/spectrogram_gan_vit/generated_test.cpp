@@ -188,7 +188,7 @@ TEST_CASE(
   CHECK_NOTHROW(check_parts(validation, Songs(402, heard + 2 * noise(1, 6)), training, generated));
 }
 
-TEST_CASE("Padding makes no two clips alike, and clips that cannot be read are left out of the search") {
+TEST_CASE("Padding makes no two clips alike, and clips that cannot be read are excluded from the search") {
   // 10 s of 30 sound; the rest is silence, as is most of what the two have in common.
   const auto padded = [](std::uint64_t seed) {
     auto clips = noise(1, seed, 16, 1292);

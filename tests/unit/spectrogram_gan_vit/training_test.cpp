@@ -359,7 +359,7 @@ TEST_CASE("How the game stands is part of a snapshot, so that the next turn is t
   CHECK(difference(other->discriminator->hidden->norm->v, model->discriminator->hidden->norm->v) == 0);
 }
 
-TEST_CASE("Instance noise falls to 0 over the run, and goes on where a run goes on") {
+TEST_CASE("Instance noise falls to 0 over the run, and continues where a run continues") {
   auto model = tiny_gan();
   Optimizers optimizers(model);
   std::vector<double> seen;

@@ -80,7 +80,7 @@ std::string content(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("Held-out clips are heard batch by batch; those that cannot be read are left out and listed") {
+TEST_CASE("Held-out clips are heard batch by batch; those that cannot be read are skipped and listed") {
   auto net = judge();
   gan::SkippedItems skipped;
   const auto all = gan::hear_held_out(net, LoudClips{6}, kLoading, skipped);
@@ -188,7 +188,7 @@ TEST_CASE("The network that judges is trained once in a run, and anew by another
 }
 
 TEST_CASE(
-    "The curve has a line a validation; one that goes on from an earlier step writes later lines again") {
+    "The curve has a line a validation; one that continues from an earlier step writes later lines again") {
   const TemporaryFolder folder;
   const auto file = folder / "curve.csv";
   gan::add_to_curve(file, 100, 2.5, 0.5);

@@ -47,7 +47,7 @@ struct Listed {
 
 }  // namespace
 
-TEST_CASE("A run goes on with its own settings only, and the error names those that differ") {
+TEST_CASE("A run continues with its own settings only, and the error names those that differ") {
   const TemporaryFolder folder;
   const Settings settings{{"--best", "wer"}, {"--language", "de"}};
   (void)fit(folder.path(), settings, false);
@@ -65,7 +65,7 @@ TEST_CASE("A run goes on with its own settings only, and the error names those t
   CHECK(looptorch::app::setting(true) + looptorch::app::setting(0.5) == "on0.5");
 }
 
-TEST_CASE("A run goes on with the data that it measures itself by, and a snapshot without them goes on") {
+TEST_CASE("A run continues with the data that it measures itself by, and a snapshot without them continues") {
   const auto of = [](const std::vector<std::string>& lines) {
     return Settings{{"--validation", looptorch::app::samples_of(Listed{lines})}};
   };

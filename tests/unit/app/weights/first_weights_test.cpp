@@ -87,7 +87,7 @@ TEST_CASE("app: weights that a file has reach the model, the others stay, and ea
   }
 }
 
-TEST_CASE("app: weights are renamed, wrapped or not, and left out") {
+TEST_CASE("app: weights are renamed, wrapped or not, and skipped") {
   for (const std::string name : {"protocol_2.pt", "ddp.pth"}) {
     Net net;
     const auto before = copy(*net);
@@ -185,7 +185,7 @@ TEST_CASE("app: a program's translation comes behind the rules and without wrapp
   CHECK(report.notes == std::vector<std::string>{"their names"});
 }
 
-TEST_CASE("app: a run that goes on does not read --weights, and says so") {
+TEST_CASE("app: a resumed run does not read --weights, and says so") {
   Net net;
   const auto before = copy(*net);
   std::string said;

@@ -95,7 +95,7 @@ TEST_CASE("a device's generator goes back by exchange of its state, again and ag
   CHECK(philox.impl().reseeded == 0);
 }
 
-TEST_CASE("afterwards a device's generator goes on where it was") {
+TEST_CASE("afterwards a device's generator continues where it was") {
   Philox philox;
   const CapturedGenerator start(philox.generator);
   philox.impl().draw();

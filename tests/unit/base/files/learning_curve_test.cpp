@@ -23,7 +23,7 @@ TEST_CASE("a learning curve has its header once and a row a step") {
   CHECK(read_file(file) == "step,loss,wer\n10,2.5,1\n20,0.123457,nan\n");
 }
 
-TEST_CASE("a run that goes on makes later rows again, and loses none before them") {
+TEST_CASE("a resumed run makes later rows again, and loses none before them") {
   const TemporaryFolder folder;
   const auto file = folder / "curve.csv";
   for (const int step : {100, 200, 300}) LearningCurve(file, {"loss"}).add(step, {1.0 * step});

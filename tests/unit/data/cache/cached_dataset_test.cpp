@@ -291,7 +291,7 @@ TEST_CASE("any flipped bit is found, counted and healed") {
   CHECK(found > 250);
 }
 
-TEST_CASE("a cache that was cut off anywhere gives right samples and goes on") {
+TEST_CASE("a cache that was cut off anywhere gives right samples and continues") {
   const TemporaryFolder folder;
   const Clips clips{.count = 4};
   const CacheOptions made{.folder = folder / "made", .settings = "clips"};

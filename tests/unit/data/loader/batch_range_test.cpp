@@ -83,7 +83,7 @@ TEST_CASE("a batch range passes the epoch and the batches to skip on to a range 
   CHECK(range.feed().skipped().count == 0);
 }
 
-TEST_CASE("a batch range of a stream goes on where it stands, unless another process began the epoch") {
+TEST_CASE("a batch range of a stream continues where it stands, unless another process began the epoch") {
   Stream data;
   const BatchRange range(data);
   STATIC_REQUIRE_FALSE(decltype(range)::repeatable);

@@ -194,7 +194,7 @@ TEST_CASE("data without a fingerprint on one side are not compared, and that is 
   CHECK(fit(nameless(2), options).resumed->changed == Names{"the dataset" + why});
 }
 
-TEST_CASE("a loader that goes on refuses other data, and asks for fingerprints once and only then") {
+TEST_CASE("a loader that continues refuses other data, and asks for fingerprints once and only then") {
   const Named samples{names(300)};
   lt::PinnedPrefetchLoader first(samples, {.batch_size = 2, .workers = 1});
   for (auto& batch : first) (void)batch;

@@ -93,7 +93,7 @@ TEST_CASE("a failing sample is reported with its path, once, and the loader cont
   CHECK(loader.skipped().count == 0);
 }
 
-TEST_CASE("samples that fail are left out, and told, the same whatever the number of workers") {
+TEST_CASE("samples that fail are skipped, and told, the same whatever the number of workers") {
   const Watchdog watchdog("skipped samples");
   const std::int64_t workers = GENERATE(0, 1, 2, 5);
   PinnedPrefetchLoader loader(Files{.broken = {1, 3, 4, 5, 11}},
@@ -111,7 +111,7 @@ TEST_CASE("samples that fail are left out, and told, the same whatever the numbe
   CHECK(loader.skipped().first.back().epoch == 1);
 }
 
-TEST_CASE("batches keep their numbers and positions where samples are left out") {
+TEST_CASE("batches keep their numbers and positions where samples are skipped") {
   const std::int64_t workers = GENERATE(0, 2);
   PinnedPrefetchLoader loader(Files{.broken = {3, 4, 5}},
                               {.batch_size = 3, .workers = workers, .on_error = OnError::skip}, {}, kKeep);
@@ -129,7 +129,7 @@ TEST_CASE("batches keep their numbers and positions where samples are left out")
   CHECK(epoch_of(loader) == Batches{{6, 7, 8}, {9, 10, 11}});
 }
 
-TEST_CASE("a batch that cannot be collated is left out whole") {
+TEST_CASE("a batch that cannot be collated is skipped whole") {
   const auto no_fives = [](std::span<std::int64_t> samples) {
     for (const std::int64_t sample : samples)
       if (sample == 5) throw std::runtime_error("ragged");
@@ -189,7 +189,7 @@ TEST_CASE("memory that LibTorch's CPU allocator cannot get is never skipped") {
   CHECK(loader.skipped().count == 0);
 }
 
-TEST_CASE("the list of what was left out has an end, the count has none") {
+TEST_CASE("the list of what was skipped has an end, the count has none") {
   SkippedSamples skipped;
   for (int i = 0; i < 3; ++i) skipped.add(std::vector<SkippedSample>(700));
   CHECK(skipped.count == 2100);

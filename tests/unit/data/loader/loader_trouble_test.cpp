@@ -56,7 +56,7 @@ std::string error_of(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("a sample that hangs ends the epoch in a timeout that names it, and the loop goes on elsewhere") {
+TEST_CASE("a sample that hangs ends the epoch in a timeout that names it, and the loop continues elsewhere") {
   const Watchdog watchdog("timeout");
   static std::atomic<bool> released = false;  // outlives the worker that is left behind
   static const Hanging hanging{&released};

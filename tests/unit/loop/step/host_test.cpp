@@ -157,7 +157,7 @@ struct OneSnapshot {
   }
 };
 
-TEST_CASE("a user's policy takes a snapshot from which a fit goes on, bit for bit") {
+TEST_CASE("a user's policy takes a snapshot from which a fit continues, bit for bit") {
   const looptorch::testing::TemporaryFolder folder;
   const Batches batches = some_batches(3);
   const auto train = [&](std::int64_t epochs, const std::filesystem::path& resume,

@@ -79,7 +79,7 @@ TEST_CASE("one that hears late of an update throws in the next window, which is 
     CHECK(std::get<0>(trained(data, at, late)).equal(std::get<0>(trained(data, -1, late))));
 }
 
-TEST_CASE("of several updates those that follow in the window are made before the exception goes on") {
+TEST_CASE("of several updates those that follow in the window are made before the exception continues") {
   const auto data = toy::batches(6);
   const auto run = [&](std::int64_t at) {
     auto net = toy::net();

@@ -69,7 +69,7 @@ TEST_CASE("a group that joins within a fit is scheduled from its first update on
     CHECK(run.rates[static_cast<std::size_t>(step - 2)] == Approx(0.1 * static_cast<double>(10 - step) / 10));
 }
 
-TEST_CASE("a run in which a group joined goes on from any snapshot as if it had not been cut") {
+TEST_CASE("a run in which a group joined continues from any snapshot as if it had not been cut") {
   TemporaryFolder uncut_folder;
   JoiningRun uncut(false);
   uncut.run(uncut_folder.path(), 10, false);
@@ -146,7 +146,7 @@ TEMPLATE_TEST_CASE("moments stay with parameters that change their places and gr
   for (std::size_t i = 0; i < 3; ++i) CHECK(moved[i].equal(still[i]));
 }
 
-TEST_CASE("a run in which a parameter was replaced goes on from a snapshot as if it had not been cut") {
+TEST_CASE("a run in which a parameter was replaced continues from a snapshot as if it had not been cut") {
   const auto data = numbers(12);
   const auto trained = [&](bool cut) {
     auto net = toy::net();

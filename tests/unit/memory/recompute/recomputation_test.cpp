@@ -248,7 +248,7 @@ TEMPLATE_TEST_CASE("a block whose result is a gradient, in more passes than the 
   });
 }
 
-TEST_CASE("a result that goes on after the inner pass") {
+TEST_CASE("a result that continues after the inner pass") {
   check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options), w = input(options);
     const auto f = [](const at::Tensor& x, const at::Tensor& w) {

@@ -112,7 +112,7 @@ TEST_CASE("snapshot folder: what is found is held until it is taken, once for al
   CHECK(before.take().step == 1);
 }
 
-TEST_CASE("snapshot folder: a run goes on from the snapshot that is meant, or says why it cannot") {
+TEST_CASE("snapshot folder: a run continues from the snapshot that is meant, or says why it cannot") {
   const TemporaryFolder folder;
   const auto own = folder / "own", other = folder / "other", fresh = folder / "fresh";
   const auto refused = [&](const std::string& resume, const std::string& why) {

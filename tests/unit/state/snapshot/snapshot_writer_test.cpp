@@ -126,7 +126,7 @@ TEST_CASE("snapshot writer: of a tensor that is copied in pieces every element a
   for (const auto& [name, tensor] : expected.model) CHECK(bits_equal(read.model.at(name), tensor));
 }
 
-TEST_CASE("snapshot writer: it goes on while it writes, tells when it is done, and writes one at a time") {
+TEST_CASE("snapshot writer: it continues while it writes, tells when it is done, and writes one at a time") {
   const TemporaryFolder folder;
   Gate gate;
   std::atomic<int> writing = 0, most = 0;

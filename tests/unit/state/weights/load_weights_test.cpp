@@ -216,7 +216,7 @@ TEST_CASE("load weights: a prefix picks a part of the file") {
   CHECK(same(snapshot(net), other_state()));
 }
 
-TEST_CASE("load weights: names are renamed, left out, and never two to one") {
+TEST_CASE("load weights: names are renamed, skipped, and never two to one") {
   const TemporaryFolder folder;
   TensorMap tensors{{"net.old", torch::zeros({1})}};
   for (const auto& [name, tensor] : other_state()) tensors["net." + name] = tensor;

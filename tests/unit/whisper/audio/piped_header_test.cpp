@@ -219,7 +219,7 @@ TEST_CASE("Two WAV files one behind the other in a pipe are refused once the fir
   CHECK_THROWS_AS(looptorch::audio::decode(folder / "two.wav"), looptorch::audio::AudioError);
 }
 
-TEST_CASE("A part of a sample behind a header of unknown size is left out, in a pipe as in a file") {
+TEST_CASE("A part of a sample behind a header of unknown size is skipped, in a pipe as in a file") {
   const TemporaryFolder folder;
   std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16);
   const std::string size = GENERATE(std::string(4, '\0'), std::string(4, '\xff'));

@@ -27,7 +27,7 @@ double measure(const Utterance& utterance) {
 
 }  // namespace
 
-TEST_CASE("Bad clips are left out and listed in their order, whatever the number of workers") {
+TEST_CASE("Bad clips are skipped and listed in their order, whatever the number of workers") {
   for (const std::int64_t workers : {0, 1, 4}) {
     SkippedItems skipped;
     const auto kept = keep_usable(numbered(50), {.workers = workers}, skipped, measure);

@@ -50,7 +50,7 @@ TEST_CASE("A segment that ends or begins behind its recording's end is wrong bef
   CHECK_THROWS_WITH(first(folder.segment(0.5, 2.2)), "in no language");
 }
 
-TEST_CASE("What was left out as lists were read is known by its line, and so are clips and windows") {
+TEST_CASE("What was skipped as lists were read is known by its line, and so are clips and windows") {
   const Folder folder;
   folder.write("train.jsonl", R"({"audio_filepath": "talk.wav", "text": "one", "start": 0, "end": 0.5})"
                               "\n\nno line\n"

@@ -63,7 +63,7 @@ struct Folder : TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("Wrong lines of a manifest are listed and left out; strict stops with file and line") {
+TEST_CASE("Wrong lines of a manifest are listed and skipped; strict stops with file and line") {
   const Folder folder;
   folder.write("a.wav", "audio");
   std::string lines;

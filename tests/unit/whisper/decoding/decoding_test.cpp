@@ -149,7 +149,7 @@ TEST_CASE("A loop is five copies or more, of twenty-four tokens or more together
   CHECK_FALSE(whisper::loop_begin(ended));
 }
 
-TEST_CASE("A text that repeats itself ends after its first piece, and the others of its batch go on") {
+TEST_CASE("A text that repeats itself ends after its first piece, and the others of its batch continue") {
   auto config = tiny_model()->config();
   config.max_target_positions = 100;
   torch::manual_seed(7);

@@ -88,7 +88,7 @@ TEST_CASE("A text is decoded again if it repeats itself or is unsure, but not if
   CHECK(whisper::detail::is_good_enough(transcript(-9, 0.1, 9), never));
 }
 
-TEST_CASE("Probable silence is left out unless the model is sure of the words") {
+TEST_CASE("Probable silence is skipped unless the model is sure of the words") {
   const FallbackOptions options;
   const auto dropped = [&](double log_probability, double no_speech) {
     return whisper::detail::is_dropped(transcript(log_probability, no_speech, 1), options);

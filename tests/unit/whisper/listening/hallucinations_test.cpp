@@ -94,7 +94,7 @@ TEST_CASE("A list of clips is read in pairs, of which the last may have no end")
   CHECK_THROWS_WITH(whisper::parse_clips("1,,2"), Catch::StartsWith("--clip-timestamps: "));
 }
 
-TEST_CASE("Windows of words drawn at random go on where openai-whisper's do, and keep what it keeps") {
+TEST_CASE("Windows of words drawn at random continue where openai-whisper's do, and keep what it keeps") {
   const auto windows = looptorch::load_json(std::filesystem::path(LOOPTORCH_SOURCE_DIR) /
                                             "tests/parity/data/whisper_silences.json");
   std::size_t shortened = 0, repeated = 0;

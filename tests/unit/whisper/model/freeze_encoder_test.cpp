@@ -158,7 +158,7 @@ TEST_CASE("A preflight with a frozen encoder predicts the run's peak") {
   for (const auto& parameter : run.model->encoder()->parameters()) CHECK_FALSE(parameter.requires_grad());
 }
 
-TEST_CASE("A run with a frozen encoder goes on with one, and refuses a snapshot of the other kind") {
+TEST_CASE("A run with a frozen encoder continues with one, and refuses a snapshot of the other kind") {
   Run alone(true, kOff), first(true, kOff), second(true, kRecompute), whole(false, kOff);
   const auto clips = clips_of(alone.model, 4);
   alone.trainer.fit(clips, {.epochs = 2});

@@ -115,7 +115,7 @@ TEST_CASE("Decoding with the cache gives the states of decoding without") {
     CHECK_THROWS_WITH(model->decoder()->extend(tokens.slice(1, 0, 1), audio, cache),
                       Contains("13 tokens are more than its 12 positions"));
   }
-  SECTION("a selected row goes on as itself") {
+  SECTION("a selected row continues as itself") {
     const auto next = at::full({3, 1}, 5, at::kLong);
     auto narrow = cache;
     narrow.select(torch::tensor({2}, at::kLong));

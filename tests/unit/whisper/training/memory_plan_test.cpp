@@ -282,7 +282,7 @@ TEST_CASE("--fit names a precision instead of the one that is given, since the t
   CHECK(with_bf16(parsed({"--fp32"})) == "--bf16 instead of --fp32");
 }
 
-TEST_CASE("a run that is resumed tries what it can go on with alone") {
+TEST_CASE("a run that is resumed tries what it can continue with alone") {
   const whisper::PlanQuestion resumed{.asking = "preflight:", .resumed = true};
   const auto tried = [&](std::vector<std::string> words) {
     Choosing choosing;
@@ -349,7 +349,7 @@ TEST_CASE("sizes have units of 10^9 and 10^6 bytes") {
   }
 }
 
-TEST_CASE("--fit: a run that is resumed goes on with the choice that it began with") {
+TEST_CASE("--fit: a run that is resumed continues with the choice that it began with") {
   const looptorch::testing::TemporaryFolder folder;
   const auto snapshot = folder.path() / "snapshots" / "step-2";
   std::filesystem::create_directories(snapshot);

@@ -132,7 +132,7 @@ TEST_CASE("Nothing of the previous text is learnt, and everything behind it is")
 }
 
 TEST_CASE(
-    "Targets fit into the model's positions: previous text is cut at its beginning, timestamps left out") {
+    "Targets fit into the model's positions: previous text is cut at its beginning, timestamps skipped") {
   const Talk talk;
   const auto length = [](const std::string& text) { return std::ssize(ids(text)) + 3; };
   const auto tight = length("turn left");

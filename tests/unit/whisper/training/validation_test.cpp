@@ -122,7 +122,7 @@ TEST_CASE("Validation measures the objective's loss and the error rate of what t
   CHECK(loss_alone.result().size() == 1);
 }
 
-TEST_CASE("The curve has a row a measurement, and a run that goes on has the curve of one without a stop") {
+TEST_CASE("The curve has a row a measurement, and a resumed run has the curve of one without a stop") {
   const TemporaryFolder whole, stopped;
   fit(whole.path(), -1);
   const auto curve = looptorch::read_file(whole / "curve.csv");
