@@ -18,10 +18,16 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for a CPU tensor in a virtual block. Integers, which steer kernels, are real.
+/// True for integers, which steer kernels as indices or codes and so are real. Quantised weights, in int8,
+/// steer nothing.
+[[nodiscard]] inline bool steers(at::ScalarType type, bool counts_bool) {
+  return type != at::kChar && at::isIntegralType(type, counts_bool);
+}
+
+/// True for a CPU tensor in a virtual block.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
-         !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+         !steers(tensor.scalar_type(), /*counts_bool=*/false);
 }
 
 /// Calls `f` with each tensor of a value, lists included.

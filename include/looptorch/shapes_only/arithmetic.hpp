@@ -84,12 +84,17 @@ inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Argu
   return allocate_results(op, stack, arguments);
 }
 
+/// The longest dimension with which a product of bf16 is measured: beyond it the buffers for packed blocks
+/// change by less than 1 MB, and the product itself would take seconds.
+inline constexpr std::int64_t kLongestMeasured = 2048;
+
 /// Returns the workspace of a matrix product. Kernels of fp32 need none; those of bf16 need the product in
 /// fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
   if (!counted.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
-  return products_of_bf16_take_fp32() ? 4 * product.numel() : KernelCall{op, arguments}.workspace();
+  if (products_of_bf16_take_fp32()) return 4 * product.numel();
+  return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
 /// The same for a matrix product.

@@ -14,25 +14,29 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace looptorch::detail::shapes {
 
-/// An operator's arguments; those named in `batched` have samples in their first dimension.
+/// An operator's arguments; those named in `batched` have samples in their first dimension. It is measured
+/// with dimensions of at most `longest`.
 struct KernelCall {
   const c10::OperatorHandle& op;
   const Arguments& arguments;
   std::vector<const char*> batched = {};
+  std::int64_t longest = std::numeric_limits<std::int64_t>::max();
 
   [[nodiscard]] std::int64_t samples() const { return arguments.tensor(batched.front()).size(0); }
 
-  /// Returns the sizes of one of its tensors, with `some` samples instead of all.
+  /// Returns the measured sizes of one of its tensors, with `some` samples instead of all.
   [[nodiscard]] std::vector<std::int64_t> sizes(std::size_t i, const at::Tensor& tensor,
                                                 std::int64_t some) const {
     auto sizes = tensor.sizes().vec();
     if (std::find(batched.begin(), batched.end(), arguments.name(i)) != batched.end()) sizes[0] = some;
+    for (std::int64_t& size : sizes) size = std::min(size, longest);
     return sizes;
   }
 

@@ -86,15 +86,15 @@ class ShapesOnly {
     if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
   }
 
-  /// True for a call whose result has an integer type, or comes from integers only.
+  /// True for a call whose result has an integer type that steers kernels, or comes from those only.
   static bool makes_integers(const detail::shapes::Arguments& arguments) {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].isInt() && arguments.name(i) == "dtype")
-        return at::isIntegralType(arguments[i].toScalarType(), /*includeBool=*/false);
+        return detail::shapes::steers(arguments[i].toScalarType(), /*counts_bool=*/false);
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         takes_tensors = true;
-        takes_integers_alone &= at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+        takes_integers_alone &= detail::shapes::steers(tensor.scalar_type(), /*counts_bool=*/true);
       });
     }
     return takes_tensors ? takes_integers_alone : detail::shapes::BlocksScope::are_real();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Allocates virtual CPU memory: a block of 128 KiB or more, except of integers, is a range of addresses whose
+// Allocates virtual CPU memory: a block of 128 KiB or more, except of indices, is a range of addresses whose
 // pages all lie in the same few megabytes. Reads and writes are allowed and give nonsense. So a model larger
 // than the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once

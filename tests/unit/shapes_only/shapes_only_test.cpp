@@ -5,6 +5,7 @@
 // Tests shapes_only: arguments, arithmetic, convolution, kernel_call, layers, shapes_only, skipped_kernels
 //
 // Tests shapes_only: virtual_blocks, workspace
+#include <looptorch/adapters/int8_weight.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
@@ -53,6 +54,13 @@ const Work kWorks[] = {
                           trained({512}, at::kBFloat16)};
      },
      [](const auto& x) { return at::linear(x[0], x[1], x[2]); }},
+    {"linear of rows in 8 bits",
+     [] {
+       const auto weight = at::randn({512, 256});
+       const auto rows = looptorch::detail::to_int8(weight, looptorch::detail::largest_of_rows(weight));
+       return std::vector{trained({4, 300, 256}), rows.rows_NK, rows.scale_N};
+     },
+     [](const auto& x) { return looptorch::detail::int8_linear(x[0], {x[1], x[2]}, {}); }},
     {"sum of two types",
      [] {
        return std::vector{trained({400, 512}), trained({400, 512}, at::kBFloat16)};
@@ -222,7 +230,8 @@ Bytes bytes_of(const Work& work) {
   memory.reset_peak();
   result.backward(gradient);
   bytes.backward = since(memory.peak_bytes()), bytes.gradients = since(memory.allocated_bytes());
-  for (const auto& input : inputs) bytes.shapes += describe(input.grad());
+  for (const auto& input : inputs)
+    if (input.requires_grad()) bytes.shapes += describe(input.grad());
   return bytes;
 }
 
@@ -344,6 +353,21 @@ TEST_CASE("virtual blocks take no memory, however large", "[shapes_only]") {
   CHECK(memory.allocated_bytes() - before == 2 * 4 * kRows * kWidth);
   CHECK(resident_bytes() - resident < 100'000'000);
   CHECK(at::mm(large, at::ones({kWidth, 3})).sizes() == at::IntArrayRef({kRows, 3}));
+}
+
+TEST_CASE("weights in 8 bits take no memory, and a large product in bf16 is measured on a part of it",
+          "[shapes_only]") {
+  namespace detail = looptorch::detail;
+  counted();
+  const auto resident = resident_bytes();
+  const ShapesOnly shapes_only;
+  constexpr std::int64_t kWidth = 200'000;
+  const at::Tensor weight = at::zeros({kWidth, kWidth}, at::kBFloat16);
+  const auto rows = detail::to_int8(weight, at::ones({kWidth}));
+  const auto y = detail::int8_linear(at::zeros({kWidth, kWidth}, at::kBFloat16), rows, {});
+  CHECK(rows.rows_NK.scalar_type() == at::kChar);
+  CHECK(y.sizes() == at::IntArrayRef({kWidth, kWidth}));
+  CHECK(resident_bytes() - resident < 100'000'000);
 }
 
 TEST_CASE("small tensors are computed, and all of them afterwards", "[shapes_only]") {
