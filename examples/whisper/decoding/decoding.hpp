@@ -12,6 +12,7 @@
 #include "beam_search.hpp"
 #include "decoding_options.hpp"
 #include "score_rules.hpp"
+#include "token_graphs.hpp"
 #include "token_search.hpp"
 
 #include <algorithm>
@@ -52,12 +53,6 @@ inline std::vector<double> no_speech_probabilities(const at::Tensor& scores_BV, 
   return {first, first + probabilities.numel()};
 }
 
-inline bool counts_up(const std::vector<int64_t>& list, int64_t size) {
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (list[i] != static_cast<int64_t>(i)) return false;
-  return std::ssize(list) == size;
-}
-
 inline void check_decoding(const DecodingOptions& options) {
   TORCH_CHECK(!options.prompt.empty(), "decode: the prompt is empty");
   TORCH_CHECK(options.beam_size >= 1 && options.best_of >= 1, "decode: beam_size ", options.beam_size,
@@ -69,9 +64,19 @@ inline void check_decoding(const DecodingOptions& options) {
               "decode: the model has no token for the start of previous text");
 }
 
+/// Returns the scores after the tokens of `step`, `[R, V]`.
+inline at::Tensor scores_after(const SearchStep& step, Decoder& decoder, const at::Tensor& states_BSD,
+                               DecoderCache& cache) {
+  const auto device = states_BSD.device();
+  if (!counts_up(step.parents, cache.rows())) cache.select_rows(ScoreRules::ids(step.parents, device));
+  if (!counts_up(step.clips, cache.clips())) cache.select_clips(ScoreRules::ids(step.clips, device));
+  const auto tokens_R1 = ScoreRules::ids(step.tokens, device).unsqueeze(1);
+  return decoder->logits(decoder->extend(tokens_R1, states_BSD, cache).select(1, -1)).to(at::kFloat);
+}
+
 template <class Search>
 std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD,
-                                    const DecodingOptions& options) {
+                                    const DecodingOptions& options, TokenGraphs* graphs) {
   const auto device = states_BSD.device();
   const auto clips = states_BSD.size(0);
   const auto first = options.first_tokens();
@@ -83,22 +88,23 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
   DecoderCache cache;
   std::vector<double> no_speech(static_cast<std::size_t>(clips));
   auto& decoder = model->decoder();
-  auto tokens_RL = ScoreRules::ids(first, device).expand({clips, -1});
+  SearchStep step;
   for (int64_t produced = 0; produced < room; ++produced) {
-    const auto outputs_RLD = decoder->extend(tokens_RL, states_BSD, cache);
-    if (produced == 0 && options.special.no_speech >= 0) {
+    at::Tensor scores_RV;
+    if (produced > 0) {
+      scores_RV = graphs ? graphs->next(step, cache) : scores_after(step, decoder, states_BSD, cache);
+    } else {
+      const auto tokens_BL = ScoreRules::ids(first, device).expand({clips, -1});
+      const auto outputs_BLD = decoder->extend(tokens_BL, states_BSD, cache);
+      scores_RV = decoder->logits(outputs_BLD.select(1, -1)).to(at::kFloat);
       const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
-      no_speech =
-          no_speech_probabilities(decoder->logits(outputs_RLD.select(1, start)), options.special.no_speech);
+      if (options.special.no_speech >= 0)
+        no_speech =
+            no_speech_probabilities(decoder->logits(outputs_BLD.select(1, start)), options.special.no_speech);
     }
-    auto scores_RV = decoder->logits(outputs_RLD.select(1, -1)).to(at::kFloat);
     rules.apply(scores_RV, search.texts(), /*begins=*/produced == 0);
-    const auto rows = scores_RV.size(0), live = static_cast<int64_t>(cache.clips());
-    const auto step = search.advance(std::move(scores_RV));
+    step = search.advance(std::move(scores_RV));
     if (step.tokens.empty()) break;
-    if (!counts_up(step.parents, rows)) cache.select_rows(ScoreRules::ids(step.parents, device));
-    if (!counts_up(step.clips, live)) cache.select_clips(ScoreRules::ids(step.clips, device));
-    tokens_RL = ScoreRules::ids(step.tokens, device).unsqueeze(1);
   }
   auto found = std::move(search).take();
   std::vector<DecodedText> decoded;
@@ -113,14 +119,15 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
 }  // namespace detail
 
 /// Returns one text for each clip of the encoder's states: sampled at a temperature above 0, else by a beam
-/// if `beam_size` is above 1, else greedily. Waits for the device once a token.
+/// if `beam_size` is above 1, else greedily. Waits for the device once a token. `graphs` of the model, if
+/// there are any, run the tokens.
 inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_BSD,
-                                       const DecodingOptions& options) {
+                                       const DecodingOptions& options, TokenGraphs* graphs = nullptr) {
   detail::check_decoding(options);
   torch::NoGradGuard no_grad;
   if (options.beam_size > 1 && options.temperature <= 0)
-    return detail::run_search<BeamTexts>(model, states_BSD, options);
-  return detail::run_search<SampledTexts>(model, states_BSD, options);
+    return detail::run_search<BeamTexts>(model, states_BSD, options, graphs);
+  return detail::run_search<SampledTexts>(model, states_BSD, options, graphs);
 }
 
 /// Returns the most probable tokens of each row of `mel_BMT`, which must be on the model's device.

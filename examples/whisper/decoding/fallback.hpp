@@ -76,10 +76,10 @@ inline bool is_dropped(const Transcript& transcript, const FallbackOptions& opti
 
 /// Decodes each clip at the first temperature, and retries texts that are not good enough at the next; the
 /// last one is final. Above 0 there is no beam; `best_of` texts are sampled. `text_of` turns tokens into
-/// text.
+/// text. `graphs` as in `decode`.
 inline std::vector<Transcript> decode_with_fallback(
     Whisper& model, const at::Tensor& states_BSD, DecodingOptions options, const FallbackOptions& fallback,
-    const std::function<std::string(const std::vector<int64_t>&)>& text_of) {
+    const std::function<std::string(const std::vector<int64_t>&)>& text_of, TokenGraphs* graphs = nullptr) {
   TORCH_CHECK(!fallback.temperatures.empty(), "decode_with_fallback: there is no temperature to decode at");
   std::vector<Transcript> transcripts(static_cast<std::size_t>(states_BSD.size(0)));
   std::vector<int64_t> open(transcripts.size());
@@ -90,7 +90,7 @@ inline std::vector<Transcript> decode_with_fallback(
     if (std::ssize(open) < states_BSD.size(0))
       states = states_BSD.index_select(0, ScoreRules::ids(open, states_BSD.device()));
     options.temperature = temperature;
-    auto decoded = decode(model, states, options);
+    auto decoded = decode(model, states, options, graphs);
     std::vector<int64_t> still_open;
     for (std::size_t i = 0; i < open.size(); ++i) {
       auto& transcript = transcripts[static_cast<std::size_t>(open[i])];

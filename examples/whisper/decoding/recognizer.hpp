@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -54,7 +55,8 @@ struct Recognizer {
   std::string language = "en";                ///< Language of clips without one of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
-  looptorch::LoadReport weights{};  ///< How the file's names of weights were read.
+  looptorch::LoadReport weights{};              ///< How the file's names of weights were read.
+  std::shared_ptr<TokenGraphs> token_graphs{};  ///< Without it a token's step runs eagerly.
 
   /// Returns the transcript of each row of `mel_BMT`, in eval mode. A text ends where the model ends it,
   /// where the model's positions end, or, without fallback, where it repeats itself (loop_begin). It never
@@ -146,7 +148,7 @@ struct Recognizer {
     if (detects_language || code != language) set_prompt(options, code, task);
     auto transcripts = decode_with_fallback(
         model, states_BSD, std::move(options), fallback.value_or(detail::once(decoding.temperature)),
-        [this](const std::vector<std::int64_t>& ids) { return text_of(ids); });
+        [this](const std::vector<std::int64_t>& ids) { return text_of(ids); }, token_graphs.get());
     for (auto& transcript : transcripts) transcript.language = code;
     return transcripts;
   }

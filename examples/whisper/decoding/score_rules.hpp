@@ -43,8 +43,9 @@ class ScoreRules {
     prefer_timestamps(scores_RV);
   }
 
+  /// Returns the list on the device, without waiting for it.
   static at::Tensor ids(const std::vector<int64_t>& list, at::Device device) {
-    return torch::tensor(list, at::kLong).to(device);
+    return torch::tensor(list, at::kLong).to(device, /*non_blocking=*/true);
   }
 
  private:

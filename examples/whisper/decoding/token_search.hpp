@@ -21,6 +21,17 @@
 
 namespace whisper {
 
+namespace detail {
+
+/// True if the list is 0, 1, ... up to `size`.
+inline bool counts_up(const std::vector<int64_t>& list, int64_t size) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i] != static_cast<int64_t>(i)) return false;
+  return std::ssize(list) == size;
+}
+
+}  // namespace detail
+
 /// A text without its end, and the sum of its tokens' log-probabilities, end included.
 struct FoundText {
   std::vector<int64_t> tokens;

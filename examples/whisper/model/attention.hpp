@@ -15,12 +15,18 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <optional>
 
 namespace whisper {
 
 using looptorch::KeyValues, looptorch::QueriesKeyValues;
 
-enum class Mask { none, causal };
+/// Which keys a query sees: all; those up to its own position, where there are as many keys as queries; or
+/// those for which `added`, `[S]`, is 0 and not minus infinity.
+struct Mask {
+  bool is_causal = false;
+  at::Tensor added{};
+};
 
 /// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
 /// bias.
@@ -49,15 +55,15 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Attends from `queries_BTD`; returns `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source) {
-    return attend(split_heads(kept_linear(q_proj, queries_BTD)), source, Mask::none);
+    return attend(split_heads(kept_linear(q_proj, queries_BTD)), source, Mask{});
   }
 
-  /// Attends from projected queries; returns `[B, T, D]`. Mask::causal hides position s > t from query t and
-  /// needs S = T.
-  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source, Mask mask) {
+  /// Attends from projected queries to the keys that `mask` shows; returns `[B, T, D]`.
+  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source, const Mask& mask) {
     const auto attention = [mask](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-      return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                              mask == Mask::causal);
+      std::optional<at::Tensor> added_11TS;
+      if (mask.added.defined()) added_11TS = mask.added.expand({1, 1, q.size(2), -1});
+      return at::scaled_dot_product_attention(q, k, v, added_11TS, /*dropout_p=*/0.0, mask.is_causal);
     };
     auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values);
     return kept_linear(out_proj, heads_BHTd.transpose(1, 2).flatten(2));

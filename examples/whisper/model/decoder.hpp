@@ -13,7 +13,9 @@
 #include "config.hpp"
 #include "linear.hpp"
 
+#include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace whisper {
@@ -33,6 +35,9 @@ struct DecoderCache {
 
   /// Returns the number of tokens decoded so far.
   [[nodiscard]] int64_t length() const { return layers.empty() ? 0 : layers.front().self.length(); }
+
+  /// Returns the number of rows.
+  [[nodiscard]] int64_t rows() const { return layers.empty() ? 0 : layers.front().self.view().keys.size(0); }
 
   /// Returns the number of clips that the rows attend to.
   [[nodiscard]] int64_t clips() const { return layers.empty() ? 0 : layers.front().cross.keys.size(0); }
@@ -54,6 +59,18 @@ struct DecoderCache {
   }
 };
 
+/// A cache in memory of fixed size, for a step that a graph can hold: R rows of P positions, and C clips of
+/// S. Layer i has its keys at 2 i of the first dimension, and its values at 2 i + 1.
+struct FixedCache {
+  at::Tensor self_NRHPd, cross_NCHSd;
+
+  [[nodiscard]] KeyValues self(int64_t layer) const { return of(self_NRHPd, layer); }
+  [[nodiscard]] KeyValues cross(int64_t layer) const { return of(cross_NCHSd, layer); }
+
+ private:
+  static KeyValues of(const at::Tensor& all, int64_t layer) { return {all[2 * layer], all[2 * layer + 1]}; }
+};
+
 /// One pre-norm decoder block: causal self-attention, attention to the encoder, a GELU feed-forward layer.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
@@ -70,14 +87,14 @@ class DecoderLayerImpl : public torch::nn::Module {
 
   /// Decodes all tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
-    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), Mask::causal,
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), {.is_causal = true},
                   encoder_attn->project(states_BSD));
   }
 
   /// The same, and sets `scores_BHLS` to each head's attention to the states, before softmax.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
                                    at::Tensor& scores_BHLS) {
-    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), Mask::causal,
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), {.is_causal = true},
                   encoder_attn->project(states_BSD), &scores_BHLS);
   }
 
@@ -91,7 +108,18 @@ class DecoderLayerImpl : public torch::nn::Module {
     cache.self.append(self.source);
     self.source = cache.self.view();
     if (first) cache.cross = encoder_attn->project(states_BSD);
-    return attend(x_BLD, self, first ? Mask::causal : Mask::none, cache.cross);
+    return attend(x_BLD, self, {.is_causal = first}, cache.cross);
+  }
+
+  /// Decodes a token of each row, at `position_1`, to which its key and value are written in place. `mask`
+  /// shows the positions up to it.
+  at::Tensor extend_at(const at::Tensor& x_R1D, const at::Tensor& position_1, const Mask& mask,
+                       KeyValues held, const KeyValues& cross) {
+    auto self = self_attn->project_all(self_attn_layer_norm(x_R1D));
+    held.keys.index_copy_(2, position_1, self.source.keys);
+    held.values.index_copy_(2, position_1, self.source.values);
+    self.source = std::move(held);
+    return attend(x_R1D, self, mask, cross);
   }
 
  private:
@@ -99,7 +127,7 @@ class DecoderLayerImpl : public torch::nn::Module {
     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
   }
 
-  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const QueriesKeyValues& self, Mask mask,
+  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const QueriesKeyValues& self, const Mask& mask,
                                   const KeyValues& cross, at::Tensor* scores_BHLS = nullptr) {
     x_BLD = x_BLD + self_attn->attend(self.queries_BHTd, self.source, mask);
     const auto clips = cross.keys.size(0);
@@ -163,6 +191,28 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
+  /// The same for one token of each row, at `position_1` on the device: no shape and no address depends on
+  /// it, so that a graph can hold the step. Positions behind it in `cache` must be finite.
+  at::Tensor extend_at(const at::Tensor& tokens_R1, const at::Tensor& position_1, const FixedCache& cache) {
+    auto x_R1D = looptorch::embedding_rows(embed_tokens->weight, tokens_R1) +
+                 embed_positions->weight.index_select(0, position_1);
+    const auto positions_P = at::arange(cache.self_NRHPd.size(3), position_1.options());
+    const Mask mask{
+        .added =
+            at::zeros_like(positions_P, x_R1D.options()).masked_fill_(positions_P > position_1, -kInfinity)};
+    for (size_t i = 0; i < layers->size(); ++i) {
+      const auto layer = static_cast<int64_t>(i);
+      x_R1D = layers[i]->as<DecoderLayer>()->extend_at(x_R1D, position_1, mask, cache.self(layer),
+                                                       cache.cross(layer));
+    }
+    return layer_norm(x_R1D);
+  }
+
+  /// Returns the number of layers.
+  [[nodiscard]] int64_t depth() const { return static_cast<int64_t>(layers->size()); }
+  /// Returns the number of positions.
+  [[nodiscard]] int64_t positions() const { return embed_positions->weight.size(0); }
+
   /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers'
   /// `proj_out`).
   [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) {
@@ -185,8 +235,10 @@ class DecoderImpl : public torch::nn::Module {
   }
 
  private:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
   [[nodiscard]] at::Tensor embed(const at::Tensor& tokens_BL, int64_t start) {
-    const auto end = start + tokens_BL.size(1), limit = embed_positions->weight.size(0);
+    const auto end = start + tokens_BL.size(1), limit = positions();
     TORCH_CHECK(end <= limit, "decoder: ", end, " tokens are more than its ", limit, " positions");
     return looptorch::embedding_rows(embed_tokens->weight, tokens_BL) +
            embed_positions->weight.slice(0, start, end);

@@ -40,7 +40,7 @@ class EncoderLayerImpl : public torch::nn::Module {
 
   [[nodiscard]] at::Tensor forward(at::Tensor x_BSD) {
     const auto [queries, source] = self_attn->project_all(self_attn_layer_norm(x_BSD));
-    x_BSD = x_BSD + self_attn->attend(queries, source, Mask::none);
+    x_BSD = x_BSD + self_attn->attend(queries, source, Mask{});
     return x_BSD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BSD))));
   }
 

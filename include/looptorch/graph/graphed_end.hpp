@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/base/what_of.hpp>
+#include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
@@ -140,7 +141,7 @@ class GraphedEnd {
       end.adds_losses = may_add_losses();
       move_sums(end);
       UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
-      MicroBatchGraphs::record(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
+      record_graph(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
       end.decision = recorded.decision();
       end.graph = std::move(graph);
     } catch (const std::exception& error) {

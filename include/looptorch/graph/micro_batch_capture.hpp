@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
+#include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_generator.hpp>
@@ -104,7 +105,7 @@ class MicroBatchCapture {
     for_each_tensor(slots, [&](at::Tensor& tensor) {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
-    MicroBatchGraphs::record(graph, of_.device(), entry.draws, [&] {
+    record_graph(graph, of_.device(), entry.draws, [&] {
       if (entry.is_whole_window) set_to_zero(entry);
       Capturing<Engine> capturing(of_.engine, entry);
       run_micro_batch<I>(of_.engine, std::as_const(slots), capturing);

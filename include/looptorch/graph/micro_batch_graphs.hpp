@@ -3,8 +3,6 @@
 // the memory that they read and write. Only holds and renews them: graphed_micro_batch.hpp tells their life.
 #pragma once
 
-#include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/loop/context.hpp>
@@ -21,13 +19,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/StreamGuard.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -215,22 +211,6 @@ class MicroBatchGraphs {
       some = true;
     }
     return some;
-  }
-
-  /// Records what `body` issues, on a stream of its own.
-  template <class Body>
-  static void record(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
-    const c10::StreamGuard beside(stream_from_pool(device));
-    const CaptureScope capturing_here(draws);
-    graph.begin();
-    try {
-      body();
-    } catch (...) {
-      const std::exception_ptr thrown = std::current_exception();
-      ignoring_errors([&] { graph.end(); });
-      std::rethrow_exception(thrown);
-    }
-    graph.end();
   }
 
   /// Returns a new graph in the pool of the others.

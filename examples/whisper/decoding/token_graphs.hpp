@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// A token's step of the decoder as a graph of the device: one launch instead of some hundred, which the host
+// issues more slowly than a GPU computes them. The prompt runs eagerly.
+//
+// Shapes: R rows, W of each of C clips; V vocabulary; P positions.
+#pragma once
+
+#include <looptorch/graph/captured_call.hpp>
+
+#include "../model/decoder.hpp"
+#include "token_search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// Decodes tokens by graphs, one for each number of clips, of rows of a clip, and of positions, the first and
+/// the last rounded up to powers of two. The memory is that of the largest search so far. Rows of clips that
+/// have ended are computed on until half of the clips have ended.
+class TokenGraphs {
+ public:
+  /// The model must be on a device with graphs, and its weights must keep their places.
+  explicit TokenGraphs(Decoder decoder) : decoder_(std::move(decoder)) {}
+
+  /// Returns the scores after each token of `step`, fp32 `[R, V]`, which the next call overwrites. The first
+  /// call of a search gets what the prompt left in `cache`, a row a clip, and empties it. Waits for nothing
+  /// but a capture.
+  [[nodiscard]] at::Tensor next(const SearchStep& step, DecoderCache& cache) {
+    cache.layers.empty() ? follow(step) : begin(step, cache);
+    std::vector<int64_t> inputs(static_cast<std::size_t>(1 + rows()), 0);
+    inputs[0] = length_++;
+    for (std::size_t row = 0; row < step.tokens.size(); ++row)
+      inputs[1 + index(row_of(static_cast<int64_t>(row)))] = step.tokens[row];
+    inputs_.narrow(0, 0, std::ssize(inputs)).copy_(at::tensor(inputs), /*non_blocking=*/true);
+    Graph& graph = graph_here();
+    graph.call.replay();
+    return live_R_.defined() ? graph.scores_RV.index_select(0, live_R_) : graph.scores_RV;
+  }
+
+  /// Returns how many graphs there are.
+  [[nodiscard]] std::size_t size() const { return graphs_.size(); }
+
+ private:
+  struct Graph {
+    looptorch::CapturedCall call;
+    at::Tensor scores_RV;
+  };
+
+  [[nodiscard]] static std::size_t index(int64_t number) { return static_cast<std::size_t>(number); }
+  [[nodiscard]] static int64_t power_above(std::size_t number) {
+    return static_cast<int64_t>(std::bit_ceil(number));
+  }
+
+  [[nodiscard]] int64_t rows() const { return clips_ * width_; }
+  /// Returns the row of the memory that holds a row of the search.
+  [[nodiscard]] int64_t row_of(int64_t row) const {
+    return places_[index(row / width_)] * width_ + row % width_;
+  }
+
+  // ---- Where rows lie ----
+
+  void begin(const SearchStep& step, DecoderCache& cache) {
+    clips_ = power_above(step.clips.size());
+    width_ = std::ssize(step.tokens) / std::ssize(step.clips);
+    length_ = cache.length();
+    auto clips = step.clips, parents = step.parents;
+    clips.resize(index(clips_), clips.front()), parents.resize(index(rows()), parents.front());
+    reserve(cache.layers.front());
+    cache_.self_NRHPd.zero_();  // positions to come are multiplied by weights of 0
+    const auto clips_C = on_device(clips), rows_R = on_device(parents);
+    const auto fill = [](const at::Tensor& to, const at::Tensor& from, const at::Tensor& taken) {
+      to.narrow(0, 0, taken.numel()).narrow(2, 0, from.size(2)).copy_(from.index_select(0, taken));
+    };
+    for (std::size_t i = 0; i < cache.layers.size(); ++i) {
+      const auto self = cache_.self(static_cast<int64_t>(i)), cross = cache_.cross(static_cast<int64_t>(i));
+      const auto prompt = cache.layers[i].self.view();
+      fill(self.keys, prompt.keys, rows_R), fill(self.values, prompt.values, rows_R);
+      fill(cross.keys, cache.layers[i].cross.keys, clips_C);
+      fill(cross.values, cache.layers[i].cross.values, clips_C);
+      cache.layers[i] = {};
+    }
+    cache.layers.clear();
+    place(step.clips.size());
+  }
+
+  /// Moves the rows that go on, if they change, and all of them to fewer places if half of them suffice.
+  void follow(const SearchStep& step) {
+    const auto fewest = power_above(step.clips.size()), before = rows();
+    const bool shrinks = fewest < clips_;
+    std::vector<int64_t> parents, clips;
+    for (const auto parent : step.parents) parents.push_back(row_of(parent));
+    for (const auto clip : step.clips) clips.push_back(places_[index(clip)]);
+    if (shrinks) {
+      clips_ = fewest;
+      place(clips.size());
+      clips.resize(index(clips_), clips.front());
+      const auto taken = cache_.cross_NCHSd.index_select(1, on_device(clips));
+      cache_.cross_NCHSd.narrow(1, 0, clips_).copy_(taken);
+    } else if (clips.size() < places_.size()) {
+      places_ = std::move(clips);
+      list_live();
+    }
+    std::vector<int64_t> from(index(rows()));
+    std::iota(from.begin(), from.end(), int64_t{0});
+    for (std::size_t row = 0; row < parents.size(); ++row)
+      from[index(row_of(static_cast<int64_t>(row)))] = parents[row];
+    if (detail::counts_up(from, before)) return;
+    const auto held = cache_.self_NRHPd.narrow(3, 0, length_);
+    held.narrow(1, 0, rows()).copy_(held.index_select(1, on_device(from)));
+  }
+
+  /// Gives the first places to so many clips.
+  void place(std::size_t count) {
+    places_.resize(count);
+    std::iota(places_.begin(), places_.end(), int64_t{0});
+    list_live();
+  }
+
+  void list_live() {
+    std::vector<int64_t> live;
+    for (int64_t row = 0; row < std::ssize(places_) * width_; ++row) live.push_back(row_of(row));
+    live_R_ = std::ssize(live) < rows() ? on_device(live) : at::Tensor();
+  }
+
+  // ---- Memory and graphs ----
+
+  /// Makes room for what `layer` holds, in as many rows and clips as there are now.
+  void reserve(const LayerCache& layer) {
+    const auto cross = layer.cross.keys;
+    auto& [self_NRHPd, cross_NCHSd] = cache_;
+    const bool fits = self_NRHPd.defined() && self_NRHPd.size(1) >= rows() && cross_NCHSd.size(1) >= clips_ &&
+                      cross_NCHSd.size(3) == cross.size(2) &&
+                      self_NRHPd.options().type_equal(cross.options());
+    if (fits) return;
+    const auto old_rows = self_NRHPd.defined() ? self_NRHPd.size(1) : 0;
+    const auto old_clips = cross_NCHSd.defined() ? cross_NCHSd.size(1) : 0;
+    const auto of_layers = 2 * decoder_->depth(), heads = cross.size(1), d = cross.size(3);
+    graphs_.clear();
+    cache_ = {};
+    const auto most = std::max(old_rows, rows());
+    cache_.self_NRHPd = at::empty({of_layers, most, heads, decoder_->positions(), d}, cross.options());
+    cache_.cross_NCHSd =
+        at::empty({of_layers, std::max(old_clips, clips_), heads, cross.size(2), d}, cross.options());
+    inputs_ = at::zeros({1 + most}, cross.options().dtype(at::kLong));
+  }
+
+  [[nodiscard]] at::Tensor on_device(const std::vector<int64_t>& numbers) const {
+    return at::tensor(numbers).to(cache_.self_NRHPd.device(), /*non_blocking=*/true);
+  }
+
+  /// Returns the graph of the step whose position is the last.
+  Graph& graph_here() {
+    constexpr int64_t kFewestPositions = 64;
+    const auto wanted = std::max(kFewestPositions, power_above(index(length_)));
+    const auto positions = std::min(wanted, decoder_->positions());
+    const auto* neighbour = graphs_.empty() ? nullptr : &graphs_.begin()->second.call;
+    const std::array key{clips_, width_, positions};
+    if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second;
+    at::Tensor scores_RV;
+    const auto step = [&] {
+      const FixedCache cache{cache_.self_NRHPd.narrow(1, 0, rows()).narrow(3, 0, positions),
+                             cache_.cross_NCHSd.narrow(1, 0, clips_)};
+      const auto tokens_R1 = inputs_.narrow(0, 1, rows()).unsqueeze(1);
+      const auto states_RD = decoder_->extend_at(tokens_R1, inputs_.narrow(0, 0, 1), cache).select(1, 0);
+      scores_RV = decoder_->logits(states_RD).to(at::kFloat);
+    };
+    step();  // loads kernels, which a capture must not; the replay writes the same again
+    looptorch::CapturedCall call(inputs_.device(), step, neighbour);
+    return graphs_.emplace(key, Graph{std::move(call), scores_RV}).first->second;
+  }
+
+  Decoder decoder_;
+  FixedCache cache_;
+  at::Tensor inputs_;              // the position, and a token a row
+  at::Tensor live_R_;              // rows of the memory that the search follows; undefined: all
+  int64_t clips_ = 0, width_ = 0;  // of the memory in use
+  int64_t length_ = 0;             // positions held
+  std::vector<int64_t> places_;    // by clip of the search: its place among the memory's
+  std::map<std::array<int64_t, 3>, Graph> graphs_;
+};
+
+}  // namespace whisper

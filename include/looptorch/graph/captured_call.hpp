@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Records what a function issues to a device as a graph, which a replay issues by one launch. For work of
+// fixed shapes without gradients, such as a token of a decoder; CaptureGraphs captures training.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/graph/cuda_graph.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Device.h>
+#include <c10/core/StreamGuard.h>
+
+#include <exception>
+#include <memory>
+
+namespace looptorch {
+namespace detail {
+
+/// Records what `body` issues, on a stream of its own. `draws` is false if that draws no random numbers.
+template <class Body>
+void record_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
+  const c10::StreamGuard beside(stream_from_pool(device));
+  const CaptureScope capturing_here(draws);
+  graph.begin();
+  try {
+    body();
+  } catch (...) {
+    const std::exception_ptr thrown = std::current_exception();
+    try {
+      graph.end();
+    } catch (...) {  // the first error is the one to know
+    }
+    std::rethrow_exception(thrown);
+  }
+  graph.end();
+}
+
+}  // namespace detail
+
+/// A function's work on a device as a graph. A replay reads and writes the memory that the function read and
+/// wrote when it was recorded: keep that alive, copy new inputs into it, and read the results from it before
+/// another call that shares this one's memory is replayed.
+///
+/// The function must have run before, so that libraries are loaded. It must not wait for the device, draw
+/// random numbers, or depend on anything on the host that changes.
+class CapturedCall {
+ public:
+  /// True if devices of this type have graphs.
+  [[nodiscard]] static bool is_supported(c10::Device device) {
+    return detail::device_graph_maker(device.type()) != nullptr;
+  }
+
+  /// Records `call`, of which nothing runs yet, without gradients. Takes temporary memory from that of
+  /// `neighbour`, if there is one. Throws UsageError if the device has no graphs, or if something in `call`
+  /// cannot be recorded.
+  template <class Call>
+  CapturedCall(c10::Device device, const Call& call, const CapturedCall* neighbour = nullptr) {
+    if (!is_supported(device)) throw UsageError(message("CapturedCall: ", device, " has no graphs"));
+    device = detail::with_index(device);
+    graph_ = detail::device_graph_maker(device.type())(device, neighbour ? neighbour->graph_.get() : nullptr);
+    const at::NoGradGuard no_gradients;
+    detail::GraphGenerator generator(device);
+    std::exception_ptr thrown;
+    try {
+      detail::record_graph(*graph_, device, /*draws=*/false, call);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    generator.give_up();
+    if (thrown)
+      throw UsageError(message("CapturedCall: this cannot be captured as a graph: ",
+                               detail::first_line(detail::what_of(thrown))));
+  }
+
+  /// Issues the recorded work to the current stream.
+  void replay() { graph_->replay(); }
+
+ private:
+  std::unique_ptr<detail::DeviceGraph> graph_;
+};
+
+}  // namespace looptorch

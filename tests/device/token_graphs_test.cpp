@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+// Whisper's tokens as graphs: the eager texts, whatever the search, as clips end and windows follow one
+// another; how many graphs there are; what a token launches. And CapturedCall, which they are made of.
+// Tests graph: captured_call
+#include "support/precompiled.hpp"
+
+#include <looptorch/graph/captured_call.hpp>
+
+#include "support/device.hpp"
+
+#include <whisper/decoding/decoding.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+using Catch::Contains;
+using lt::testing::has_device, lt::testing::is_simulated, lt::testing::test_device;
+
+namespace {
+
+constexpr int64_t kVocabulary = 60, kStart = 40, kNoTimestamps = 42;
+
+whisper::Whisper random_model() {
+  torch::manual_seed(7);
+  whisper::Whisper model(whisper::WhisperConfig{.vocab_size = kVocabulary,
+                                                .d_model = 32,
+                                                .encoder_layers = 1,
+                                                .decoder_layers = 2,
+                                                .encoder_attention_heads = 2,
+                                                .decoder_attention_heads = 4,
+                                                .encoder_ffn_dim = 32,
+                                                .decoder_ffn_dim = 48,
+                                                .num_mel_bins = 6,
+                                                .max_source_positions = 20,
+                                                .max_target_positions = 150});
+  const torch::NoGradGuard no_gradients;
+  for (auto& parameter : model->decoder()->parameters()) parameter.mul_(2.5);  // texts that differ
+  model->to(test_device());
+  return model;
+}
+
+at::Tensor states_of(int64_t clips, int64_t seed) {
+  torch::manual_seed(seed);
+  return (at::randn({clips, 12, 32}) * 3).to(test_device());
+}
+
+whisper::DecodingOptions options_for(std::optional<int64_t> end = {}) {
+  whisper::DecodingOptions options{
+      .prompt = {kStart, 3}, .suppress = {kStart}, .begin_suppress = {}, .end_of_text = end.value_or(kStart)};
+  options.special.start = kStart, options.special.no_timestamps = kNoTimestamps;
+  options.special.no_speech = kNoTimestamps - 1;
+  options.max_new_tokens = 100;
+  return options;
+}
+
+/// Decodes eagerly and by graphs; the texts must be the same. Returns how many lengths they have.
+std::size_t lengths(whisper::Whisper& model, const at::Tensor& states,
+                    const whisper::DecodingOptions& options, whisper::TokenGraphs& graphs) {
+  const auto eager = whisper::decode(model, states, options);
+  const auto replayed = whisper::decode(model, states, options, &graphs);
+  REQUIRE(eager.size() == replayed.size());
+  std::vector<std::size_t> sizes;
+  for (std::size_t clip = 0; clip < eager.size(); ++clip) {
+    CHECK(eager[clip].tokens == replayed[clip].tokens);
+    CHECK(replayed[clip].average_log_probability == Approx(eager[clip].average_log_probability).margin(1e-4));
+    CHECK(replayed[clip].no_speech_probability == eager[clip].no_speech_probability);
+    sizes.push_back(eager[clip].tokens.size());
+  }
+  std::sort(sizes.begin(), sizes.end());
+  return static_cast<std::size_t>(std::unique(sizes.begin(), sizes.end()) - sizes.begin());
+}
+
+}  // namespace
+
+TEST_CASE("a token's graphs write the eager texts, for any search and any number of clips") {
+  if (!has_device()) return;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  std::size_t most = 0;
+  for (const int64_t clips : {1, 5, 8, 3}) {
+    const auto states = states_of(clips, clips);
+    const auto endless = whisper::decode(model, states, options_for());
+    for (const std::size_t at : {2, 9, 40}) {  // where the first text ends; others do sooner, later or never
+      CAPTURE(clips, at);
+      auto options = options_for(endless[0].tokens[at]);
+      most = std::max(most, lengths(model, states, options, graphs));
+      options.beam_size = 3;
+      most = std::max(most, lengths(model, states, options, graphs));
+      options.temperature = 0.7, options.best_of = 4;
+      most = std::max(most, lengths(model, states, options, graphs));
+      options.temperature = 0, options.without_timestamps = false;
+      (void)lengths(model, states, options, graphs);
+    }
+  }
+  CHECK(most >= 5);
+  CHECK(graphs.size() <= 20);
+}
+
+TEST_CASE("graphs serve windows of other lengths of sound, and texts that reach the last position") {
+  if (!has_device()) return;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  auto options = options_for();
+  options.max_new_tokens = 1000;
+  (void)lengths(model, states_of(3, 1), options, graphs);
+  CHECK(graphs.size() == 3);  // of 64, 128 and 150 positions
+  (void)lengths(model, states_of(4, 2), options, graphs);
+  CHECK(graphs.size() == 3);  // four clips are what three are rounded up to
+  (void)lengths(model, states_of(4, 2).slice(1, 0, 7), options, graphs);
+  CHECK(graphs.size() == 3);  // new ones in other memory
+  options.previous = {5, 6, 7, 8, 9};
+  options.special.previous = 41;
+  (void)lengths(model, states_of(4, 2), options, graphs);
+}
+
+TEST_CASE("a row that is not finite spoils no later window") {
+  if (!has_device()) return;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  auto broken = states_of(2, 1);
+  broken[0].fill_(std::numeric_limits<float>::quiet_NaN());
+  (void)whisper::decode(model, broken, options_for(), &graphs);
+  (void)lengths(model, states_of(2, 2), options_for(), graphs);
+}
+
+TEST_CASE(
+    "a replayed token is one launch and a copy beside what the search needs, and waits for that alone") {
+  if (!is_simulated()) return;
+  namespace sim = looptorch_test::accelerator;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  const auto states = states_of(4, 3);
+  const auto per_token = [&](whisper::DecodingOptions options, whisper::TokenGraphs* by) {
+    const auto count = [&](int64_t tokens) {
+      options.max_new_tokens = tokens;
+      (void)whisper::decode(model, states, options, by);
+      const sim::CountWaits counted;
+      (void)whisper::decode(model, states, options, by);
+      const auto counts = counted.counts();
+      return std::pair(counts.cuda_launches, counts.host_waits);
+    };
+    const auto [few, few_waits] = count(10);
+    const auto [many, many_waits] = count(30);
+    return std::pair(static_cast<double>(many - few) / 20, static_cast<double>(many_waits - few_waits) / 20);
+  };
+  auto options = options_for();
+  for (const int64_t beam : {1, 3}) {
+    options.beam_size = beam;
+    const auto eager = per_token(options, nullptr), replayed = per_token(options, &graphs);
+    CHECK(eager.first >= 90);
+    CHECK(eager.second == 2);
+    CHECK(replayed.second == 2);
+    if (beam == 1) CHECK(replayed.first == 8);
+    CHECK(replayed.first < 11);  // three more where the beam's rows change places
+  }
+}
+
+TEST_CASE("a captured call computes from what its inputs hold at each replay") {
+  if (!has_device()) return;
+  const auto x = at::ones({3}, at::TensorOptions(test_device()));
+  at::Tensor y = x * 2 + 1;
+  lt::CapturedCall call(test_device(), [&] { y = x * 2 + 1; });
+  lt::CapturedCall other(
+      test_device(), [&] { x.add_(y); }, &call);
+  for (const double number : {4.0, -1.0}) {
+    x.fill_(number);
+    call.replay();
+    other.replay();
+    CHECK(x.cpu().equal(at::full({3}, 3 * number + 1)));
+  }
+}
+
+TEST_CASE("a call that cannot be captured is refused, and the device goes on") {
+  CHECK_FALSE(lt::CapturedCall::is_supported(at::kCPU));
+  CHECK_THROWS_WITH(lt::CapturedCall(at::kCPU, [] {}), Contains("cpu has no graphs"));
+  if (!has_device()) return;
+  CHECK(lt::CapturedCall::is_supported(test_device()));
+  const auto x = at::ones({3}, at::TensorOptions(test_device()));
+  CHECK_THROWS_WITH(lt::CapturedCall(test_device(), [&] { (void)x.sum().item<double>(); }),
+                    Contains("cannot be captured as a graph"));
+  CHECK((x + at::rand({3}, x.options())).sum().item<double>() > 3);
+}
