@@ -2,10 +2,12 @@
 // NVRTC compiles every kernel for every GPU that LibTorch's wheels serve, which needs no GPU, and says how
 // many registers each takes.
 // Tests base/device: nvrtc, kernel_source
+// Tests layers: ctc_code
 // Tests optim/kernels: adamw_8bit_kernels, adamw_bf16_kernels, adafactor_kernels, rounded_sum_kernels
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/cuda_kernels.hpp>
+#include <looptorch/layers/ctc_code.hpp>
 #include <looptorch/optim/kernels/adafactor_kernels.hpp>
 #include <looptorch/optim/kernels/adamw_8bit_kernels.hpp>
 #include <looptorch/optim/kernels/adamw_bf16_kernels.hpp>
@@ -83,7 +85,8 @@ void check_all(const std::vector<std::string>& names, std::initializer_list<int>
   if (!nvrtc) return;
   for (const int capability : capabilities)
     for (const KernelSource* source : {&lt::detail::kAdamW8bitSource, &lt::detail::kAdamWBf16Source,
-                                       &lt::detail::kAdafactorSource, &lt::detail::kRoundedSumSource})
+                                       &lt::detail::kAdafactorSource, &lt::detail::kRoundedSumSource,
+                                       &lt::detail::kCtcSource})
       check_compiled(*nvrtc, *source, capability);
 }
 
