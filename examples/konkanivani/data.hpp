@@ -58,7 +58,6 @@ struct Clip {
 struct Batch {
   at::Tensor mel_BMF;
   at::Tensor lengths_B;               ///< mel frames of each clip
-  std::vector<std::int64_t> frames;   ///< encoder frames of each clip
   std::vector<std::int64_t> indices;  ///< of the clips in their dataset
   Targets targets;
   std::vector<std::string> texts;
@@ -67,20 +66,17 @@ struct Batch {
 /// Returns the padded length of clips of up to `frames` mel frames: the next multiple of 32. Batches then
 /// have a few shapes instead of hundreds, for which libraries reuse their preparations (oneDNN's kernels,
 /// cuDNN's plans).
-[[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) {
-  constexpr std::int64_t kStep = 32;
-  return (frames + kStep - 1) / kStep * kStep;
-}
+[[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) { return next_multiple(frames, 32); }
 
-/// Pads clips with zeros to the longest's `padded_frames`, in the loader's slot if one is open.
-[[nodiscard]] inline Batch collate(std::span<Clip> clips, std::int64_t subsampling) {
+/// Pads clips with zeros to the longest's `padded_frames`, and texts to a multiple of characters, in the
+/// loader's slot if one is open.
+[[nodiscard]] inline Batch collate(std::span<Clip> clips, std::int64_t text_multiple = 1) {
   std::int64_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.mel_MF.size(1));
   longest = padded_frames(longest);
   const auto rows = static_cast<std::int64_t>(clips.size());
   Batch batch{.mel_BMF = looptorch::batch_empty({rows, clips.front().mel_MF.size(0), longest}, at::kFloat),
               .lengths_B = looptorch::batch_empty({rows}, at::kLong),
-              .frames = {},
               .indices = {},
               .targets = {},
               .texts = {}};
@@ -91,12 +87,11 @@ struct Batch {
     batch.mel_BMF[row].narrow(1, 0, count).copy_(clip.mel_MF);
     batch.mel_BMF[row].narrow(1, count, longest - count).zero_();
     batch.lengths_B[row] = count;
-    batch.frames.push_back(encoder_frames(count, subsampling));
     batch.indices.push_back(clip.index);
     batch.texts.push_back(std::move(clip.text));
     ids.push_back(std::move(clip.ids));
   }
-  batch.targets = make_targets(ids);
+  batch.targets = make_targets(ids, text_multiple);
   return batch;
 }
 
@@ -140,6 +135,9 @@ class SpeechDataset {
     masks_.emplace(options.masks);
   }
 
+  /// Pads the texts of a batch to a multiple of so many characters from now on.
+  void pad_texts(std::int64_t multiple) { text_multiple_ = multiple; }
+
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances_.size()); }
 
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
@@ -163,7 +161,7 @@ class SpeechDataset {
   }
 
   [[nodiscard]] Batch collate(std::span<Clip> clips) const {
-    return konkanivani::collate(clips, options_.subsampling);
+    return konkanivani::collate(clips, text_multiple_);
   }
 
   /// Returns the mel frames of each clip in a batch.
@@ -230,7 +228,7 @@ class SpeechDataset {
   SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
-  std::int64_t speeds_ = 1;
+  std::int64_t text_multiple_ = 1, speeds_ = 1;
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;
 };

@@ -10,6 +10,7 @@
 #include "corpus_layout.hpp"
 #include "evaluation.hpp"
 #include "first_weights.hpp"
+#include "objective.hpp"
 #include "resume.hpp"
 #include "script_flags.hpp"
 #include "skipped_items.hpp"
@@ -29,7 +30,7 @@ namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace kv = konkanivani;
 namespace lt = looptorch;
-using kv::Batch, kv::KonkaniVani;
+using kv::KonkaniVani;
 using Options = kv::TrainOptions;
 
 /// Trains from the session's snapshot, or anew, and leaves the best weights in the model.
@@ -38,10 +39,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   auto& model = recognizer.model;
   const auto& training = options.training;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
-  auto objective = [weights = options.loss()](KonkaniVani& model, const Batch& batch) {
-    const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
-    return kv::joint_loss(model, encoded, batch.frames, batch.targets, weights);
-  };
+  const kv::JointLoss objective{options.loss()};
   const auto loading = options.loading();
   lt::PinnedPrefetchLoader clips(
       data.train, loading,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The model's losses: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder, each a
-// sum over characters, so that micro-batches of unequal size add up. Lengths stay on the host, and nothing
-// waits for the device except LibTorch's CTC, which copies them to a GPU. Both losses are computed in fp32,
-// also under autocast.
+// sum over characters, so that micro-batches of unequal size add up. Lengths stay on the device, and nothing
+// waits for it. Both losses are computed in fp32, also under autocast.
 //
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once
 
 #include <looptorch/data/slot_memory.hpp>
+#include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/objective/loss.hpp>
 
 #include "encoder.hpp"
@@ -37,30 +37,39 @@ struct LossOptions {
   return count;
 }
 
+/// Returns the first multiple of `step` that is not below `length`.
+[[nodiscard]] constexpr std::int64_t next_multiple(std::int64_t length, std::int64_t step) {
+  return (length + step - 1) / step * step;
+}
+
 /// The texts of a batch in the form of both losses. CTC's contain neither start nor end.
 struct Targets {
-  at::Tensor characters_BL;               ///< CTC: characters, then kPad
-  at::Tensor inputs_BL;                   ///< decoder: kStart, characters, then kPad
-  at::Tensor labels_BL;                   ///< decoder: characters, kEnd, then kIgnored
-  at::Tensor input_lengths_B;             ///< decoder: characters + 1
-  std::vector<std::int64_t> lengths;      ///< characters
-  std::vector<std::int64_t> ctc_lengths;  ///< `ctc_frames_needed`
+  at::Tensor characters_BL;    ///< CTC: characters, then kPad
+  at::Tensor inputs_BL;        ///< decoder: kStart, characters, then kPad
+  at::Tensor labels_BL;        ///< decoder: characters, kEnd, then kIgnored
+  at::Tensor input_lengths_B;  ///< decoder: characters + 1
+  at::Tensor ctc_frames_B;     ///< `ctc_frames_needed`
+  std::int64_t count = 0;      ///< characters and ends of all texts
+
+  /// Returns the weight of a loss that is a mean over characters and ends.
+  [[nodiscard]] double weight() const { return static_cast<double>(count); }
 };
 
-/// Makes the targets, in the loader's slot if one is open. Throws UsageError for no text. A text may be
-/// empty.
-[[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts) {
+/// Makes the targets, padded to a multiple of `multiple` characters, in the loader's slot if one is open.
+/// Throws UsageError for no text. A text may be empty.
+[[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts,
+                                          std::int64_t multiple = 1) {
   if (texts.empty()) throw looptorch::UsageError("make_targets: a batch needs a text");
   std::size_t longest = 0;
   for (const auto& text : texts) longest = std::max(longest, text.size());
-  const auto rows = static_cast<std::int64_t>(texts.size()), width = static_cast<std::int64_t>(longest);
+  const auto rows = static_cast<std::int64_t>(texts.size()),
+             width = next_multiple(static_cast<std::int64_t>(longest), multiple);
   const auto make = [](at::IntArrayRef sizes) { return looptorch::batch_empty(sizes, at::kLong); };
   Targets targets{.characters_BL = make({rows, width}).fill_(kPad),
                   .inputs_BL = make({rows, width + 1}).fill_(kPad),
                   .labels_BL = make({rows, width + 1}).fill_(kIgnored),
                   .input_lengths_B = make({rows}),
-                  .lengths = {},
-                  .ctc_lengths = {}};
+                  .ctc_frames_B = make({rows})};
   targets.inputs_BL.select(1, 0).fill_(kStart);
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto& text = texts[static_cast<std::size_t>(row)];
@@ -71,18 +80,10 @@ struct Targets {
     targets.labels_BL[row].narrow(0, 0, count).copy_(ids);
     targets.labels_BL[row][count] = kEnd;
     targets.input_lengths_B[row] = count + 1;
-    targets.lengths.push_back(count);
-    targets.ctc_lengths.push_back(ctc_frames_needed(text));
+    targets.ctc_frames_B[row] = ctc_frames_needed(text);
+    targets.count += count + 1;
   }
   return targets;
-}
-
-/// Returns the number of clips with fewer frames than CTC needs for their text, from which it learns nothing.
-[[nodiscard]] inline std::int64_t count_too_short(const Targets& targets,
-                                                  std::span<const std::int64_t> frames) {
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < frames.size(); ++i) count += frames[i] < targets.ctc_lengths[i];
-  return count;
 }
 
 namespace detail {
@@ -94,14 +95,14 @@ inline at::Tensor wide(const at::Tensor& scores) {
 
 }  // namespace detail
 
-/// Returns the sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the `frames`
+/// Returns the sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the frames
 /// of each clip. A clip too short for its text counts 0 instead of infinity, without a gradient.
 [[nodiscard]] inline at::Tensor ctc_loss_sum(const at::Tensor& scores_BTV, const Targets& targets,
-                                             at::IntArrayRef frames) {
+                                             const at::Tensor& frames_B) {
   const auto log_probs_TBV = at::log_softmax(detail::wide(scores_BTV), -1).transpose(0, 1);
-  return at::ctc_loss(log_probs_TBV, targets.characters_BL, frames, targets.lengths, kBlank,
-                      at::Reduction::Sum,
-                      /*zero_infinity=*/true);
+  return looptorch::ctc_loss(log_probs_TBV, targets.characters_BL, frames_B, targets.input_lengths_B - 1,
+                             {.blank = kBlank, .zero_infinity = true})
+      .sum();
 }
 
 /// Returns the sum over characters and ends of the decoder's label-smoothed cross-entropy, given scores `[B,
@@ -116,27 +117,24 @@ inline at::Tensor wide(const at::Tensor& scores) {
 /// the batch's characters and ends. Does not compute a head with weight 0. Metrics, means over characters and
 /// ends: `ctc` and `attention`, if computed, and `too_short`, the share from which CTC learns nothing.
 template <class Model>
-[[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, at::IntArrayRef frames,
-                                         const Targets& targets, const LossOptions& options) {
-  double characters = 0, too_short = 0;
-  for (std::size_t i = 0; i < targets.lengths.size(); ++i) {
-    const auto count = static_cast<double>(targets.lengths[i] + 1);
-    characters += count;
-    if (frames[i] < targets.ctc_lengths[i]) too_short += count;
-  }
-  looptorch::Loss loss{.weight = characters};
+[[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, const Targets& targets,
+                                         const LossOptions& options) {
+  const at::Tensor characters = targets.input_lengths_B.sum();  // as the weight; a graph reads it anew
+  looptorch::Loss loss{.weight = targets.weight()};
   const auto add = [&](const char* name, double weight, auto&& make) {
     if (weight == 0) return;
     const at::Tensor sum = make();
     loss.metrics.push_back({name, sum.detach() / characters});
     loss.sum = loss.sum.defined() ? loss.sum + sum * weight : sum * weight;
   };
-  add("ctc", options.ctc_weight, [&] { return ctc_loss_sum(model->ctc_scores(encoded), targets, frames); });
+  add("ctc", options.ctc_weight,
+      [&] { return ctc_loss_sum(model->ctc_scores(encoded), targets, encoded.lengths_B); });
   add("attention", 1 - options.ctc_weight, [&] {
     const auto scores_BLV = model->decoder_scores(targets.inputs_BL, targets.input_lengths_B, encoded);
     return decoder_loss_sum(scores_BLV, targets, options.label_smoothing);
   });
-  loss.metrics.push_back({"too_short", too_short / characters});
+  const at::Tensor is_long_B = encoded.lengths_B >= targets.ctc_frames_B;
+  loss.metrics.push_back({"too_short", targets.input_lengths_B.masked_fill(is_long_B, 0).sum() / characters});
   return loss;
 }
 

@@ -31,6 +31,7 @@ struct TrainOptions {
   std::int64_t d_model = 128, encoder_layers = 6, decoder_layers = 3, subsampling = 4;
   std::string positions = "sinusoidal", characters = "code_point";
   std::int64_t batch_frames = 2400, shortest_first_epochs = 1;
+  std::int64_t text_multiple = 0;  ///< 0: 16 with graphs, which then have few shapes, else 1
   std::string schedule = "linear";
   double ctc_weight = 0.7, dropout = 0;
   bool speed_perturbation = false, spec_augment = false;
@@ -61,6 +62,12 @@ struct TrainOptions {
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
   [[nodiscard]] BatchSize batch() const { return {.frames = batch_frames, .clips = training.batch_size}; }
   [[nodiscard]] LossOptions loss() const { return {.ctc_weight = ctc_weight}; }
+
+  /// Returns the number to a multiple of which the characters of a batch's texts are padded.
+  [[nodiscard]] std::int64_t padded_to() const {
+    constexpr std::int64_t kOfGraphs = 16;
+    return text_multiple > 0 ? text_multiple : training.capture ? kOfGraphs : 1;
+  }
 
   /// Returns how clips are read; the sampler decides how many are in a batch.
   [[nodiscard]] looptorch::LoaderOptions loading() const {
@@ -128,6 +135,8 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& op
               "mel frames of 10 ms in one forward pass at most, padding included; 0: any number", {.min = 0});
   line.option("batch-size", "N", options.training.batch_size,
               "clips in one forward pass at most; 0: any number", {.min = 0, .max = 65536});
+  line.option("text-multiple", "N", options.text_multiple,
+              "pads a batch's texts to a multiple of N characters; 0: 16 with --capture, else 1", {.min = 0});
   line.option("shortest-first-epochs", "N", options.shortest_first_epochs,
               "first epochs that go from the shortest clips to the longest", {.min = 0});
   line.choice("schedule", options.schedule, {"linear", "plateau"},

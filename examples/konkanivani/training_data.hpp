@@ -45,6 +45,7 @@ struct TrainingData {
     std::cerr << count << " training clips are too short for their text; CTC learns nothing from them"
               << std::endl;
   data.train.augment(options.augmentation());
+  data.train.pad_texts(options.padded_to());
   return data;
 }
 

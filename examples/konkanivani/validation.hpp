@@ -45,7 +45,7 @@ class ValidationMeasure {
       words_.add(looptorch::count_word_errors(batch.texts[i], text));
     }
     if (looptorch::app::leads()) listening_->add(batch, heard, recognizer_->vocabulary);
-    const auto loss = joint_loss(model, encoded, batch.frames, batch.targets, options_->loss());
+    const auto loss = joint_loss(model, encoded, batch.targets, options_->loss());
     const double weight = loss.weight.number();
     weight_ += weight;
     sums_["loss"] += loss.sum.item<double>();

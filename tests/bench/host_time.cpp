@@ -20,6 +20,7 @@
 
 #include <konkanivani/data.hpp>
 #include <konkanivani/model.hpp>
+#include <konkanivani/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
@@ -186,16 +187,11 @@ std::string train_konkanivani(const std::string& mode) {
   const std::int64_t mel_frames = config.subsampling * kFrames;
   const konkanivani::Batch batch{.mel_BMF = at::randn({kBatch, config.mel_bins, mel_frames}),
                                  .lengths_B = at::full({kBatch}, mel_frames, at::kLong),
-                                 .frames = std::vector(texts.size(), kFrames),
                                  .indices = {},
                                  .targets = konkanivani::make_targets(texts),
                                  .texts = std::vector<std::string>(texts.size())};
-  const auto objective = [](konkanivani::KonkaniVani& model, const konkanivani::Batch& speech) {
-    const auto encoded = model->encode(speech.mel_BMF, speech.lengths_B);
-    return konkanivani::joint_loss(model, encoded, speech.frames, speech.targets, {});
-  };
-  return train<konkanivani::ConformerBlock>(konkanivani::KonkaniVani(config), objective, batch, mode,
-                                            /*random_state=*/true);
+  return train<konkanivani::ConformerBlock>(konkanivani::KonkaniVani(config), konkanivani::JointLoss{}, batch,
+                                            mode, /*random_state=*/true);
 }
 
 struct Spectrograms {

@@ -18,6 +18,7 @@
 #include <torch/torch.h>
 
 #include <konkanivani/corpus_layout.hpp>
+#include <konkanivani/objective.hpp>
 #include <konkanivani/train_options.hpp>
 #include <konkanivani/training_data.hpp>
 #include <whisper/clips/corpus.hpp>
@@ -161,14 +162,9 @@ class KonkaniVaniTask {
     kv::KonkaniVani model(options_.model(vocabulary.size()));
     place(rule, *model);
     const auto optimizer = make_optimizer(rule, *model, training.learning_rate, /*decay=*/1e-6);
-    lt::Trainer trainer(
-        model, *optimizer,
-        [weights = options_.loss()](kv::KonkaniVani& net, const kv::Batch& batch) {
-          return kv::joint_loss(net, net->encode(batch.mel_BMF, batch.lengths_B), batch.frames, batch.targets,
-                                weights);
-        },
-        lt::When{has_bf16(), lt::Autocast<lt::bf16>{}}, lt::ClipGradNorm{5.0},
-        lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
+    lt::Trainer trainer(model, *optimizer, kv::JointLoss{options_.loss()},
+                        lt::When{has_bf16(), lt::Autocast<lt::bf16>{}}, lt::ClipGradNorm{5.0},
+                        lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
     const auto loading = options_.loading();
     trainer.fit(lt::PinnedPrefetchLoader(
                     data.train, loading,

@@ -109,12 +109,15 @@ figure "GAN: share of the card's peak" "" "$work/gan/summary.json" mfu
   --mixed-precision --validate-every 0 --workers 8 --memory --capture "${gan[@]}"
 figure "GAN, captured, 40 steps" s "$work/gan_captured/summary.json" seconds
 
-job 90 "KonkaniVani" "$bin/konkanivani_train" --data "$pack/konkani" --output "$work/konkani" --device "$device" --workers 8 --seed 1 \
-  --d-model 96 --encoder-layers 2 --decoder-layers 1 --batch-frames 1600 --epochs 8 --learning-rate 3e-3 --warmup-steps 50 \
-  --mixed-precision "${konkani[@]}"
+konkani_train=("$bin/konkanivani_train" --data "$pack/konkani" --device "$device" --workers 8 --seed 1 --d-model 96 --encoder-layers 2
+  --decoder-layers 1 --batch-frames 1600 --epochs 8 --learning-rate 3e-3 --warmup-steps 50 --mixed-precision)
+job 90 "KonkaniVani" "${konkani_train[@]}" --output "$work/konkani" "${konkani[@]}"
 figure "KonkaniVani, 8 epochs" s "$work/konkani/summary.json" seconds
 figure "KonkaniVani: steps" "" "$work/konkani/summary.json" steps
 figure "KonkaniVani: share of the card's peak" "" "$work/konkani/summary.json" mfu
+[ "$device" = cpu ] || job 90 "KonkaniVani, captured" "${konkani_train[@]}" --output "$work/konkani_captured" --capture "${konkani[@]}"
+figure "KonkaniVani, captured, 8 epochs" s "$work/konkani_captured/summary.json" seconds
+figure "KonkaniVani, captured: character error rate" "" "$work/konkani_captured/summary.json" cer
 job 60 "KonkaniVani, joint decoding" "$bin/konkanivani_evaluate" --model "$work/konkani" --manifest "$pack/konkani/test.jsonl" \
   --device "$device" --decoding joint --summary "$work/konkani.json"
 figure "KonkaniVani: character error rate" "" "$work/konkani.json" cer

@@ -20,6 +20,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/stack.h>
@@ -32,6 +33,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 namespace looptorch {
 
@@ -117,7 +119,8 @@ struct CtcStates {
   at::Tensor frames_N1;
 
   explicit CtcStates(const CtcBatch& batch) {
-    const at::Tensor targets_NL = batch.targets_NL, state_S = at::arange(batch.states(), targets_NL.options());
+    const at::Tensor targets_NL = batch.targets_NL,
+                     state_S = at::arange(batch.states(), targets_NL.options());
     const at::Tensor count_N1 =
         batch.target_lengths_N.clamp(0, targets_NL.size(1)).mul(2).add(1).unsqueeze(1);
     const at::Tensor exists_NS = state_S.unsqueeze(0) < count_N1;
@@ -178,9 +181,8 @@ inline at::Tensor ctc_gradient_by_operations(const CtcBatch& batch, const CtcPat
     shares_TNS.select(0, frame).copy_((paths.alpha_TNS.select(0, frame) + leaving_NS + losses_N1).exp_());
   }
   const at::Tensor labels_TNS = states.labels_NS.unsqueeze(0).expand_as(shares_TNS);
-  const at::Tensor gradient_TNC =
-      at::exp(batch.log_probs_TNC) -
-      at::zeros_like(batch.log_probs_TNC).scatter_add_(2, labels_TNS, shares_TNS);
+  const at::Tensor gradient_TNC = at::exp(batch.log_probs_TNC) -
+                                  at::zeros_like(batch.log_probs_TNC).scatter_add_(2, labels_TNS, shares_TNS);
   const at::Tensor frame_T = at::arange(batch.frames(), states.frames_N1.options());
   at::Tensor silent_TN = frame_T.unsqueeze(1) >= states.frames_N1.squeeze(1).unsqueeze(0);
   if (batch.options.zero_infinity) silent_TN = silent_TN | paths.losses_N.eq(-kNoPath).unsqueeze(0);
@@ -195,7 +197,8 @@ struct CtcFunction : torch::autograd::Function<CtcFunction> {
   static at::Tensor forward(Context* context, const at::Tensor& log_probs_TNC, const at::Tensor& targets_NL,
                             const at::Tensor& input_lengths_N, const at::Tensor& target_lengths_N,
                             std::int64_t blank, bool zero_infinity) {
-    const CtcBatch batch{log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, {blank, zero_infinity}};
+    const CtcBatch batch{
+        log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, {blank, zero_infinity}};
     CtcPaths paths;
     if (const ReadyKernels ready = batch.kernels()) {
       paths = {batch.empty({batch.frames(), batch.clips(), batch.states()}), batch.empty({batch.clips()})};
@@ -214,16 +217,21 @@ struct CtcFunction : torch::autograd::Function<CtcFunction> {
                                                  const torch::autograd::variable_list& slopes) {
     if (at::GradMode::is_enabled()) throw UsageError("ctc_loss has no second derivative");
     const auto saved = context->get_saved_variables();
-    const CtcBatch batch{saved[0],
-                         saved[1],
-                         saved[2],
-                         saved[3],
-                         {context->saved_data["blank"].toInt(), context->saved_data["zero_infinity"].toBool()}};
+    const CtcBatch batch{
+        saved[0],
+        saved[1],
+        saved[2],
+        saved[3],
+        {context->saved_data["blank"].toInt(), context->saved_data["zero_infinity"].toBool()}};
     const CtcPaths paths{saved[4], saved[5]};
     const ReadyKernels ready = batch.kernels();
     return {ready ? ctc_gradient_by_kernel(batch, paths, slopes[0], ready)
                   : ctc_gradient_by_operations(batch, paths, slopes[0]),
-            {}, {}, {}, {}, {}};
+            {},
+            {},
+            {},
+            {},
+            {}};
   }
 };
 
@@ -240,15 +248,16 @@ inline void check_ctc(const CtcBatch& batch) {
       refuse("a length is needed for each of ", scores.size(1), " clips, got ", lengths.sizes());
   for (const at::Tensor& numbers : {targets, batch.input_lengths_N, batch.target_lengths_N})
     if (numbers.scalar_type() != at::kLong || numbers.device() != scores.device())
-      refuse("targets and lengths must be int64 on ", scores.device(), ", got ", numbers.scalar_type(), " on ",
-             numbers.device());
+      refuse("targets and lengths must be int64 on ", scores.device(), ", got ", numbers.scalar_type(),
+             " on ", numbers.device());
   if (batch.options.blank < 0 || batch.options.blank >= scores.size(2))
     refuse("the blank is ", batch.options.blank, ", and there are ", scores.size(2), " classes");
 }
 
 }  // namespace detail
 
-/// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes log-probabilities
+/// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes
+/// log-probabilities
 /// `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text, and each clip's
 /// frames; these are int64 on the same device. There lengths beyond the tensors' count as all, and a label
 /// without a class is undefined behaviour; a CPU throws. Never waits for the device. Throws UsageError for
@@ -259,9 +268,8 @@ inline void check_ctc(const CtcBatch& batch) {
   const detail::CtcBatch batch{log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options};
   detail::check_ctc(batch);
   if (log_probs_TNC.is_cpu() && !batch.kernels()) {
-    const at::Tensor losses_N =
-        std::get<0>(at::_ctc_loss(log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options.blank,
-                                  options.zero_infinity));
+    const at::Tensor losses_N = std::get<0>(at::_ctc_loss(
+        log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options.blank, options.zero_infinity));
     return options.zero_infinity ? losses_N.masked_fill(losses_N.eq(-detail::kNoPath), 0) : losses_N;
   }
   return detail::CtcFunction::apply(log_probs_TNC.stride(2) == 1 ? log_probs_TNC : log_probs_TNC.contiguous(),

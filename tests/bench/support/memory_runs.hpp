@@ -11,6 +11,7 @@
 
 #include <konkanivani/data.hpp>
 #include <konkanivani/model.hpp>
+#include <konkanivani/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
@@ -125,7 +126,6 @@ inline kv::Batch make_clips(std::int64_t clips, std::int64_t frames, std::int64_
   const auto rows = static_cast<std::size_t>(clips);
   return {.mel_BMF = at::randn({clips, 80, frames}),
           .lengths_B = at::full({clips}, frames, at::kLong),
-          .frames = std::vector(rows, kv::encoder_frames(frames, 4)),
           .indices = {},
           .targets = kv::make_targets(std::vector(rows, ids)),
           .texts = std::vector<std::string>(rows)};
@@ -147,14 +147,10 @@ void konkanivani_runs(const Visit& visit) {
                                                         .dropout = 0.1});
                   model->to(device);
                   lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
-                  const auto objective = [](kv::KonkaniVani& net, const kv::Batch& batch) {
-                    return kv::joint_loss(net, net->encode(batch.mel_BMF, batch.lengths_B), batch.frames,
-                                          batch.targets, {});
-                  };
-                  lt::Trainer trainer(model, optimizer, objective, lt::When{bf16, lt::Autocast<lt::bf16>{}},
-                                      lt::When{recompute, lt::Checkpointed<kv::ConformerBlock>{}},
-                                      lt::When{averages, lt::AverageWeights{}}, lt::ClipGradNorm{5.0},
-                                      kWatch);
+                  lt::Trainer trainer(
+                      model, optimizer, kv::JointLoss{}, lt::When{bf16, lt::Autocast<lt::bf16>{}},
+                      lt::When{recompute, lt::Checkpointed<kv::ConformerBlock>{}},
+                      lt::When{averages, lt::AverageWeights{}}, lt::ClipGradNorm{5.0}, kWatch);
                   use(trainer, on_host([&] {
                         return std::vector{make_clips(clips, 64, 8), make_clips(clips, 160, 12),
                                            make_clips(clips, 320, 40)};

@@ -94,13 +94,21 @@ TEST_CASE("A batch is padded to a multiple of 32, and says how long each clip is
     const auto batch = dataset.collate(clips);
     CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 128}));
     CHECK(at::equal(batch.lengths_B, ids({100, 40})));
-    CHECK(batch.frames == std::vector<int64_t>{100 / subsampling, 40 / subsampling});
+    CHECK(at::equal(konkanivani::encoder_frames(batch.lengths_B, subsampling),
+                    ids({100 / subsampling, 40 / subsampling})));
     CHECK(batch.indices == std::vector<int64_t>{0, 1});
     CHECK(batch.mel_BMF[1].narrow(1, 0, 40).equal(clips[1].mel_MF));
     CHECK(batch.mel_BMF[1].narrow(1, 40, 88).eq(0).all().item<bool>());
-    CHECK(batch.targets.lengths == std::vector<int64_t>{3, 1});
+    CHECK(at::equal(batch.targets.input_lengths_B, ids({4, 2})));
     CHECK(batch.texts == std::vector<std::string>{"कखग", "घ"});
+    CHECK(batch.targets.characters_BL.size(1) == 3);
   }
+  auto dataset = corpus.dataset();
+  dataset.pad_texts(8);
+  std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
+  const auto padded = dataset.collate(clips);
+  CHECK(padded.targets.characters_BL.size(1) == 8);
+  CHECK(padded.targets.weight() == 6);
 }
 
 // In the first project masks were applied before the logarithm.
@@ -342,10 +350,10 @@ TEST_CASE("A loader collates into memory that it has") {
   lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 2, .workers = 0, .pin = false});
   for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
   const auto first = loader.stats();
-  CHECK(first.slot_allocations >= 6);  // frames, lengths and four of the texts
+  CHECK(first.slot_allocations >= 7);  // frames, lengths and five of the texts
   for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
   CHECK(loader.stats().slot_allocations == first.slot_allocations);
-  CHECK(loader.stats().slot_reuses == first.slot_reuses + 12);
+  CHECK(loader.stats().slot_reuses == first.slot_reuses + 14);
 }
 
 TEST_CASE("Clips too short for their text are counted before training") {

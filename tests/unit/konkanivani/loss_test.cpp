@@ -23,6 +23,8 @@ namespace {
 const std::vector<std::vector<int64_t>> kTexts{{5, 6, 7}, {6, 6, 5}, {}, {7, 7}};
 const std::vector<int64_t> kFrames{6, 4, 5, 2};
 
+konkanivani::Encoded encoded() { return {.states_BTD = {}, .lengths_B = ids(kFrames)}; }
+
 at::Tensor recorded(const std::string& name) { return reference::tensors("konkanivani_loss").at(name); }
 
 at::Tensor fixed_ctc_scores() { return (2 * reference::wave({4, 6, 9}, 0.1)).requires_grad_(); }
@@ -69,9 +71,13 @@ TEST_CASE("Targets: CTC's hold characters alone, the decoder's a start and an en
   const auto I = kIgnored;
   CHECK(at::equal(targets.labels_BL, ids({5, 6, 7, 3, 6, 6, 5, 3, 3, I, I, I, 7, 7, 3, I}).view({4, 4})));
   CHECK(at::equal(targets.input_lengths_B, ids({4, 4, 1, 3})));
-  CHECK(targets.lengths == std::vector<int64_t>{3, 3, 0, 2});
-  CHECK(targets.ctc_lengths == std::vector<int64_t>{3, 4, 0, 3});
+  CHECK(at::equal(targets.ctc_frames_B, ids({3, 4, 0, 3})));
+  CHECK(targets.weight() == 12);
   CHECK_THROWS_AS(konkanivani::make_targets({}), lt::UsageError);
+  const auto padded = konkanivani::make_targets(kTexts, 4);
+  CHECK(padded.characters_BL.sizes() == at::IntArrayRef({4, 4}));
+  CHECK(at::equal(padded.labels_BL.narrow(1, 0, 4), targets.labels_BL));
+  CHECK(padded.labels_BL.select(1, 4).eq(kIgnored).all().item<bool>());
 }
 
 // In the first project CTC's targets contained start and end.
@@ -90,9 +96,9 @@ TEST_CASE("CTC never sees start or end, whatever a text holds") {
 TEST_CASE("Values and gradients are those of PyTorch") {
   const auto targets = konkanivani::make_targets(kTexts);
   FixedScores scores;
-  const auto loss = konkanivani::joint_loss(scores, {}, kFrames, targets, {});
+  const auto loss = konkanivani::joint_loss(scores, encoded(), targets, {});
   loss.sum.backward();
-  CHECK(reference::difference(konkanivani::ctc_loss_sum(scores.ctc, targets, kFrames), recorded("ctc")) <
+  CHECK(reference::difference(konkanivani::ctc_loss_sum(scores.ctc, targets, ids(kFrames)), recorded("ctc")) <
         1e-12);
   CHECK(reference::difference(konkanivani::decoder_loss_sum(scores.decoder, targets, 0.1),
                               recorded("attention")) < 1e-12);
@@ -118,12 +124,10 @@ TEST_CASE("CTC is the sum over all alignments") {
   }
 }
 
-TEST_CASE("A clip too short for its text counts 0, is counted, and has no gradient") {
+TEST_CASE("A clip too short for its text counts 0, and has no gradient") {
   const auto targets = konkanivani::make_targets(kTexts);
-  CHECK(konkanivani::count_too_short(targets, kFrames) == 1);
-  CHECK(konkanivani::count_too_short(targets, std::vector<int64_t>{2, 3, 1, 3}) == 2);
   auto scores = fixed_ctc_scores();
-  const auto loss = konkanivani::ctc_loss_sum(scores, targets, kFrames);
+  const auto loss = konkanivani::ctc_loss_sum(scores, targets, ids(kFrames));
   CHECK(std::isfinite(loss.item<double>()));
   loss.backward();
   CHECK(scores.grad()[3].abs().sum().item<double>() == 0);
@@ -133,7 +137,7 @@ TEST_CASE("A clip too short for its text counts 0, is counted, and has no gradie
 TEST_CASE("Frames behind a clip's length and labels behind its end have no gradient") {
   const auto targets = konkanivani::make_targets(kTexts);
   FixedScores scores;
-  konkanivani::joint_loss(scores, {}, kFrames, targets, {}).sum.backward();
+  konkanivani::joint_loss(scores, encoded(), targets, {}).sum.backward();
   CHECK(scores.ctc.grad()[1].narrow(0, 4, 2).abs().sum().item<double>() == 0);
   CHECK(scores.decoder.grad()[2].narrow(0, 1, 3).abs().sum().item<double>() == 0);
   CHECK(scores.decoder.grad()[2][0].abs().sum().item<double>() > 0);
@@ -143,11 +147,11 @@ TEST_CASE("Under autocast both losses are computed in fp32") {
   const auto targets = konkanivani::make_targets(kTexts);
   const auto ctc = fixed_ctc_scores().detach().to(at::kBFloat16),
              decoder = fixed_decoder_scores().detach().to(at::kBFloat16);
-  const auto expected_ctc = konkanivani::ctc_loss_sum(ctc.to(at::kFloat), targets, kFrames);
+  const auto expected_ctc = konkanivani::ctc_loss_sum(ctc.to(at::kFloat), targets, ids(kFrames));
   const auto expected_decoder = konkanivani::decoder_loss_sum(decoder.to(at::kFloat), targets, 0.1);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  const auto got_ctc = konkanivani::ctc_loss_sum(ctc, targets, kFrames);
+  const auto got_ctc = konkanivani::ctc_loss_sum(ctc, targets, ids(kFrames));
   const auto got_decoder = konkanivani::decoder_loss_sum(decoder, targets, 0.1);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   CHECK(got_ctc.scalar_type() == at::kFloat);
@@ -160,7 +164,7 @@ TEST_CASE("A head of weight 0 is not computed") {
   const auto targets = konkanivani::make_targets(kTexts);
   for (const double weight : {0.0, 0.3, 1.0}) {
     FixedScores scores;
-    const auto loss = konkanivani::joint_loss(scores, {}, kFrames, targets, {.ctc_weight = weight});
+    const auto loss = konkanivani::joint_loss(scores, encoded(), targets, {.ctc_weight = weight});
     CHECK(scores.ctc_calls == (weight > 0));
     CHECK(scores.decoder_calls == (weight < 1));
     const double expected =
@@ -174,16 +178,12 @@ TEST_CASE("Windows of two micro-batches, the last one short, train as whole batc
   struct Clips {
     at::Tensor mel_BMF, lengths_B;
     std::vector<std::vector<int64_t>> texts;
-    std::vector<int64_t> frames;
   };
   const auto mel = at::randn({4, 6, 32}, at::kDouble);
   const std::vector<int64_t> mel_frames{32, 20, 27, 9};
   const auto clips = [&](int64_t first, int64_t count) {
-    Clips clips{mel.narrow(0, first, count), ids(mel_frames).narrow(0, first, count), {}, {}};
-    for (int64_t i = first; i < first + count; ++i) {
-      clips.texts.push_back(kTexts[static_cast<size_t>(i)]);
-      clips.frames.push_back(konkanivani::encoder_frames(mel_frames[static_cast<size_t>(i)], 4));
-    }
+    Clips clips{mel.narrow(0, first, count), ids(mel_frames).narrow(0, first, count), {}};
+    for (int64_t i = first; i < first + count; ++i) clips.texts.push_back(kTexts[static_cast<size_t>(i)]);
     return clips;
   };
   const auto train = [&](const std::vector<Clips>& batches, int64_t window) {
@@ -195,8 +195,7 @@ TEST_CASE("Windows of two micro-batches, the last one short, train as whole batc
         model, optimizer,
         [](konkanivani::KonkaniVani& net, const Clips& clips) {
           const auto encoded = net->encode(clips.mel_BMF, clips.lengths_B);
-          return konkanivani::joint_loss(net, encoded, clips.frames, konkanivani::make_targets(clips.texts),
-                                         {});
+          return konkanivani::joint_loss(net, encoded, konkanivani::make_targets(clips.texts), {});
         },
         lt::Accumulate<>{window});
     CHECK(trainer.fit(batches, {.epochs = 3}).steps == 6);
@@ -216,13 +215,12 @@ TEST_CASE("A few steps on one batch lower both losses") {
   const std::vector<std::vector<int64_t>> texts{{5, 6, 7, 8}, {8, 5}};
   const auto targets = konkanivani::make_targets(texts);
   const auto mel = at::randn({2, 6, 40});
-  const std::vector<int64_t> frames{10, 6};
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
   std::vector<double> ctc, attention;
   for (int step = 0; step < 40; ++step) {
     optimizer.zero_grad();
     const auto encoded = model->encode(mel, ids({40, 22}));
-    const auto loss = konkanivani::joint_loss(model, encoded, frames, targets, {});
+    const auto loss = konkanivani::joint_loss(model, encoded, targets, {});
     loss.sum.backward();
     optimizer.step();
     ctc.push_back(loss.metrics[0].value.number());

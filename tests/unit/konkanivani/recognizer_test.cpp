@@ -8,6 +8,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <konkanivani/evaluation.hpp>
+#include <konkanivani/objective.hpp>
 
 #include <sstream>
 
@@ -145,9 +146,8 @@ TEST_CASE("What is heard in batches of any order stands in the order of the clip
   const auto add = [&](std::vector<int64_t> indices, std::vector<std::string> texts) {
     std::vector<std::vector<konkanivani::Hypothesis>> heard;
     for (size_t i = 0; i < indices.size(); ++i) heard.push_back({{.ids = {5 + indices[i]}}});
-    listening.add(
-        {.mel_BMF = {}, .lengths_B = {}, .frames = {}, .indices = indices, .targets = {}, .texts = texts},
-        heard, vocabulary);
+    listening.add({.mel_BMF = {}, .lengths_B = {}, .indices = indices, .targets = {}, .texts = texts}, heard,
+                  vocabulary);
   };
   add({2, 0}, {"ग", "क"});
   add({1}, {"क"});
@@ -164,13 +164,7 @@ TEST_CASE("A model that learnt three tones writes their texts, by all four decod
   auto recognizer = tiny_recognizer(20);
   const auto speech = tones.dataset(recognizer.vocabulary);
   lt::FusedAdamW optimizer(recognizer.model->parameters(), {.lr = 1e-2});
-  lt::Trainer trainer(
-      recognizer.model, optimizer,
-      [](konkanivani::KonkaniVani& model, const konkanivani::Batch& batch) {
-        const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
-        return konkanivani::joint_loss(model, encoded, batch.frames, batch.targets, {});
-      },
-      lt::ClipGradNorm{5.0});
+  lt::Trainer trainer(recognizer.model, optimizer, konkanivani::JointLoss{}, lt::ClipGradNorm{5.0});
   trainer.fit(lt::PinnedPrefetchLoader(speech, {.batch_size = 3}), {.epochs = 120});
   for (const auto* method : {"greedy", "ctc", "attention", "joint"}) {
     INFO(method);

@@ -48,7 +48,8 @@ Result reference_of(const Case& given) {
 
 Result ours(const Case& given, at::ScalarType type = at::kFloat) {
   return result_of(given, type, [&](const at::Tensor& log_probs) {
-    return lt::ctc_loss(log_probs, given.targets_NL, given.input_lengths_N, given.target_lengths_N, given.options);
+    return lt::ctc_loss(log_probs, given.targets_NL, given.input_lengths_N, given.target_lengths_N,
+                        given.options);
   });
 }
 
@@ -180,7 +181,8 @@ TEST_CASE("ctc_loss repeats its bits, and a NaN stays one") {
 
 TEST_CASE("ctc_loss: lengths beyond the tensors count as all on a device") {
   Case given = random_case(11);
-  given.input_lengths_N.fill_(given.scores_TNC.size(0)), given.target_lengths_N.fill_(given.targets_NL.size(1));
+  given.input_lengths_N.fill_(given.scores_TNC.size(0)),
+      given.target_lengths_N.fill_(given.targets_NL.size(1));
   const Result expected = reference_of(given);
   given.input_lengths_N += 1000, given.target_lengths_N += 1000;
   check_close(by_operations(given), expected, 1e-5);
@@ -192,8 +194,8 @@ TEST_CASE("ctc_loss: lengths beyond the tensors count as all on a device") {
 
 TEST_CASE("ctc_loss says what is wrong with its arguments, and has no second derivative") {
   using Catch::Contains;
-  const at::Tensor scores = at::log_softmax(at::randn({4, 2, 5}), -1), targets = ids({1, 2, 3, 4}).view({2, 2}),
-                   frames = ids({4, 4}), lengths = ids({2, 1});
+  const at::Tensor scores = at::log_softmax(at::randn({4, 2, 5}), -1),
+                   targets = ids({1, 2, 3, 4}).view({2, 2}), frames = ids({4, 4}), lengths = ids({2, 1});
   CHECK_THROWS_WITH(lt::ctc_loss(scores[0], targets, frames, lengths), Contains("[T, N, C]"));
   CHECK_THROWS_WITH(lt::ctc_loss(scores, targets.flatten(), frames, lengths), Contains("[N, L], got [4]"));
   CHECK_THROWS_WITH(lt::ctc_loss(scores, targets, frames.slice(0, 1), lengths), Contains("2 clips, got [1]"));

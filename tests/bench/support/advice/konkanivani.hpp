@@ -9,6 +9,7 @@
 
 #include <konkanivani/data.hpp>
 #include <konkanivani/model.hpp>
+#include <konkanivani/objective.hpp>
 #include <konkanivani/train_options.hpp>
 
 #include <cmath>
@@ -39,7 +40,6 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
   const auto rows = static_cast<std::size_t>(clips);
   return {.mel_BMF = at::randn({clips, kv::ModelConfig{}.mel_bins, frames}),
           .lengths_B = at::full({clips}, frames, at::kLong),
-          .frames = std::vector(rows, kv::encoder_frames(frames, options.subsampling)),
           .indices = {},
           .targets = kv::make_targets(std::vector(rows, ids)),
           .texts = std::vector<std::string>(rows)};
@@ -51,10 +51,7 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
   const auto& training = options.training;
   kv::KonkaniVani model(options.model(kVocabulary));
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
-  const auto objective = [weights = options.loss()](kv::KonkaniVani& model, const kv::Batch& batch) {
-    const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
-    return kv::joint_loss(model, encoded, batch.frames, batch.targets, weights);
-  };
+  const kv::JointLoss objective{options.loss()};
   lt::Trainer trainer(model, optimizer, objective, lt::Accumulate<>{training.gradient_accumulation},
                       precision_of(training),
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},

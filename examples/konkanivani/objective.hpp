@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// KonkaniVani's objective for a Trainer. It depends on a batch's tensors alone, except for its weight, so a
+// graph can hold it.
+#pragma once
+
+#include "data.hpp"
+#include "loss.hpp"
+#include "model.hpp"
+
+namespace konkanivani {
+
+struct JointLoss {
+  LossOptions options = {};
+
+  [[nodiscard]] looptorch::Loss operator()(KonkaniVani& model, const Batch& batch) const {
+    return joint_loss(model, model->encode(batch.mel_BMF, batch.lengths_B), batch.targets, options);
+  }
+  /// Returns the weight of the batch's loss.
+  [[nodiscard]] static double weight(const Batch& batch) { return batch.targets.weight(); }
+};
+
+}  // namespace konkanivani
