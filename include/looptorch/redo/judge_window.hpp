@@ -33,8 +33,8 @@ class WindowJudge {
   }
 
   /// Lets policies examine the update. Their findings go into its error.
-  void look(const UpdateContext& update) {
-    constexpr bool examines = Redoes<Engine>::kLooks && Engine::PolicyStack::template has<examine_hook>();
+  void examine_window(const UpdateContext& update) {
+    constexpr bool examines = Redoes<Engine>::kExamines && Engine::PolicyStack::template has<examine_hook>();
     if constexpr (examines)
       if (engine_.redo().rerun && !is_empty_on_device()) examine(update);
   }
@@ -67,7 +67,7 @@ class WindowJudge {
                               known_at_fault() || (engine_.watches_losses() && !std::isfinite(loss)),
                               origin_at_fault().place(), engine_.redo().rerun);
     engine_.stack().template run<on_window_loss_hook>(context);
-    if (context.is_skipped()) engine_.redo().checkpoint.put_back_buffers();
+    if (context.is_skipped()) engine_.redo().window_start.put_back_buffers();
     return context.is_skipped();
   }
 

@@ -15,7 +15,7 @@
 #include <looptorch/redo/judge_window.hpp>
 #include <looptorch/redo/retry.hpp>
 #include <looptorch/redo/seek_scale.hpp>
-#include <looptorch/redo/train_with_checkpoint.hpp>
+#include <looptorch/redo/train_rerunnable.hpp>
 
 #include <cstddef>
 #include <type_traits>
@@ -42,7 +42,8 @@ class ScopedRerun {
 };
 
 /// A window that may be rerun, for what the policies of the stack need it (loop/step/redo_state.hpp):
-/// `kSplits` for RetryOnOom, `kLooks` for Autopsy and SkipBadWindows, `kSeeksScale` for fp16's first scale.
+/// `kSplits` for RetryOnOom, `kExamines` for Autopsy and SkipBadWindows, `kSeeksScale` for fp16's first
+/// scale.
 template <class Engine>
 struct RedoneWindow {
   using Redo = Redoes<Engine>;
@@ -66,7 +67,7 @@ struct RedoneWindow {
       keeping(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::on_device(engine, learnt,
                                           [&](const auto& there, std::size_t number, bool is_last) {
-                                            train_with_checkpoint<0>(engine, there, number, is_last);
+                                            train_rerunnable<0>(engine, there, number, is_last);
                                           });
       });
     }
@@ -88,10 +89,10 @@ struct RedoneWindow {
     }
     engine.in_phase(
         RunPhase::update, "update", [&] { update_with_rerun<I>(engine, kept); }, I);
-    engine.redo().checkpoint.end();
+    engine.redo().window_start.end();
   }
 
-  static void abandon(Engine& engine) { engine.redo().checkpoint.end(); }
+  static void abandon(Engine& engine) { engine.redo().window_start.end(); }
 
   /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy retries.
   template <class Measure, class Batch>
@@ -122,7 +123,7 @@ struct RedoneWindow {
         detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
         return learn(kept.back());
       }
-    if constexpr (Redo::kLooks)
+    if constexpr (Redo::kExamines)
       if (keeps_windows(engine)) return learn(kept.emplace_back(std::forward<Given>(batch)));
     learn(batch);
   }
@@ -130,9 +131,9 @@ struct RedoneWindow {
   /// Makes update I while policies may examine its window.
   template <std::size_t I, class Batch>
   static void update_with_rerun(Engine& engine, std::vector<Batch>& kept) {
-    if constexpr (Redo::kLooks && is_included<WindowCode, Engine>) {
-      TracedRerun<I, Engine, Batch> look(engine, engine.redo().checkpoint, kept);
-      const ScopedRerun scope(engine.redo().rerun, keeps_windows(engine) ? &look : nullptr);
+    if constexpr (Redo::kExamines && is_included<WindowCode, Engine>) {
+      TracedRerun<I, Engine, Batch> traced(engine, engine.redo().window_start, kept);
+      const ScopedRerun scope(engine.redo().rerun, keeps_windows(engine) ? &traced : nullptr);
       update<I>(engine, kept);
     } else {
       update<I>(engine, kept);

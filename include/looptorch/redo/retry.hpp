@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Retries an update's part of a window that ran out of memory: rolls back to its initial state, and splits
-// each micro-batch into more pieces, weighted to give the same sum.
+// Out-of-memory retry: rolls one update's part of the window back and reruns it with each micro-batch split
+// into more pieces, weighted so that the gradients are the same.
 #pragma once
 
 #include <looptorch/base/what_of.hpp>
@@ -11,7 +11,7 @@
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/redo/judge_window.hpp>
-#include <looptorch/redo/train_with_checkpoint.hpp>
+#include <looptorch/redo/train_rerunnable.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -58,7 +58,7 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   for (const Batch& batch : kept) samples = std::max(samples, batch_size(batch));
   constexpr bool can_split = kCanSplit<Engine, Batch>;
   while (true) {
-    engine.redo().checkpoint.rewind(view, work);
+    engine.redo().window_start.rewind(view, work);
     const std::int64_t pieces = ask_for_retry(engine, {engine.run(), /*trains=*/true, samples, work.pieces,
                                                        work.attempts, std::move(error), can_split});
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;

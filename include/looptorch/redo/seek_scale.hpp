@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Retries the window of a first update at lower loss scales while its gradients overflow, so that a run loses
-// none of its first samples. Until an update was first applied, its windows' batches are kept, and the host
-// waits for its gradients.
+// Finds the first loss scale: until one update has been applied, a window whose gradients overflow is rolled
+// back and rerun at a lower scale, so that no sample is lost. Meanwhile batches are kept and the host waits
+// for the gradients.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/redo/retry.hpp>
-#include <looptorch/redo/train_with_checkpoint.hpp>
+#include <looptorch/redo/train_rerunnable.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -44,7 +44,7 @@ template <std::size_t I, class Engine>
 /// Learns from the window's kept batches for update I, from its initial state.
 template <std::size_t I, class Engine, class Batch>
 void rerun_at_scale(Engine& engine, std::vector<Batch>& kept) {
-  engine.redo().checkpoint.rewind(engine.run().updates()[I], engine.works()[I]);
+  engine.redo().window_start.rewind(engine.run().updates()[I], engine.works()[I]);
   if constexpr (Engine::kStreams) engine.ranks().drop_sums(engine);
   with_retries<I>(engine, kept, [&] { train_kept_window<I>(engine, kept); });
 }

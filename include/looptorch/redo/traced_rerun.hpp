@@ -52,16 +52,16 @@ template <std::size_t I, class Engine, class Batch>
 class TracedRerun final : public WindowRerun {
  public:
   /// Reruns a part of the window under way.
-  TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept)
+  TracedRerun(Engine& engine, WindowStart& window_start, std::vector<Batch>& kept)
       : engine_(engine),
-        checkpoint_(checkpoint),
+        window_start_(window_start),
         kept_(kept),
         is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
   /// Replays a saved part; `random` has its micro-batches' generators, if each was seeded.
-  TracedRerun(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept,
+  TracedRerun(Engine& engine, WindowStart& window_start, std::vector<Batch>& kept,
               std::vector<RandomStates> random)
       : engine_(engine),
-        checkpoint_(checkpoint),
+        window_start_(window_start),
         kept_(kept),
         is_seeded_(!random.empty()),
         random_(std::move(random)) {}
@@ -79,7 +79,7 @@ class TracedRerun final : public WindowRerun {
       const Finding& found = examine();  // all ranks come here
       require_one_process();
       if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
-      const WindowCheckpoint::Aside aside(checkpoint_, *engine_.model(), view(), work());
+      const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
       std::vector<RandomStates> random;
       for (std::size_t i = 0; is_seeded_ && i < kept_.size(); ++i) {
         seed(i);
@@ -127,7 +127,7 @@ class TracedRerun final : public WindowRerun {
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
   Finding watch(bool scaled) {
-    const WindowCheckpoint::Aside aside(checkpoint_, *engine_.model(), view(), work());
+    const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
     OperatorWatch watch(parameters(), buffers(), modules());
     const std::int64_t turns = std::exchange(engine_.window().turns, 0);
     try {
@@ -210,7 +210,7 @@ class TracedRerun final : public WindowRerun {
   }
 
   Engine& engine_;
-  WindowCheckpoint& checkpoint_;
+  WindowStart& window_start_;
   std::vector<Batch>& kept_;
   bool is_seeded_;  // each micro-batch by itself
   std::vector<RandomStates> random_;

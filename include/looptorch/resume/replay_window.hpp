@@ -109,11 +109,11 @@ class ReplayWindow {
       if (i != bundle.update) return;
       UpdateWork& work = engine_.works()[i];
       work.pieces = bundle.pieces;
-      WindowCheckpoint checkpoint;
+      WindowStart window_start;
       const WindowWeight weight = work.weight;
       if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
-      checkpoint.begin((*engine_.model()).buffers(), work, /*with_random=*/true);
-      TracedRerun<i, Engine, Batch> rerun(engine_, checkpoint, batches, bundle.random);
+      window_start.begin((*engine_.model()).buffers(), work, /*with_random=*/true);
+      TracedRerun<i, Engine, Batch> rerun(engine_, window_start, batches, bundle.random);
       finding = rerun.examine();
       work.weight = weight;
     });

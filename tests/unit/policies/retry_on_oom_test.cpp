@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Wherever memory runs out within a window, the run goes on as one with enough memory.
 //
-// Tests redo: train_with_checkpoint, redone_window, retry
+// Tests redo: train_rerunnable, redone_window, retry
 // Tests loop/step: redo_state
 #include "support/precompiled.hpp"
 

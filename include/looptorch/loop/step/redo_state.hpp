@@ -59,7 +59,7 @@ class TensorCopies {
 };
 
 /// The initial state of an update's part of a window.
-class WindowCheckpoint {
+class WindowStart {
  public:
   /// Saves the state, once; random generators only if the part may be rerun.
   void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
@@ -74,7 +74,7 @@ class WindowCheckpoint {
   /// Restores everything, and drops gradients and losses of the part.
   void rewind(const UpdateView& view, UpdateWork& work) {
     drop_gradients(view.parameters);
-    work.forget_share();
+    work.forget_results();
     if (!begun_) return;
     work.weight = weight_;
     if (with_random_) generators_.restore();
@@ -99,10 +99,10 @@ class WindowCheckpoint {
   WindowWeight weight_;
 };
 
-class WindowCheckpoint::Aside {
+class WindowStart::Aside {
  public:
   template <class Module>
-  Aside(WindowCheckpoint& checkpoint, const Module& model, const UpdateView& view, UpdateWork& work)
+  Aside(WindowStart& window_start, const Module& model, const UpdateView& view, UpdateWork& work)
       : view_(view),
         work_(work),
         weight_(work.weight),
@@ -113,7 +113,7 @@ class WindowCheckpoint::Aside {
         buffers_(model.buffers()) {
     generators_.capture();
     for (const at::Tensor& parameter : view.parameters) gradients_.push_back(parameter.grad());
-    checkpoint.rewind(view, work);
+    window_start.rewind(view, work);
   }
   ~Aside() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) view_.parameters[i].mutable_grad() = gradients_[i];
@@ -167,9 +167,9 @@ inline constexpr bool kMayRedo =
 template <class Engine>
 struct Redoes {
   using Stack = typename Engine::PolicyStack;
-  static constexpr bool kSplits = Stack::template has<pieces_hook>();          ///< out of memory, in pieces
-  static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();    ///< to examine them
-  static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< for a first loss scale
+  static constexpr bool kSplits = Stack::template has<pieces_hook>();           ///< out of memory, in pieces
+  static constexpr bool kExamines = Stack::template has<keeps_windows_hook>();  ///< to examine them
+  static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();   ///< for a first loss scale
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();
 };
 
@@ -194,7 +194,7 @@ class RedoState {
   }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowCheckpoint checkpoint;   ///< of the part under way
+  WindowStart window_start;      ///< of the part under way
   WindowRerun* rerun = nullptr;  ///< what policies may examine; null if windows are not kept
 
  private:
@@ -215,7 +215,7 @@ template <class Engine>
 /// True if a policy that is switched on keeps the window under way.
 template <class Engine>
 [[nodiscard]] bool keeps_windows(Engine& engine) {
-  return Redoes<Engine>::kLooks && engine.redo().keeps_windows() && engine.window().may_retry;
+  return Redoes<Engine>::kExamines && engine.redo().keeps_windows() && engine.window().may_retry;
 }
 
 /// True until update I is first applied, if losses are scaled: overflowing windows are retried.

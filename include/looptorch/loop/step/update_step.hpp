@@ -89,7 +89,7 @@ inline void request_trouble(UpdateWork& work, const UpdateContext& context, cons
 /// Judges no window: makes all updates.
 struct NoJudge {
   [[nodiscard]] static constexpr bool skips() { return false; }
-  static constexpr void look(const UpdateContext&) {}
+  static constexpr void examine_window(const UpdateContext&) {}
   [[nodiscard]] static constexpr bool resolves_at_once() { return false; }
 };
 
@@ -146,7 +146,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
       engine.ranks().template before_update<I>(engine, context);
     }
   }
-  judge.look(context);
+  judge.examine_window(context);
   // The optimizer's step.
   const std::optional<bool> made =
       graphed ? graphed->move() : engine.ranks().template move<I>(engine, context, scale, move);

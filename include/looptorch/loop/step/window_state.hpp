@@ -68,7 +68,7 @@ struct UpdateWork {
   }
 
   /// Forgets the results of micro-batches, but not their weights.
-  void forget_share() {
+  void forget_results() {
     losses.clear();
     gradients.clear();
     at_fault.reset();
@@ -78,7 +78,7 @@ struct UpdateWork {
 
   /// Forgets the micro-batches; the unit of the weights stays.
   void begin_next_window() {
-    forget_share();
+    forget_results();
     weight.next_window();
     fault_elsewhere.reset();
     backwards = 0;

@@ -27,12 +27,12 @@ namespace looptorch::detail {
 
 /// Saves what a retried or skipped window must not change.
 template <std::size_t I, class Engine>
-void begin_share(Engine& engine) {
+void save_window_start(Engine& engine) {
   const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
   const bool may_be_left_out = Redoes<Engine>::kSkips && engine.window().may_retry;
   if (may_be_redone || may_be_left_out)
-    engine.redo().checkpoint.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
-                                   may_be_redone);
+    engine.redo().window_start.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
+                                     may_be_redone);
 }
 
 /// The observer of training in a window that can be retried with another loss scale.
@@ -56,9 +56,9 @@ class OverflowLearner : public Learner<I, Engine> {
 
 /// Learns from a micro-batch, as `train_micro_batch` does.
 template <std::size_t I, class Engine, class Batch>
-void train_with_checkpoint(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
+void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
-  begin_share<I>(engine);
+  save_window_start<I>(engine);
   if constexpr (Redoes<Engine>::kSeeksScale)
     train_on<I>(engine, batch,
                 OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
@@ -97,7 +97,7 @@ void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_
   at_place(engine, number, [&] {
     each_piece<I>(engine, batch, [&](auto&& piece) {
       with_batch_on(engine.run().device(), engine.window().pinned, piece,
-                    [&](const auto& there) { train_with_checkpoint<I>(engine, there, number, is_last); });
+                    [&](const auto& there) { train_rerunnable<I>(engine, there, number, is_last); });
     });
   });
 }
