@@ -41,7 +41,7 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
   { ranks.batches(engine, any, any) } -> std::same_as<std::optional<std::int64_t>>;
   /// Silences ranks that do not lead.
   ranks.mute(engine);
-  /// Makes weights count in units that all ranks have.
+  /// Fixes the unit of weights, so that all ranks use the same one.
   ranks.fix_units(engine);
   /// True if the fit ends after the last window. Arguments: engine, loop, plan.
   { ranks.ended(engine, any, any) } -> std::same_as<bool>;
@@ -58,13 +58,13 @@ concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& any, bo
   /// false if the fit ends.
   { ranks.pass_windows(any, std::int64_t()) } -> std::same_as<bool>;
   /// The same at an epoch's end, while other ranks have more batches.
-  { ranks.wait_for_others(any) } -> std::same_as<bool>;
-  /// Calls the last argument, which differentiates the window's micro-batch of a number.
-  ranks.in_turn(engine, std::int64_t(), any);
+  { ranks.join_remaining_windows(any) } -> std::same_as<bool>;
+  /// Runs forward and backward (the last argument) of the window's micro-batch with this number.
+  ranks.join_micro_batch(engine, std::int64_t(), any);
   /// The same for a rerun, which changes nothing.
-  ranks.in_lockstep(engine, std::int64_t(), any);
+  ranks.join_rerun_micro_batch(engine, std::int64_t(), any);
   /// True if each micro-batch must wait for those of the other ranks.
-  { ranks.go_in_lockstep(engine) } -> std::same_as<bool>;
+  { ranks.is_lockstep(engine) } -> std::same_as<bool>;
   /// Waits for the other ranks' micro-batches after this rank's last one.
   ranks.wait_in_lockstep(engine);
   /// Reduces the window as it ends; returns false if it does not count.

@@ -38,7 +38,7 @@ class SoloRanks {
     return true;
   }
   template <class Loop>
-  [[nodiscard]] static constexpr bool wait_for_others(Loop&) {
+  [[nodiscard]] static constexpr bool join_remaining_windows(Loop&) {
     return true;
   }
   template <class Loop, class Plan>
@@ -47,12 +47,12 @@ class SoloRanks {
   }
   static void reduce_end(Engine&) {}
   template <class Share>
-  static void in_turn(Engine&, std::int64_t, Share&& share) {
+  static void join_micro_batch(Engine&, std::int64_t, Share&& share) {
     share();
   }
-  [[nodiscard]] static constexpr bool go_in_lockstep(Engine&) { return false; }
+  [[nodiscard]] static constexpr bool is_lockstep(Engine&) { return false; }
   template <class Share>
-  static void in_lockstep(Engine&, std::int64_t, Share&& share) {
+  static void join_rerun_micro_batch(Engine&, std::int64_t, Share&& share) {
     share();
   }
   static void wait_in_lockstep(Engine&) {}

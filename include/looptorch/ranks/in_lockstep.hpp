@@ -10,7 +10,7 @@
 namespace looptorch::detail {
 
 template <class Engine>
-[[nodiscard]] bool go_in_lockstep(Engine& engine) {
+[[nodiscard]] bool is_lockstep(Engine& engine) {
   return engine.ranks() && engine.ranks()->syncs_batch_norm() && engine.works()[0].due;
 }
 
@@ -18,7 +18,7 @@ template <class Engine>
 /// number in the window.
 template <class Engine, class Share>
 void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
-  if (!go_in_lockstep(engine)) return share();
+  if (!is_lockstep(engine)) return share();
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < number; ++turns) {  // batches that this rank's loader skipped
@@ -34,7 +34,7 @@ void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
 /// Joins the other ranks' micro-batches after this rank's last one in the window.
 template <class Engine>
 void wait_in_lockstep(Engine& engine) {
-  if (!go_in_lockstep(engine)) return;
+  if (!is_lockstep(engine)) return;
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < engine.window_length() && ranks.begin_micro_batch(Ranks::Turn::over); ++turns)

@@ -93,7 +93,7 @@ class SeveralRanks {
     return true;
   }
   template <class Loop>
-  [[nodiscard]] bool wait_for_others(Loop& loop) {
+  [[nodiscard]] bool join_remaining_windows(Loop& loop) {
     if (!ranks_) return true;
     while (!loop.at_last_batch())
       if (!loop.take_empty_window(/*passes=*/false)) return loop.ends_at_epoch();
@@ -105,7 +105,7 @@ class SeveralRanks {
     if (!ranks_) return plan.ended(engine.run());
     if (plan.at_its_length(engine.run()) || engine.window().ranks_end) return true;
     if (!engine.run().stop_reason()) return false;
-    loop.meet_in_empty_window();
+    loop.join_final_window();
     return true;
   }
   void reduce_end(Engine& engine) {
@@ -113,7 +113,7 @@ class SeveralRanks {
   }
 
   template <class Share>
-  void in_turn(Engine& engine, std::int64_t number, Share&& share) {
+  void join_micro_batch(Engine& engine, std::int64_t number, Share&& share) {
     join_other_ranks(engine, number, [&] {
       if (ranks_ && ranks_->shards() > 0)
         engine.works()[0].losses.enter_shard(
@@ -121,9 +121,9 @@ class SeveralRanks {
       share();
     });
   }
-  [[nodiscard]] bool go_in_lockstep(Engine& engine) { return looptorch::detail::go_in_lockstep(engine); }
+  [[nodiscard]] bool is_lockstep(Engine& engine) { return looptorch::detail::is_lockstep(engine); }
   template <class Share>
-  void in_lockstep(Engine& engine, std::int64_t number, Share&& share) {
+  void join_rerun_micro_batch(Engine& engine, std::int64_t number, Share&& share) {
     join_other_ranks(engine, number, share);
   }
   void wait_in_lockstep(Engine& engine) { looptorch::detail::wait_in_lockstep(engine); }

@@ -110,7 +110,7 @@ struct RedoneWindow {
   static void take_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     if (!engine.works()[0].due) return;
-    engine.ranks().in_turn(engine, engine.window().next_number(), [&] {
+    engine.ranks().join_micro_batch(engine, engine.window().next_number(), [&] {
       with_retries<0>(engine, kept, [&] { train_kept_batch<0>(engine, kept.back(), kept.size() - 1); });
     });
   }

@@ -144,10 +144,10 @@ class TracedRerun final : public WindowRerun {
   /// Runs micro-batches until the cause is known. Under SyncBN ranks stay in lockstep, as in training: a rank
   /// that knows its cause joins with empty turns.
   void go_through(OperatorWatch& watch, bool scaled) {
-    const bool in_lockstep = engine_.ranks().go_in_lockstep(engine_);
+    const bool in_lockstep = engine_.ranks().is_lockstep(engine_);
     bool goes_on = true;
     for (std::size_t number = 0; number < kept_.size() && (goes_on || in_lockstep); ++number)
-      engine_.ranks().in_lockstep(engine_, in_lockstep ? number_in_window(number) : 0, [&] {
+      engine_.ranks().join_rerun_micro_batch(engine_, in_lockstep ? number_in_window(number) : 0, [&] {
         if (!goes_on) return;
         try {
           goes_on = micro_batch(watch, number, scaled);

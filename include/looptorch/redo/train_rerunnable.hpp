@@ -111,8 +111,8 @@ void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
       train_kept_batch<I>(engine, kept[number], number, is_last);
     } else {
       const std::int64_t in_epoch = engine.window().origin.narrowed(number).place().first_batch;
-      engine.ranks().in_turn(engine, in_epoch - engine.progress().batch,
-                             [&] { train_kept_batch<I>(engine, kept[number], number); });
+      engine.ranks().join_micro_batch(engine, in_epoch - engine.progress().batch,
+                                      [&] { train_kept_batch<I>(engine, kept[number], number); });
     }
   }
 }

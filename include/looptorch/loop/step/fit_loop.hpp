@@ -72,7 +72,7 @@ class FitLoop {
   /// True if an empty window did not count because the epoch is over on all ranks.
   [[nodiscard]] bool ends_at_epoch() const { return engine_.window().end == WindowEnd::epoch_over; }
   /// Joins the next window of other ranks, which ends their fit too.
-  void meet_in_empty_window() {
+  void join_final_window() {
     begin_window(engine_);
     window_kind_t<Engine>::complete(engine_, kept_);
     (void)engine_.ranks().reduce_window(engine_);
@@ -103,7 +103,7 @@ class FitLoop {
       end_window(engine_, kept_);
       if (!after_window()) return;
     }
-    if (!engine_.ranks().wait_for_others(*this)) return;
+    if (!engine_.ranks().join_remaining_windows(*this)) return;
     end_epoch();
   }
 

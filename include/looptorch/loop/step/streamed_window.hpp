@@ -53,7 +53,7 @@ struct StreamedWindow {
     at_place(engine, number, [&] {
       with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
         const bool is_last = window.next_number() + 1 >= engine.window_length();
-        engine.ranks().in_turn(engine, window.next_number(), [&] { learn(there, number, is_last); });
+        engine.ranks().join_micro_batch(engine, window.next_number(), [&] { learn(there, number, is_last); });
       });
     });
   }
