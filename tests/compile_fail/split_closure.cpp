@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a listed policy has windows done again, and an optimizer that takes a closure, such as
+// expect: looptorch: a listed policy has windows rerun, and an optimizer that takes a closure, such as
 // LBFGS
 #include <looptorch/trainer.hpp>
 

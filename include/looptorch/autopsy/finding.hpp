@@ -25,17 +25,17 @@ struct Finding {
     unknown,    ///< The window could not be rerun.
   };
   Cause cause = Cause::none;
-  std::string op = {};           ///< The operator, "aten::log"; the first to read it if none made it.
-  std::string within = {};       ///< The outermost operator that called it; empty if none did.
-  bool backward = false;         ///< It ran in backward.
-  std::string node = {};         ///< Backward: the node of the graph, "LogBackward0".
-  std::string forward_op = {};   ///< Backward: the operator whose backward that node is; empty if unknown.
-  std::string parameter = {};    ///< That the operator worked on, or that holds the NaN; by its path.
-  std::string behind = {};       ///< The last parameter that its inputs had passed, if it worked on none.
-  std::string before = {};       ///< The first that works on its result, if it worked on none.
-  bool before_loss = false;      ///< No parameter works on its result before the loss.
-  std::string module_type = {};  ///< "torch::nn::SoftmaxImpl", whose forward called it; of an exported
-                                 ///< program Python's class. Empty if not known.
+  std::string op = {};          ///< The operator, "aten::log"; the first to read it if none made it.
+  std::string within = {};      ///< The outermost operator that called it; empty if none did.
+  bool backward = false;        ///< It ran in backward.
+  std::string node = {};        ///< Backward: the node of the graph, "LogBackward0".
+  std::string forward_op = {};  ///< Backward: the operator whose backward that node is; empty if unknown.
+  std::string parameter = {};   ///< That the operator worked on, or that holds the NaN; by its path.
+  std::string after_parameter = {};  ///< The last parameter that its inputs had passed, if it worked on none.
+  std::string before_parameter = {};  ///< The first that works on its result, if it worked on none.
+  bool before_loss = false;           ///< No parameter works on its result before the loss.
+  std::string module_type = {};       ///< "torch::nn::SoftmaxImpl", whose forward called it; of an exported
+                                      ///< program Python's class. Empty if not known.
   std::vector<std::string> modules = {};   ///< Paths of modules of that type in the model that fit the place;
                                            ///< without a type, of those without parameters that may fit it.
   std::int64_t micro_batch = 0;            ///< In its window, from 0.
@@ -59,7 +59,7 @@ struct Finding {
     switch (cause) {
       case Cause::none:
         return message(
-            "Done again, all operators of the window gave finite numbers",
+            "Rerun, all operators of the window gave finite numbers",
             ranks > 1 ? message(" on all ", ranks, " ranks: look for gradients too large to be summed,")
                       : std::string(": look"),
             " for a kernel that is not deterministic, for state that the objective keeps, and for hooks "
@@ -67,7 +67,7 @@ struct Finding {
       case Cause::elsewhere:
         return sentence;
       case Cause::unknown:
-        return "The window could not be done again: " + why_unknown;
+        return "The window could not be rerun: " + why_unknown;
       case Cause::parameter:
         return message("'", parameter, "' itself holds it (", output.text(),
                        "): an earlier update or what loaded the weights did it, not this micro-batch.");
@@ -102,10 +102,11 @@ struct Finding {
   }
   [[nodiscard]] std::string worked_on() const {
     if (!parameter.empty()) return message(", on '", parameter, "'");
-    const std::string until = before.empty() ? before_loss ? "the loss" : "" : message("'", before, "'");
-    std::string text = behind.empty()  ? until.empty() ? "" : ", before " + until
-                       : until.empty() ? message(", behind '", behind, "'")
-                                       : message(", between '", behind, "' and ", until);
+    const std::string until =
+        before_parameter.empty() ? before_loss ? "the loss" : "" : message("'", before_parameter, "'");
+    std::string text = after_parameter.empty() ? until.empty() ? "" : ", before " + until
+                       : until.empty()         ? message(", behind '", after_parameter, "'")
+                                               : message(", between '", after_parameter, "' and ", until);
     return text + module_text();
   }
   [[nodiscard]] std::string module_text() const {

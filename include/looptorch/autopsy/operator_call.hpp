@@ -34,12 +34,12 @@ struct ReadTensor {
 
 struct OperatorCall {
   std::string name;
-  bool is_node = false;           // of the graph, in backward
-  bool places = false;            // an argument is infinite, as a mask's
-  bool is_uninitialised = false;  // its output is memory not yet written
-  std::int64_t parent = kNoCall;  // the call that it ran within
-  std::int64_t node = kNoCall;    // the node that it ran within
-  std::int64_t sequence = -1;     // number of the node that it makes, or is
+  bool is_node = false;                // of the graph, in backward
+  bool has_infinite_argument = false;  // as a mask's
+  bool is_uninitialised = false;       // its output is memory not yet written
+  std::int64_t parent = kNoCall;       // the call that it ran within
+  std::int64_t node = kNoCall;         // the node that it ran within
+  std::int64_t sequence = -1;          // number of the node that it makes, or is
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The operators of one micro-batch in order: what each read and returned, and the writers of each tensor.
-// Storage identifies tensors; freed and reused storage begins anew with its next writer.
+// Tensors are identified by storage. When storage is freed and reused, its next writer starts a new history.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -68,7 +68,7 @@ class OperatorLog {
     call.is_uninitialised = is_uninitialised(call.name);
     if (!call.is_node && call.sequence >= 0 && call.node == kNoCall) made_by_[call.sequence] = id;
     for (const c10::IValue& input : recorded_inputs(function)) {
-      call.places |= input.isDouble() && std::isinf(input.toDouble());
+      call.has_infinite_argument |= input.isDouble() && std::isinf(input.toDouble());
       each_tensor(input, [&](const at::Tensor& tensor) { call.inputs.push_back(read(tensor)); });
     }
     calls_.push_back(std::move(call));

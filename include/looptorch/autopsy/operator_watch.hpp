@@ -183,27 +183,27 @@ class OperatorWatch {
                                                                           : call.node;
     }
     finding_.backward = node != kNoCall;
-    std::int64_t worker = origin.call;
+    std::int64_t forward_call = origin.call;
     if (finding_.backward) {
       finding_.node = plain(log_.call(node).name);
       if (const std::int64_t maker = log_.maker_of(log_.call(node)); maker != kNoCall)
-        finding_.forward_op = log_.call(maker).name, worker = maker;
+        finding_.forward_op = log_.call(maker).name, forward_call = maker;
     }
-    if (!is_call(worker)) return;
-    finding_.parameter = search.parameter_of(worker);
-    if (finding_.parameter.empty()) describe_place(search, worker);
+    if (!is_call(forward_call)) return;
+    finding_.parameter = search.parameter_of(forward_call);
+    if (finding_.parameter.empty()) describe_place(search, forward_call);
   }
 
   /// Describes the place of an operator without parameters: its neighbours and its module.
-  void describe_place(const OriginSearch& search, std::int64_t worker) {
-    finding_.behind = search.parameter_behind(worker);
-    if (log_.call(worker).node != kNoCall) return;  // in backward, of an unknown operator
-    finding_.before = search.parameter_ahead(worker);
-    finding_.before_loss = finding_.before.empty();
-    const OperatorCall& called = log_.outermost(worker);
-    ModulePlace place = called.module
-                            ? modules_.of_program(*called.module)
-                            : modules_.find(called.stack.forward_types(), finding_.behind, finding_.before);
+  void describe_place(const OriginSearch& search, std::int64_t forward_call) {
+    finding_.after_parameter = search.parameter_behind(forward_call);
+    if (log_.call(forward_call).node != kNoCall) return;  // in backward, of an unknown operator
+    finding_.before_parameter = search.parameter_ahead(forward_call);
+    finding_.before_loss = finding_.before_parameter.empty();
+    const OperatorCall& called = log_.outermost(forward_call);
+    ModulePlace place = called.module ? modules_.of_program(*called.module)
+                                      : modules_.find(called.stack.forward_types(), finding_.after_parameter,
+                                                      finding_.before_parameter);
     finding_.module_type = std::move(place.type);
     finding_.modules = std::move(place.paths);
   }

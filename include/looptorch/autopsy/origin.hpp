@@ -144,8 +144,8 @@ class OriginSearch {
         origin.path.push_back(id);
         return memo_[id] = std::move(origin);
       }
-    return memo_[id] = {
-               Origin::Kind::call, id, nullptr, !call.gave_nan() && (call.places || passes_mask), {id}};
+    const bool is_deliberate = !call.gave_nan() && (call.has_infinite_argument || passes_mask);
+    return memo_[id] = {Origin::Kind::call, id, nullptr, is_deliberate, {id}};
   }
 
   const OperatorLog& log_;

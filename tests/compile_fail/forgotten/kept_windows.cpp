@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a listed policy keeps windows, and needs the code that does them again. Include
+// expect: looptorch: a listed policy keeps windows, and needs the code that reruns them. Include
 #ifdef LOOPTORCH_TWIN
 #include <looptorch/resume/window_bundle.hpp>
 #endif

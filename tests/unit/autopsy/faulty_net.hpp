@@ -83,7 +83,7 @@ inline void check(const Fault& fault, const NonFiniteWindow& error) {
   CHECK(found.cause == fault.cause);
   if (!fault.op.empty()) CHECK(found.op == fault.op);
   CHECK(found.backward == fault.backward);
-  const std::string& at = found.parameter.empty() ? found.behind : found.parameter;
+  const std::string& at = found.parameter.empty() ? found.after_parameter : found.parameter;
   CHECK(at.find(fault.at) != std::string::npos);
   CHECK(found.rows == fault.rows);
   CHECK(found.node.find(fault.node) != std::string::npos);

@@ -102,7 +102,7 @@ TEST_CASE("Autopsy: a fault where there are no parameters is placed by the modul
   const auto check = [](const Finding& found, const std::string& op, const std::string& behind,
                         const std::string& before, const std::string& text) {
     INFO(found.text());
-    CHECK((found.op == op && found.behind == behind && found.before == before));
+    CHECK((found.op == op && found.after_parameter == behind && found.before_parameter == before));
     CHECK(found.before_loss == before.empty());
     CHECK(found.text().find(text) != std::string::npos);
   };

@@ -31,7 +31,7 @@ TEST_CASE("Autopsy: a learning rate that explodes") {
     REQUIRE(error.finding);
     INFO(error.what());
     CHECK((error.step == 1 && error.finding->cause == Cause::operation && error.finding->op == "aten::pow"));
-    CHECK(error.finding->behind.starts_with("second"));
+    CHECK(error.finding->after_parameter.starts_with("second"));
     CHECK(error.finding->inputs.at(0).most > 1e20);
   }
 }

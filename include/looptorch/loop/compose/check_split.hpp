@@ -51,7 +51,7 @@ struct CheckSplitBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>..
       "add up. Return a looptorch::Loss with value and weight. See docs/errors.md#split-objective");
   static_assert(
       no_closure,
-      "looptorch: a listed policy has windows done again, and an optimizer that takes a closure, such as "
+      "looptorch: a listed policy has windows rerun, and an optimizer that takes a closure, such as "
       "LBFGS, moves parameters before it is done. Drop the policy. See docs/errors.md#split-closure");
 };
 

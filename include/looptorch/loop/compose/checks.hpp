@@ -123,7 +123,7 @@ template <class... Parts>
 struct CheckWindows {
   static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
   static_assert(!lacks<kept, WindowCode, CheckWindows>(),
-                "looptorch: a listed policy keeps windows, and needs the code that does them again. Include "
+                "looptorch: a listed policy keeps windows, and needs the code that reruns them. Include "
                 "<looptorch/resume/window_bundle.hpp> in its header. See docs/errors.md#window-code");
 };
 
