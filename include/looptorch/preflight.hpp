@@ -10,8 +10,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop.hpp>
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>

@@ -10,7 +10,7 @@
 //               the same loss).
 #include <looptorch/export/export_model.hpp>
 #include <looptorch/exported/exported_model.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/interleaved.hpp"

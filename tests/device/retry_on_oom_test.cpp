@@ -4,7 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/empty_cache.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/trainer.hpp>
 

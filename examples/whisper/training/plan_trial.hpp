@@ -7,7 +7,7 @@
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/preflight.hpp>
 
 #include "../decoding/recognizer.hpp"

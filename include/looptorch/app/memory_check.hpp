@@ -15,9 +15,9 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/loop.hpp>
 #include <looptorch/memory/held_memory.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
-#include <looptorch/memory/memory_counter.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 #include <looptorch/preflight.hpp>
 
 #include <c10/core/Device.h>

@@ -94,10 +94,10 @@ struct LabelColumns {
   at::Tensor here_N, columns_N1;
 };
 
-/// The factors of the terms of each row's loss: `a` of the log of the sum, `c` of the label's score, `s` of
-/// the weighted sum of all scores; zeros for rows that do not count. `total` divides the sum of all.
+/// The factors of the terms of each row's loss: of the log of the sum, of the label's score, and of the
+/// weighted sum of all scores; zeros for rows that do not count. `total` divides the sum of all.
 struct RowFactors {
-  at::Tensor a_N, c_N, s_N, total;
+  at::Tensor log_sum_factor_N, label_factor_N, smoothing_factor_N, total;
 
   RowFactors(const at::Tensor& labels_N, std::int64_t vocabulary, at::ScalarType type,
              const CrossEntropyOptions& options) {
@@ -107,10 +107,26 @@ struct RowFactors {
     if (weights_V.defined())
       weights_N = weights_V.to(type).index_select(0, labels_N.where(counts_N, 0)).mul_(weights_N);
     total = weights_N.sum();
-    a_N = c_N = weights_N * (1 - options.label_smoothing);
+    log_sum_factor_N = label_factor_N = weights_N * (1 - options.label_smoothing);
     if (options.label_smoothing == 0) return;
-    s_N = counts_N.to(type) * (options.label_smoothing / static_cast<double>(vocabulary));
-    a_N = weights_V.defined() ? c_N + s_N * weights_V.to(type).sum() : c_N + s_N * vocabulary;
+    smoothing_factor_N = counts_N.to(type) * (options.label_smoothing / static_cast<double>(vocabulary));
+    log_sum_factor_N = weights_V.defined() ? label_factor_N + smoothing_factor_N * weights_V.to(type).sum()
+                                           : label_factor_N + smoothing_factor_N * vocabulary;
+  }
+};
+
+/// What forward saves for backward; undefined tensors stay undefined.
+struct SavedForBackward {
+  at::Tensor hidden_ND, weight_VD, bias_V, labels_N, log_sum_N;
+  at::Tensor log_sum_factor_N, label_factor_N, smoothing_factor_N, class_weights_V, total;
+
+  [[nodiscard]] static SavedForBackward from(const torch::autograd::variable_list& saved) {
+    return {saved[0], saved[1], saved[2], saved[3], saved[4],
+            saved[5], saved[6], saved[7], saved[8], saved[9]};
+  }
+  [[nodiscard]] torch::autograd::variable_list tensors() const {
+    return {hidden_ND,      weight_VD,          bias_V,          labels_N, log_sum_N, log_sum_factor_N,
+            label_factor_N, smoothing_factor_N, class_weights_V, total};
   }
 };
 
@@ -134,15 +150,24 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
       log_sum_N = at::logaddexp(log_sum_N, chunk.scores_NC.logsumexp(1));
       const LabelColumns labels(labels_N, chunk);
       label_score_N += chunk.scores_NC.gather(1, labels.columns_N1).squeeze(1).mul_(labels.here_N);
-      if (!factors.s_N.defined()) return;
+      if (!factors.smoothing_factor_N.defined()) return;
       const at::Tensor sum_N = weighted(chunk, options.class_weights).sum(1);
       all_scores_N = all_scores_N.defined() ? all_scores_N + sum_N : sum_N;
     });
-    at::Tensor loss_N = factors.a_N * log_sum_N - factors.c_N * label_score_N;
-    if (factors.s_N.defined()) loss_N -= factors.s_N * all_scores_N;
+    at::Tensor loss_N = factors.log_sum_factor_N * log_sum_N - factors.label_factor_N * label_score_N;
+    if (factors.smoothing_factor_N.defined()) loss_N -= factors.smoothing_factor_N * all_scores_N;
 
-    context->save_for_backward({hidden_ND, weight_VD, bias_V, labels_N, log_sum_N, factors.a_N, factors.c_N,
-                                factors.s_N, options.class_weights, factors.total});
+    const SavedForBackward saved{hidden_ND,
+                                 weight_VD,
+                                 bias_V,
+                                 labels_N,
+                                 log_sum_N,
+                                 factors.log_sum_factor_N,
+                                 factors.label_factor_N,
+                                 factors.smoothing_factor_N,
+                                 options.class_weights,
+                                 factors.total};
+    context->save_for_backward(saved.tensors());
     context->saved_data["type"] = static_cast<std::int64_t>(type);
     context->saved_data["chunk_bytes"] = options.chunk_bytes;
     return loss_N.masked_fill_(labels_N.eq(options.ignore_index), 0).sum() / factors.total;
@@ -153,38 +178,39 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     if (at::GradMode::is_enabled())
       throw UsageError(
           "chunked_cross_entropy can be differentiated once: call backward() without create_graph");
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &hidden_ND = saved[0], &weight_VD = saved[1], &bias_V = saved[2], &labels_N = saved[3];
-    const at::Tensor &log_sum_N = saved[4], &class_weights_V = saved[8];
+    const auto saved = SavedForBackward::from(context->get_saved_variables());
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const ChunkedScores scores(hidden_ND, weight_VD, bias_V, type,
+    const ChunkedScores scores(saved.hidden_ND, saved.weight_VD, saved.bias_V, type,
                                context->saved_data["chunk_bytes"].toInt());
     // If no label counts, the loss is NaN and its gradients are zeros, as in at::cross_entropy_loss.
-    const at::Tensor scale = gradients[0] / at::where(saved[9].eq(0), 1, saved[9]);
+    const at::Tensor scale = gradients[0] / at::where(saved.total.eq(0), 1, saved.total);
     const auto scaled = [&](const at::Tensor& factors_N) { return (factors_N * scale).unsqueeze(1); };
-    const at::Tensor a_N1 = scaled(saved[5]), c_N1 = scaled(saved[6]);
-    const at::Tensor s_N1 = saved[7].defined() ? scaled(saved[7]) : at::Tensor();
+    const at::Tensor log_sum_factor_N1 = scaled(saved.log_sum_factor_N),
+                     label_factor_N1 = scaled(saved.label_factor_N);
+    const at::Tensor smoothing_factor_N1 =
+        saved.smoothing_factor_N.defined() ? scaled(saved.smoothing_factor_N) : at::Tensor();
 
     const bool of_hidden = context->needs_input_grad(0), of_weight = context->needs_input_grad(1);
-    const bool of_bias = bias_V.defined() && context->needs_input_grad(2);
+    const bool of_bias = saved.bias_V.defined() && context->needs_input_grad(2);
     at::Tensor hidden_gradient_ND, weight_gradient_VD, bias_gradient_V;
     if (of_hidden)
-      hidden_gradient_ND = at::zeros(hidden_ND.sizes(), hidden_ND.options().dtype(scores.wide_type()));
-    const at::Tensor sum_VD = of_weight ? gradient_to_add_to(weight_VD) : at::Tensor();
-    if (of_weight && !sum_VD.defined()) weight_gradient_VD = at::empty_like(weight_VD);
-    if (of_bias) bias_gradient_V = at::empty_like(bias_V);
+      hidden_gradient_ND =
+          at::zeros(saved.hidden_ND.sizes(), saved.hidden_ND.options().dtype(scores.wide_type()));
+    const at::Tensor sum_VD = of_weight ? gradient_to_add_to(saved.weight_VD) : at::Tensor();
+    if (of_weight && !sum_VD.defined()) weight_gradient_VD = at::empty_like(saved.weight_VD);
+    if (of_bias) bias_gradient_V = at::empty_like(saved.bias_V);
 
     scores.for_each([&](const ScoreChunk& chunk) {
       at::Tensor slope_NC = chunk.scores_NC;
-      slope_NC.sub_(log_sum_N.unsqueeze(1)).exp_().mul_(a_N1);
-      const LabelColumns labels(labels_N, chunk);
-      slope_NC.scatter_add_(1, labels.columns_N1, c_N1.mul(labels.here_N.unsqueeze(1)).neg_());
-      if (s_N1.defined())
-        slope_NC.sub_(class_weights_V.defined()
-                          ? s_N1 *
-                                class_weights_V.narrow(0, chunk.first, chunk.classes).to(s_N1.scalar_type())
-                          : s_N1);
+      slope_NC.sub_(saved.log_sum_N.unsqueeze(1)).exp_().mul_(log_sum_factor_N1);
+      const LabelColumns labels(saved.labels_N, chunk);
+      slope_NC.scatter_add_(1, labels.columns_N1, label_factor_N1.mul(labels.here_N.unsqueeze(1)).neg_());
+      if (smoothing_factor_N1.defined())
+        slope_NC.sub_(saved.class_weights_V.defined()
+                          ? smoothing_factor_N1 * saved.class_weights_V.narrow(0, chunk.first, chunk.classes)
+                                                      .to(smoothing_factor_N1.scalar_type())
+                          : smoothing_factor_N1);
       if (of_bias) bias_gradient_V.narrow(0, chunk.first, chunk.classes).copy_(slope_NC.sum(0));
       slope_NC = slope_NC.to(type);
       if (of_hidden) add_product(hidden_gradient_ND, slope_NC, scores.weights_of(chunk.first, chunk.classes));
@@ -194,7 +220,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
         set_product(weight_gradient_VD.narrow(0, chunk.first, chunk.classes), slope_NC.t(),
                     scores.hidden_ND());
     });
-    if (of_hidden) hidden_gradient_ND = hidden_gradient_ND.to(hidden_ND.scalar_type());
+    if (of_hidden) hidden_gradient_ND = hidden_gradient_ND.to(saved.hidden_ND.scalar_type());
     return {hidden_gradient_ND, weight_gradient_VD, bias_gradient_V, {}, {}};
   }
 

@@ -8,8 +8,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 #include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/parts/memory_watch.hpp>
 

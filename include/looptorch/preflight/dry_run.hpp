@@ -11,9 +11,9 @@
 #include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/memory/empty_cache.hpp>
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/preflight/phase_probe.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -3,8 +3,8 @@
 // backward function that LibTorch reports.
 #pragma once
 
-#include <looptorch/memory/memory_counter.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 
 #include <ATen/record_function.h>
 

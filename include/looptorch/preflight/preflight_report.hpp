@@ -2,8 +2,8 @@
 // The result of a preflight: whether a run fits, what it needs, and which changes would make it fit.
 #pragma once
 
-#include <looptorch/memory/memory_breakdown.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 #include <looptorch/preflight/remedies.hpp>
 
 #include <c10/core/Device.h>

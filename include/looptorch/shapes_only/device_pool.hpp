@@ -5,7 +5,7 @@
 // options).
 #pragma once
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,7 +4,7 @@
 // than the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/shapes_only/device_pool.hpp>
 
 #include <c10/core/Allocator.h>

@@ -5,7 +5,7 @@
 // easy batches and, at their end, the hard one, all in host memory.
 #pragma once
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 

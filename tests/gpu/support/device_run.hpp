@@ -7,7 +7,7 @@
 #pragma once
 
 #include <looptorch/memory/empty_cache.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -4,7 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/fit.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -6,7 +6,7 @@
 
 #include <looptorch/memory/chunked_cross_entropy.hpp>
 #include <looptorch/memory/embedding_rows.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include <limits>
 

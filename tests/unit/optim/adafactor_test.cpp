@@ -3,7 +3,7 @@
 // Tests optim: rounded_weight, small_updates
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/adafactor.hpp>
 
 #include "recorded.hpp"

@@ -8,7 +8,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop.hpp>
 #include <looptorch/memory/checkpoint.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>

@@ -5,7 +5,7 @@
 // Tests policies/parts: narrow_sums, moment_sums
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>

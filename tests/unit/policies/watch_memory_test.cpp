@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What WatchMemory measures and finds, on runs whose memory is known.
-// Tests memory: kept_blocks
+// Tests memory/measure: unfreed_blocks
 // Tests policies/parts: memory_watch
 // Tests loop/step: held_memory
 #include "support/precompiled.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What CUDA's caching allocator would hold, by its own rules (c10/cuda/CUDACachingAllocator.cpp).
 // tests/device/memory_prediction_test.cpp compares it with an allocator in use.
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/shapes_only/device_pool.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>
 

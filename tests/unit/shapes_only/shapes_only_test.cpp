@@ -6,7 +6,7 @@
 //
 // Tests shapes_only: virtual_blocks, workspace
 #include <looptorch/adapters/int8_weight.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>

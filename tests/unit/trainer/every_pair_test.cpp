@@ -8,7 +8,7 @@
 // Tests loop/compose: rules
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/save_weights.hpp>

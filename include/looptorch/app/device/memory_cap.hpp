@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 
 #include <c10/core/Device.h>
 

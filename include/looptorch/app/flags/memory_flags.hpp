@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
 #include <looptorch/preflight/remedies.hpp>
 
 #include <cstdint>

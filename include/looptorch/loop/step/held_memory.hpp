@@ -5,7 +5,7 @@
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/memory/held_memory.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <looptorch/loop/run.hpp>
-#include <looptorch/memory/kept_blocks.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
-#include <looptorch/memory/memory_counter.hpp>
-#include <looptorch/memory/memory_phases.hpp>
-#include <looptorch/memory/memory_trends.hpp>
-#include <looptorch/memory/process_memory.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_trends.hpp>
+#include <looptorch/memory/measure/process_memory.hpp>
+#include <looptorch/memory/measure/unfreed_blocks.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -154,7 +154,7 @@ class MemoryWatch {
 
   /// Follows the blocks of more windows, until some of them stay.
   std::optional<MemoryFinding> look_closer(std::int64_t step) {
-    KeptBlocks* const blocks = watch_->blocks();
+    UnfreedBlocks* const blocks = watch_->blocks();
     const std::int64_t windows = blocks ? blocks->end_window() : kMostLook;
     if (windows < kLeastLook) return std::nullopt;
     const BytesByPhase kept = blocks ? blocks->kept() : BytesByPhase{};

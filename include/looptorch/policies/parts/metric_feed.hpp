@@ -7,8 +7,8 @@
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/memory/memory_counter.hpp>
-#include <looptorch/memory/process_memory.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
+#include <looptorch/memory/measure/process_memory.hpp>
 #include <looptorch/objective/metric_sink.hpp>
 #include <looptorch/policies/parts/known_sounds.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>

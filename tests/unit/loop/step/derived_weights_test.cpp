@@ -5,7 +5,7 @@
 
 #include <looptorch/layers/linear.hpp>
 #include <looptorch/loop/step/derived_weights.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/operators_called.hpp"

@@ -4,7 +4,7 @@
 // Tests optim/kernels: adafactor_code, adafactor_update_code, adafactor_kernels, rounded_sum_kernels
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>

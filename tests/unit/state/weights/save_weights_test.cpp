@@ -2,7 +2,7 @@
 // Against the file that tests/parity/safetensors_model.py recorded with Python's save_model.
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 

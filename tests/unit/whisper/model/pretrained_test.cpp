@@ -3,7 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include "../reference.hpp"
 #include "support/temporary_folder.hpp"

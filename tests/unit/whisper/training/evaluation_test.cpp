@@ -2,8 +2,8 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 
 #include "../random_recognizer.hpp"
 #include "support/captured_stderr.hpp"

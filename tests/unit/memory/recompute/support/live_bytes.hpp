@@ -5,7 +5,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>

@@ -2,7 +2,7 @@
 // Growth, spikes and fragments: what is noticed, and what must not be.
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/memory_trends.hpp>
+#include <looptorch/memory/measure/memory_trends.hpp>
 
 #include <functional>
 #include <random>

@@ -3,8 +3,8 @@
 // windows. Costs a lock and a hash for each tensor while it follows, and nothing otherwise.
 #pragma once
 
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
@@ -24,7 +24,7 @@ namespace looptorch::detail {
 using BytesByPhase = std::array<std::int64_t, kMemoryPhases.size()>;
 
 /// The unfreed blocks that a thread, and its backward passes, allocated since `begin`.
-class KeptBlocks {
+class UnfreedBlocks {
  public:
   void begin() {
     const std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ class DeviceReports final : public c10::MemoryReportingInfoBase {
   }
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
 
-  KeptBlocks blocks;
+  UnfreedBlocks blocks;
 
  private:
   c10::Device device_;
@@ -107,7 +107,7 @@ class HostReports final : public HostMemory::Listener {
   }
   void on_free(void* block) override { blocks.remove(block); }
 
-  KeptBlocks blocks;
+  UnfreedBlocks blocks;
 
  private:
   std::thread::id thread_;
@@ -139,7 +139,7 @@ class BlockWatch {
   BlockWatch& operator=(const BlockWatch&) = delete;
 
   /// Returns null while LibTorch's profiler is on, which a device's watch would replace.
-  [[nodiscard]] KeptBlocks* blocks() const { return blocks_; }
+  [[nodiscard]] UnfreedBlocks* blocks() const { return blocks_; }
 
  private:
   static c10::DebugInfoKind kind() {
@@ -147,7 +147,7 @@ class BlockWatch {
   }  // LibTorch 2.15 has no constant
 
   std::shared_ptr<DeviceReports> reports_;
-  KeptBlocks* blocks_ = nullptr;
+  UnfreedBlocks* blocks_ = nullptr;
 };
 
 }  // namespace looptorch::detail

@@ -2,7 +2,7 @@
 // What the process takes of the machine's memory.
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/process_memory.hpp>
+#include <looptorch/memory/measure/process_memory.hpp>
 
 #include <vector>
 

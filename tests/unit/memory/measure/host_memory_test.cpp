@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The bytes of CPU tensors, and a limit on them.
-// Tests memory: memory_counter
+// Tests memory/measure: memory_counter
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/host_memory.hpp>
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 
 #include <thread>
 #include <vector>

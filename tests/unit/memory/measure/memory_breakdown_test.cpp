@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Peaks by phase, and what they consist of.
-// Tests memory: held_memory, memory_phases
+// Tests memory: held_memory
+// Tests memory/measure: memory_phases
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/measure/memory_breakdown.hpp>
 
 namespace lt = looptorch;
 using lt::MemoryPhase;

@@ -3,7 +3,7 @@
 // Costs a few additions a reading.
 #pragma once
 
-#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/measure/memory_counter.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/memory/held_memory.hpp>
-#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/measure/memory_phases.hpp>
 
 #include <algorithm>
 #include <array>
