@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The training loop: fit > epoch > window > micro-batch > update. A run is a type, `Trainer<Model,
 // Updates..., Policies...>`: the compiler composes it, checks it and removes what is absent. To read the loop
-// itself, open loop/step/: fit_loop.hpp, window.hpp, update_step.hpp.
+// itself, open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp, update_step.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>

@@ -185,7 +185,7 @@ class FitPlan {
         "fit trained nothing: it was to end at ",
         by_steps ? message("step ", *max_steps_) : message("the end of epoch ", *epochs_),
         ", and the run has ", by_steps ? counted(progress.step, "step") : counted(progress.epoch, "epoch"),
-        " already. Epochs and steps count over the whole run: raise the number, or leave it away for one epoch more");
+        " already. Epochs and steps count over the whole run: raise the number, or omit it to train one more epoch");
   }
 
   /// Interrupts the run once its time is up, unless the last window ended the fit anyway.

@@ -155,9 +155,9 @@ class DryRun {
           const HostMemory::PlaceScope among_copies(HostMemory::Place::copied);
           if (tensor.defined()) tensor = tensor.clone();
         });
-        return take_micro_batch(engine_, kept, copy);
+        return add_micro_batch(engine_, kept, copy);
       }
-    take_micro_batch(engine_, kept, batch);
+    add_micro_batch(engine_, kept, batch);
   }
 
   void evaluate(const std::vector<Batch>& batches, PhaseProbe& probe) {

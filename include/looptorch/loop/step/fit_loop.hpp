@@ -56,7 +56,7 @@ class FitLoop {
   /// True if the batches of the epoch are through.
   [[nodiscard]] bool at_last_batch() const { return plan_.at_last_batch(progress()); }
 
-  /// True between windows if batch `number` of the epoch lies beyond the next one.
+  /// True between windows if batch `number` of the epoch lies beyond the next window.
   [[nodiscard]] bool may_pass_window(std::int64_t number) {
     return engine_.window().micro_batches == 0 && number >= progress().batch + engine_.window_length();
   }
@@ -95,7 +95,7 @@ class FitLoop {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number)) return;
       const auto& indices = batches_.indices_at(position);
       plan_.count_on_step(RunAccess::progress(engine_.run()));
-      if (!add_micro_batch(engine_, kept_, batch_at(position), indices)) continue;
+      if (!add_and_end_if_last(engine_, kept_, batch_at(position), indices)) continue;
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other

@@ -81,8 +81,8 @@ struct MicroBatchObserver {
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
     return detail::weigh(engine, work, loss);
   }
-  /// True if another micro-batch of the window follows with the same weights.
-  [[nodiscard]] static bool goes_on() { return false; }
+  /// True if the window's next micro-batch uses the same weights.
+  [[nodiscard]] static bool may_keep_casts() { return false; }
   const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root_gradient(scaled); }
   void before_backward(const at::Tensor&, double) {}
   void after_backward(const Loss&) {}
@@ -99,15 +99,15 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   const FrozenScope frozen(engine.parameters().outside(I));
   DerivedWeights& derived = engine.window().derived;
   derived.check(view.parameters);
-  std::shared_ptr<void>* const kept = observer.goes_on() ? derived.place(view.parameters) : nullptr;
-  memory_is_saved = false;
+  std::shared_ptr<void>* const kept = observer.may_keep_casts() ? derived.place(view.parameters) : nullptr;
+  saving_block_ran = false;
   Loss loss = engine.in_phase(
       RunPhase::forward, "forward",
       [&] {
         return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
-  if (!kept || memory_is_saved) derived.drop();  // it would add to what backward recomputes
+  if (!kept || saving_block_ran) derived.drop();  // it would add to what backward recomputes
   derived.check(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
@@ -183,7 +183,7 @@ class Learner : public MicroBatchObserver {
 
   /// False for split batches, since memory is short, and for graphs; for a closure, since weights move; and
   /// in a caller's own loop, which may do anything between two micro-batches.
-  [[nodiscard]] bool goes_on() {
+  [[nodiscard]] bool may_keep_casts() {
     if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Engine::template kByClosure<I>)
       return false;
     else

@@ -26,7 +26,7 @@ class OwnLoop {
     const Host host(trainer, engine.run());
     return guarded_step(engine, [&] {
       if (engine.window().micro_batches == 0) open_window<Batch>();
-      const bool ended = add_micro_batch(engine, kept<Batch>(), batch);
+      const bool ended = add_and_end_if_last(engine, kept<Batch>(), batch);
       if (ended) close_window(engine);
       const Run& run = engine.run();
       return StepResult{ended, engine.progress().step, run.is_to_end(), run.interruption().has_value(),

@@ -129,7 +129,7 @@ void end_window(Engine& engine, Kept& kept) {
 
 /// Takes one micro-batch, made of the samples with these indices; begins a window if none is open.
 template <class Engine, class Kept, class Given, class Indices = std::span<const std::int64_t>>
-void take_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
+void add_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
   WindowState& window = engine.window();
   if (window.micro_batches == 0) begin_window(engine);
   const std::int64_t number = engine.progress().batch + window.next_number();
@@ -141,8 +141,8 @@ void take_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& 
 
 /// Takes one micro-batch. Ends the window and returns true if it is the window's last.
 template <class Engine, class Kept, class Given, class Indices = std::span<const std::int64_t>>
-bool add_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
-  take_micro_batch(engine, kept, std::forward<Given>(batch), indices);
+bool add_and_end_if_last(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
+  add_micro_batch(engine, kept, std::forward<Given>(batch), indices);
   if (engine.window().next_number() < engine.window_length()) return false;
   end_window(engine, kept);
   return true;

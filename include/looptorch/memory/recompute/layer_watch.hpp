@@ -14,7 +14,7 @@ class Module;
 namespace looptorch::detail {
 
 /// Set on a thread when a block that saves memory begins; reset by the reader.
-inline thread_local bool memory_is_saved = false;
+inline thread_local bool saving_block_ran = false;
 
 /// Watches the layers of a model that save memory.
 class LayerWatch {

@@ -41,7 +41,7 @@ inline thread_local SavedTensorKeeper* current_keeper = nullptr;
 class KeeperScope {
  public:
   explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {
-    memory_is_saved |= keeper != nullptr;
+    saving_block_ran |= keeper != nullptr;
   }
   ~KeeperScope() { current_keeper = previous_; }
   KeeperScope(const KeeperScope&) = delete;
