@@ -28,8 +28,9 @@ class RankSession {
     engine.ranks().join(engine);
     if (!engine.ranks()) return;
     auto leave_on_error = c10::make_scope_exit([&engine] { engine.ranks().leave(); });
-    const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
-    const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
+    const bool redoes =
+        engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
+    const bool in_backward = engine.stack().any_enabled([]<class P>() { return updates_in_backward<P>(); });
     if (!Engine::kStreams && engine.ranks()->shards() > 0)
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "

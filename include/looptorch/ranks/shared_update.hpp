@@ -40,7 +40,7 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
 
 /// True if a listed policy may veto an update on one rank alone.
 template <class Stack>
-inline constexpr bool kVetoesAlone = Stack::some([]<class P>() {
+inline constexpr bool kVetoesAlone = Stack::any_listed([]<class P>() {
   return before_update_hook::template valid<P>() && !veto_is_rank_invariant<P>();
 });
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The Trainer's compile-time errors about what it lists, one sentence each; check_batch.hpp has those about
-// batches. Each check is a class template that the Trainer
-// instantiates directly: every level between adds a line of "required from" before the sentence.
+// batches. Each check is a class template that the Trainer instantiates directly: each level between would
+// add a "required from" line.
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>

@@ -61,13 +61,13 @@ struct Signature<Returned (P::*)(Parameters...) const noexcept>
     : Signature<Returned (P::*)(Parameters...) const> {};
 
 template <class T>
-using listed_t = std::conditional_t<std::is_void_v<T>, std::tuple<>, std::tuple<T>>;
+using one_or_no_argument_t = std::conditional_t<std::is_void_v<T>, std::tuple<>, std::tuple<T>>;
 
 /// The parameters of P's hook that takes Argument: State& comes last where P has a State.
 template <class P, class Argument>
-using hook_parameters_t =
-    decltype(std::tuple_cat(std::declval<listed_t<Argument>>(),
-                            std::declval<listed_t<std::conditional_t<HasState<P>, state_t<P>&, void>>>()));
+using hook_parameters_t = decltype(std::tuple_cat(
+    std::declval<one_or_no_argument_t<Argument>>(),
+    std::declval<one_or_no_argument_t<std::conditional_t<HasState<P>, state_t<P>&, void>>>()));
 
 template <class P, class Member, class Argument, class Result>
 constexpr bool has_signature() {

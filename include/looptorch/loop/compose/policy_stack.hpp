@@ -106,7 +106,7 @@ class PolicyStack {
   /// Calls `Hook` of the policy in `slot`, inside the scopes of policies that record such calls.
   template <class Hook, class Slot, class... Args>
   decltype(auto) call(Slot& slot, Args&&... args) {
-    return recorded<Hook, Slot>(
+    return in_hook_scopes<Hook, Slot>(
         [&]() -> decltype(auto) { return Hook::call(slot.policy, slot.state, args...); });
   }
 
@@ -141,12 +141,12 @@ class PolicyStack {
     });
   }
 
-  /// True if `is.operator()<P>()` is true for a policy P that is switched on.
-  template <class Is>
-  bool any(Is is) {
+  /// True if `predicate.operator()<P>()` is true for a policy P that is switched on.
+  template <class Predicate>
+  bool any_enabled(Predicate predicate) {
     bool found = false;
     each([&](auto& slot) {
-      if constexpr (is.template operator()<typename std::remove_reference_t<decltype(slot)>::Policy>())
+      if constexpr (predicate.template operator()<typename std::remove_reference_t<decltype(slot)>::Policy>())
         found |= slot.enabled();
     });
     return found;
@@ -185,10 +185,10 @@ class PolicyStack {
     return ((!is_when<Listed> && Hook::template valid<unwrapped_t<Listed>>()) || ...);
   }
 
-  /// True if `is.operator()<P>()` is true for a listed policy P, switched on or not.
-  template <class Is>
-  static constexpr bool some([[maybe_unused]] Is is) {
-    return (is.template operator()<unwrapped_t<Listed>>() || ...);
+  /// True if `predicate.operator()<P>()` is true for a listed policy P, switched on or not.
+  template <class Predicate>
+  static constexpr bool any_listed([[maybe_unused]] Predicate predicate) {
+    return (predicate.template operator()<unwrapped_t<Listed>>() || ...);
   }
 
   template <class P>
@@ -249,7 +249,7 @@ class PolicyStack {
 
   /// Calls `body`, which is in `Hook` of the policy in a Slot, inside the scopes of policies that record it.
   template <class Hook, class Slot, class Body>
-  decltype(auto) recorded(const Body& body) {
+  decltype(auto) in_hook_scopes(const Body& body) {
     using P = typename Slot::Policy;
     if constexpr (hook_scope_hook::valid<P>() || std::is_same_v<Hook, phase_scope_hook>)
       return body();
@@ -268,7 +268,7 @@ class PolicyStack {
         const auto enter = [&] { return call<Hook>(slot, context); };
         std::optional<decltype(enter())> scope;
         const auto leave = c10::make_scope_exit([&] {
-          if (scope) recorded<Hook, std::remove_reference_t<decltype(slot)>>([&] { scope.reset(); });
+          if (scope) in_hook_scopes<Hook, std::remove_reference_t<decltype(slot)>>([&] { scope.reset(); });
         });
         if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
         return nest<I + 1, Hook>(context, body);

@@ -20,7 +20,7 @@ namespace looptorch::detail {
 /// True if a policy that is switched on updates parameters during backward.
 template <class Engine>
 bool applies_in_backward(Engine& engine) {
-  return engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
+  return engine.stack().any_enabled([]<class P>() { return updates_in_backward<P>(); });
 }
 
 /// Counts earlier updates, and runs before_update without gradients, for schedules. Keeps the factor that

@@ -207,7 +207,7 @@ class RedoState {
 template <class Engine>
 [[nodiscard]] bool splits([[maybe_unused]] Engine& engine) {
   if constexpr (Redoes<Engine>::kSplits)
-    return engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
+    return engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
   else
     return false;
 }

@@ -83,7 +83,7 @@ void resolve_updates(Engine& engine) {
 /// True if a policy that is on must have `after_update` called before the next window begins.
 template <class Engine>
 bool resolves_at_once(Engine& engine) {
-  return engine.stack().any(
+  return engine.stack().any_enabled(
       []<class P>() { return after_update_hook::template valid<P>() && !async_after_update<P>(); });
 }
 
