@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gathers batch statistics from the ranks of one micro-batch. All messages have one size, so that a rank
-// without a batch, or that is done, can join without knowing what the others compute. Costs two small
-// messages a micro-batch and two a layer.
+// Exchanges SyncBN statistics of one micro-batch. All messages have the same size, so that a rank with no
+// batch left can take part without knowing which layer the others are in. Two small messages a micro-batch
+// and two a layer.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -60,8 +60,8 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// True if the buckets fit these parameters, frozen and trained as they are now.
-  [[nodiscard]] bool fit(const std::vector<at::Tensor>& parameters) const {
+  /// True if the buckets are of these parameters, frozen and trained as they are now.
+  [[nodiscard]] bool matches(const std::vector<at::Tensor>& parameters) const {
     const std::vector<at::Tensor> now = distinct(parameters);
     if (now.size() != listed_.size()) return false;
     for (std::size_t i = 0; i < now.size(); ++i)

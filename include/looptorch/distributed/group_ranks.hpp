@@ -146,22 +146,22 @@ class GroupRanks final : public Ranks {
   }
   void take_sums() override {
     const std::string moment = message("the gradients of ", moment_);
-    for (std::int64_t level = 0; !under_way_.empty(); ++level) {
+    for (std::int64_t level = 0; !sums_in_flight_.empty(); ++level) {
       const bool is_last = !by_pairs() || (std::int64_t{2} << level) >= size();
-      for (Sum& sum : under_way_) {
+      for (Sum& sum : sums_in_flight_) {
         group_->wait(*sum.work, moment);
         if (!is_last) sum.work = group_->sum_of_pair(sum.flat, level + 1);
       }
-      if (is_last) under_way_.clear();
+      if (is_last) sums_in_flight_.clear();
     }
     if (scatters())
-      under_way_of_->unpack_part(static_cast<std::size_t>(rank()));
+      buckets_in_flight_->unpack_part(static_cast<std::size_t>(rank()));
     else
-      under_way_of_->unpack();
+      buckets_in_flight_->unpack();
   }
   void drop_sums() override {
-    if (!under_way_.empty()) broken_ = true;  // the others wait for what this rank will not send
-    under_way_.clear();
+    if (!sums_in_flight_.empty()) broken_ = true;  // the others wait for what this rank will not send
+    sums_in_flight_.clear();
     for (const auto& buckets : buckets_) buckets->disarm();
   }
 
@@ -187,13 +187,13 @@ class GroupRanks final : public Ranks {
     if (group_ && shards() > 0) group_->connect_pairs();
   }
   void end_fit(bool failed) override {
-    buckets_.clear(), under_way_of_ = nullptr, statistics_.reset();
+    buckets_.clear(), buckets_in_flight_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
     RankReduction reduction;
     all_reduce(reduction, "the last moment of a fit");
     service_ = nullptr;
     group_->watch().end_fit();
-    group_->part();
+    group_->leave_together();
   }
 
   /// Broadcasts the tensors of rank 0.
@@ -240,11 +240,11 @@ class GroupRanks final : public Ranks {
   }
 
   [[nodiscard]] bool has_buckets(const std::vector<at::Tensor>& parameters) const {
-    return std::ranges::any_of(buckets_, [&](const auto& buckets) { return buckets->fit(parameters); });
+    return std::ranges::any_of(buckets_, [&](const auto& buckets) { return buckets->matches(parameters); });
   }
   GradientBuckets& buckets_of(const std::vector<at::Tensor>& parameters) {
     for (const auto& buckets : buckets_)
-      if (buckets->fit(parameters)) return use(*buckets);
+      if (buckets->matches(parameters)) return use(*buckets);
     require_same("the gradients to sum", description_of(parameters));
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
     OptimizerParts* const parts = find_parts(parameters);
@@ -264,14 +264,14 @@ class GroupRanks final : public Ranks {
   }
   void launch(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) {
     if (!group_) return;
-    if (by_pairs()) return under_way_.push_back({group_->sum_of_pair(flat, 0), flat});
-    if (!scatters()) return under_way_.push_back({group_->sum(flat), flat});
+    if (by_pairs()) return sums_in_flight_.push_back({group_->sum_of_pair(flat, 0), flat});
+    if (!scatters()) return sums_in_flight_.push_back({group_->sum(flat), flat});
     for (std::size_t to = 0; to < by_rank.size(); ++to)
-      under_way_.push_back({group_->sum_for(by_rank[to], static_cast<std::int64_t>(to)), by_rank[to]});
+      sums_in_flight_.push_back({group_->sum_for(by_rank[to], static_cast<std::int64_t>(to)), by_rank[to]});
   }
   [[nodiscard]] bool by_pairs() const { return shards() > 0; }
   GradientBuckets& use(GradientBuckets& buckets) {
-    under_way_of_ = &buckets;
+    buckets_in_flight_ = &buckets;
     return buckets;
   }
 
@@ -290,8 +290,8 @@ class GroupRanks final : public Ranks {
   Shards shards_;
   std::int64_t micro_batches_ = 1;                         // of this rank in a window
   std::vector<std::unique_ptr<GradientBuckets>> buckets_;  // one of each update's parameters
-  GradientBuckets* under_way_of_ = nullptr;
-  std::vector<Sum> under_way_;
+  GradientBuckets* buckets_in_flight_ = nullptr;
+  std::vector<Sum> sums_in_flight_;
   std::string moment_ = "the beginning";
   std::int64_t reductions_ = 0;
   bool broken_ = false;

@@ -151,8 +151,8 @@ class ProcessGroup {
     }
   }
 
-  /// Waits until all ranks are here, but not much longer: nothing depends on it.
-  void part() {
+  /// Waits up to 10 s until all ranks are here; correctness does not depend on it.
+  void leave_together() {
     at::Tensor here = at::zeros({1}, at::kByte);
     std::vector<at::Tensor> list{here};
     try {

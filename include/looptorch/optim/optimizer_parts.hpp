@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The shards of an update's parameters that the ranks' optimizers hold: which rank has which elements, and
-// this rank's as tensors that alias the parameters. Free on one process, which has none.
-// distributed/share_out.hpp assigns them.
+// Which rank's optimizer owns which elements of an update's parameters, and this rank's elements as tensors
+// that alias them. Empty on one process; assigned by distributed/share_out.hpp.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
