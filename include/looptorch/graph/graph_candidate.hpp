@@ -79,7 +79,7 @@ struct GraphCandidate {
   [[nodiscard]] double told_weight() {
     return static_cast<double>(engine.template update<I>().objective.weight(batch));
   }
-  [[nodiscard]] LossPlace& place() { return graphs.losses(I, with_index(device())); }
+  [[nodiscard]] LossBuffers& loss_buffers() { return graphs.losses(I, with_index(device())); }
 };
 
 }  // namespace looptorch::detail

@@ -112,7 +112,7 @@ class GraphedEnd {
     return reader.empty() ? "" : message("before_update of ", reader, " may read gradients");
   }
 
-  [[nodiscard]] const LossPlace& losses() { return graphs_.losses(I, device()); }
+  [[nodiscard]] const LossBuffers& losses() { return graphs_.losses(I, device()); }
   /// True if the window's losses can be added in place: a sink keeps the sums that it is given.
   [[nodiscard]] bool may_add_losses() {
     return !engine_.run().sink() && work().losses.device_sum().defined();

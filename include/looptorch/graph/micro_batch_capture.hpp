@@ -35,8 +35,8 @@ namespace looptorch::detail {
 /// The observer of a capture: differentiates the bare loss, weighed by the gradient given to it. Hooks get a
 /// copy of that, made by the graph: the next replay discards their changes.
 template <class Engine>
-struct Capturing : MicroBatchObserver {
-  Capturing(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}
+struct CaptureObserver : MicroBatchObserver {
+  CaptureObserver(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}
   Engine& engine;
   MicroBatchGraph& entry;
   at::Tensor copied;
@@ -55,17 +55,17 @@ struct Capturing : MicroBatchObserver {
 template <std::size_t I, class Engine, class Batch>
 class MicroBatchCapture {
  public:
-  explicit MicroBatchCapture(GraphCandidate<I, Engine, Batch>& of) : of_(of) {}
+  explicit MicroBatchCapture(GraphCandidate<I, Engine, Batch>& candidate) : candidate_(candidate) {}
 
   void run(MicroBatchGraph& entry) {
-    const GradientHandles gradients(of_.view().parameters);
+    const GradientHandles gradients(candidate_.view().parameters);
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
-    auto graph = of_.graphs.make(of_.maker(), of_.device());
+    auto graph = candidate_.graphs.make(candidate_.maker(), candidate_.device());
     entry.slots.clear();
-    entry.generator = GraphGenerator(of_.device());
+    entry.generator = GraphGenerator(candidate_.device());
     try {
       prepare(entry);
-      const GradientVersions before(of_.view().parameters);
+      const GradientVersions before(candidate_.view().parameters);
       const OperationCounter counter(/*alone=*/true);
       record(entry, *graph);
       entry.operations = counter.count();
@@ -85,32 +85,33 @@ class MicroBatchCapture {
       return;
     }
     entry.graph = std::move(graph);
-    ++of_.graphs.counts.graphs;
+    ++candidate_.graphs.counts.graphs;
   }
 
  private:
   /// Makes the memory that the graph reads and writes, outside of its pool.
   void prepare(MicroBatchGraph& entry) {
     at::NoGradGuard no_gradients;
-    for (auto& [parameter, gradient] : entry.targets) gradient = of_.graphs.gradient_of(parameter);
+    for (auto& [parameter, gradient] : entry.targets) gradient = candidate_.graphs.gradient_of(parameter);
     MicroBatchGraphs::attach(entry.targets, entry.is_whole_window);
     entry.root = at::full_like(entry.loss_like, entry.factor = 1);
-    entry.scale = scale_of(of_.engine);
-    (void)of_.place();
-    empty_cache(of_.device());  // the graph's own pool cannot use blocks left by eager micro-batches
+    entry.scale = scale_of(candidate_.engine);
+    (void)candidate_.loss_buffers();
+    empty_cache(candidate_.device());  // the graph's own pool cannot use blocks left by eager micro-batches
   }
 
   void record(MicroBatchGraph& entry, DeviceGraph& graph) {
-    Batch slots = of_.batch;
+    Batch slots = candidate_.batch;
     for_each_tensor(slots, [&](at::Tensor& tensor) {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
-    record_graph(graph, of_.device(), entry.draws, [&] {
+    record_graph(graph, candidate_.device(), entry.draws, [&] {
       if (entry.is_whole_window) set_to_zero(entry);
-      Capturing<Engine> capturing(of_.engine, entry);
-      run_micro_batch<I>(of_.engine, std::as_const(slots), capturing);
+      CaptureObserver<Engine> observer(candidate_.engine, entry);
+      run_micro_batch<I>(candidate_.engine, std::as_const(slots), observer);
       detach(entry.loss);
-      if (entry.is_whole_window && entry.loss.weight.is_known()) of_.place().set_sum(entry.loss);
+      if (entry.is_whole_window && entry.loss.weight.is_known())
+        candidate_.loss_buffers().set_sum(entry.loss);
     });
   }
 
@@ -137,7 +138,7 @@ class MicroBatchCapture {
     return true;
   }
 
-  GraphCandidate<I, Engine, Batch>& of_;
+  GraphCandidate<I, Engine, Batch>& candidate_;
 };
 
 }  // namespace looptorch::detail

@@ -23,20 +23,21 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine, class Batch, class Observer>
 class MicroBatchReplay {
  public:
-  MicroBatchReplay(GraphCandidate<I, Engine, Batch>& of, Observer& observer) : of_(of), observer_(observer) {}
+  MicroBatchReplay(GraphCandidate<I, Engine, Batch>& candidate, Observer& observer)
+      : candidate_(candidate), observer_(observer) {}
 
   /// Returns false, and does nothing, if the batch weighs nothing.
   [[nodiscard]] bool run(MicroBatchGraph& entry) {
     Loss loss = entry.loss;
     if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
-      if (loss.weight.is_known()) loss.weight = of_.told_weight();
+      if (loss.weight.is_known()) loss.weight = candidate_.told_weight();
     loss = as_loss(std::move(loss));
     const double slope = slope_of(loss);
     if (slope == 0) return false;
-    of_.engine.in_phase(
+    candidate_.engine.in_phase(
         RunPhase::backward, "graph",
         [&] {
-          rescale_gradients(of_.view(), of_.work(), of_.work().weight.take_correction());
+          rescale_gradients(candidate_.view(), candidate_.work(), candidate_.work().weight.take_correction());
           MicroBatchGraphs::attach(entry.targets, entry.is_whole_window);
           fill(entry);
           set_numbers(entry, slope, loss.weight);
@@ -46,10 +47,11 @@ class MicroBatchReplay {
           entry.generator.after_replay();
         },
         I);
-    if (!loss.weight.is_known()) (void)of_.work().weight.weigh_alone(loss);
-    if (entry.is_whole_window && loss.weight.is_known()) of_.work().losses.expect_sum(of_.place().sum);
+    if (!loss.weight.is_known()) (void)candidate_.work().weight.weigh_alone(loss);
+    if (entry.is_whole_window && loss.weight.is_known())
+      candidate_.work().losses.expect_sum(candidate_.loss_buffers().sum);
     if (observer_.take(loss)) observer_.after_backward(loss);
-    ++of_.graphs.counts.replayed;
+    ++candidate_.graphs.counts.replayed;
     return true;
   }
 
@@ -57,25 +59,26 @@ class MicroBatchReplay {
   /// Counts the micro-batch, and returns the factor of its loss; 0 if it teaches nothing.
   [[nodiscard]] double slope_of(const Loss& loss) {
     if (!loss.weight.is_known()) return 1;
-    return of_.is_whole_window() ? of_.work().weight.slope_alone(loss) : of_.work().weight.slope(loss);
+    return candidate_.is_whole_window() ? candidate_.work().weight.slope_alone(loss)
+                                        : candidate_.work().weight.slope(loss);
   }
 
   /// Sets the gradient of the loss, which the graph multiplies by the loss scale, and the loss's weight.
   void set_numbers(MicroBatchGraph& entry, double slope, const Quantity& weight) {
     at::NoGradGuard no_gradients;
     if (std::exchange(entry.factor, slope) != slope) entry.root.fill_(slope);
-    if (entry.is_whole_window && weight.is_known()) of_.place().set_weight(weight.number());
+    if (entry.is_whole_window && weight.is_known()) candidate_.loss_buffers().set_weight(weight.number());
   }
 
   void fill(MicroBatchGraph& entry) {
     at::NoGradGuard no_gradients;
     std::size_t slot = 0;
-    for_each_tensor(of_.batch, [&](const at::Tensor& tensor) {
+    for_each_tensor(candidate_.batch, [&](const at::Tensor& tensor) {
       if (tensor.defined()) entry.slots[slot++].copy_(tensor, /*non_blocking=*/true);
     });
   }
 
-  GraphCandidate<I, Engine, Batch>& of_;
+  GraphCandidate<I, Engine, Batch>& candidate_;
   Observer& observer_;
 };
 

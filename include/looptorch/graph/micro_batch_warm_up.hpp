@@ -22,8 +22,8 @@ namespace looptorch::detail {
 
 /// Forwards to the observer of training, and notes the loss.
 template <class Observer>
-struct NotingLoss : MicroBatchObserver {
-  NotingLoss(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
+struct LossRecorder : MicroBatchObserver {
+  LossRecorder(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
   Observer& observer;
   Loss& loss;
 
@@ -39,25 +39,28 @@ struct NotingLoss : MicroBatchObserver {
 template <std::size_t I, class Engine, class Batch, class Observer>
 class MicroBatchWarmUp {
  public:
-  MicroBatchWarmUp(GraphCandidate<I, Engine, Batch>& of, Observer& observer) : of_(of), observer_(observer) {}
+  MicroBatchWarmUp(GraphCandidate<I, Engine, Batch>& candidate, Observer& observer)
+      : candidate_(candidate), observer_(observer) {}
 
   void run(MicroBatchGraph& entry) {
-    ++of_.graphs.counts.eager;
-    const GradientVersions before(of_.view().parameters);
+    ++candidate_.graphs.counts.eager;
+    const GradientVersions before(candidate_.view().parameters);
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator()),
-        there(default_generator(of_.device()));
+        there(default_generator(candidate_.device()));
     Loss loss;
-    NotingLoss<Observer> noting(observer_, loss);
-    run_micro_batch<I>(of_.engine, of_.batch, noting);
+    LossRecorder<Observer> recorder(observer_, loss);
+    run_micro_batch<I>(candidate_.engine, candidate_.batch, recorder);
     if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
-    entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(of_.device())));
-    if (!of_.sees_all) entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
-    if (!loss.weight.is_known() && (!of_.is_whole_window() || loss.sum.defined()))
+    entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(candidate_.device())));
+    if (!candidate_.sees_all)
+      entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
+    if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
       entry.refuse("the loss's weight lies on the device");
-    if (!loss_tensor(loss).defined() || of_.work().at_fault)
+    if (!loss_tensor(loss).defined() || candidate_.work().at_fault)
       return void(--entry.seen);  // it shows no gradients
-    if (!of_.graphs.lies_on(with_index(of_.device()))) entry.refuse("the model lies on several devices");
+    if (!candidate_.graphs.lies_on(with_index(candidate_.device())))
+      entry.refuse("the model lies on several devices");
     if (!tells_weight_of(loss))
       entry.refuse("the objective's weight(batch) is another weight than its loss has");
     entry.loss_like = loss_tensor(loss).detach();
@@ -71,11 +74,11 @@ class MicroBatchWarmUp {
  private:
   [[nodiscard]] bool tells_weight_of(const Loss& loss) {
     if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
-      return !loss.weight.is_known() || loss.weight.number() == of_.told_weight();
+      return !loss.weight.is_known() || loss.weight.number() == candidate_.told_weight();
     return true;
   }
 
-  GraphCandidate<I, Engine, Batch>& of_;
+  GraphCandidate<I, Engine, Batch>& candidate_;
   Observer& observer_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests graph: graph_generator
+// Tests graph: graph_generator, graph_records
 // Tests base/device: device_graph
 #include "support/precompiled.hpp"
 
@@ -64,16 +64,16 @@ TEST_CASE("a graph's gradients continue from what parameters have, and from zero
 
 TEST_CASE("a graph's sum of a window's losses is that of RunningMean, of a mean and its weight or of a sum") {
   using looptorch::Loss, looptorch::RunningMean;
-  LossPlace place(c10::kCPU);
+  LossBuffers buffers(c10::kCPU);
   const at::Tensor value = at::full({1}, 0.1F);
   RunningMean by_mean, by_sum;
   by_mean.add(value.reshape({}), 3.0);
   by_sum.add(Loss{.weight = 3.0, .sum = value});
-  place.set_weight(3);
-  place.set_sum(Loss{.value = value});
-  CHECK(place.sum.item<double>() == by_mean.totals().sum);
-  place.set_sum(Loss{.sum = value});
-  CHECK(place.sum.item<double>() == by_sum.totals().sum);
+  buffers.set_weight(3);
+  buffers.set_sum(Loss{.value = value});
+  CHECK(buffers.sum.item<double>() == by_mean.totals().sum);
+  buffers.set_sum(Loss{.sum = value});
+  CHECK(buffers.sum.item<double>() == by_sum.totals().sum);
 }
 
 TEST_CASE("graphs share a pool, and go when a parameter moves, freezes or a module changes its mode") {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// What a Trainer's graphs hold: of a form of micro-batch, of the end of a window, the losses that they share,
+// what they assume of the model, and counts of how they ran. micro_batch_graphs.hpp stores them.
+#pragma once
+
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/objective/loss.hpp>
+#include <looptorch/operations/operations.hpp>
+#include <looptorch/optim/fused_call.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// One form of micro-batch of one update, and its graph once there is one.
+struct MicroBatchGraph {
+  /// A parameter that backward reaches, and the gradient that the graph adds to.
+  struct Target {
+    at::Tensor parameter, gradient;
+  };
+
+  std::int64_t seen = 0;  ///< micro-batches of this form so far
+  std::string refused;    ///< why there will be no graph; empty if there may be one
+  at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
+  std::vector<Target> targets;
+  bool is_whole_window =
+      false;           ///< of one micro-batch: the graph sets gradients to 0 first, and sums up the loss
+  bool draws = false;  ///< from the device's generator
+  GraphGenerator generator;       ///< of the graph
+  std::vector<at::Tensor> slots;  ///< the batch that the graph reads
+  at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
+  double factor = 0;              ///< the value in `root`
+  at::Tensor scale;               ///< by which the graph multiplies `root`; undefined: none
+  Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
+  std::unique_ptr<DeviceGraph> graph;
+  Operations operations;  ///< of the graph
+
+  /// Keeps the form from becoming a graph. The first reason stays: what follows may be its consequence.
+  void refuse(std::string reason) {
+    if (refused.empty()) refused = std::move(reason);
+  }
+};
+
+/// Memory that an update's graphs share for losses: they write a window's sum to it, and add that to the
+/// epoch's. A graph of a window's only micro-batch reads the loss's weight from it.
+struct LossBuffers {
+  at::Tensor sum, weight, zero;  ///< 0-dim fp64
+  at::Tensor epoch;              ///< the sum of the epoch's losses
+  double known_weight = 0;       ///< the value in `weight`
+
+  explicit LossBuffers(c10::Device device)
+      : sum(at::zeros({}, at::TensorOptions(device).dtype(at::kDouble))),
+        weight(at::zeros_like(sum)),
+        zero(at::zeros_like(sum)),
+        epoch(at::zeros_like(sum)) {}
+  /// Adds up as RunningMean does.
+  void set_sum(const Loss& loss) const {
+    at::Tensor result = sum;
+    const at::Tensor& value = loss_tensor(loss);
+    const at::Tensor number = value.dim() == 0 ? value : value.reshape({});
+    loss.sum.defined() ? at::add_out(result, zero, number) : at::addcmul_out(result, zero, number, weight);
+  }
+  void set_weight(double number) {
+    if (std::exchange(known_weight, number) != number) weight.fill_(number);
+  }
+};
+
+/// The end of an update's window as a graph, once there is one.
+struct EndGraph {
+  explicit EndGraph(int so_far = 0) : captures(so_far) {}
+
+  int captures;         ///< so far
+  std::string refused;  ///< why there will be no graph; empty if there may be one
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
+  bool adds_losses = false;                                  ///< to the epoch's
+  double factor = 1;      ///< by which the window's gradients must be multiplied
+  at::Tensor scale;       ///< of the losses; undefined: none
+  at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked
+  at::Tensor overflow;    ///< not zero if scaled gradients overflow; undefined without a scale
+  UpdateDecision decision;
+  std::shared_ptr<BegunStep> step;
+  std::unique_ptr<DeviceGraph> graph;
+
+  void keep_gradients_of(const std::vector<at::Tensor>& parameters) {
+    gradients.clear();
+    for (const at::Tensor& parameter : parameters) gradients.emplace_back(parameter, parameter.grad());
+  }
+  [[nodiscard]] bool has_gradients_of(const std::vector<at::Tensor>& parameters) const {
+    return std::ranges::equal(parameters, gradients, [](const at::Tensor& parameter, const auto& kept) {
+      return parameter.is_same(kept.first) && parameter.grad().is_same(kept.second);
+    });
+  }
+};
+
+/// What all graphs assume: where parameters and buffers lie, which are trained, and which modules are in
+/// training mode. Lists modules and tensors anew when an optimizer's parameters change.
+class GraphAssumptions {
+ public:
+  /// True if all parameters and buffers are on this device: a graph would miss changes on the host.
+  [[nodiscard]] bool lies_on(c10::Device device) const {
+    return std::ranges::all_of(tensors_, [&](const auto& tensor) { return tensor.device() == device; });
+  }
+  /// True if these were the trained parameters at the last listing.
+  [[nodiscard]] bool is_listed_for(const std::vector<at::Tensor>& trained) const {
+    return !tensors_.empty() &&
+           std::ranges::equal(trained, trained_, [](const auto& a, const auto& b) { return a.is_same(b); });
+  }
+  void list(const torch::nn::Module& model, const std::vector<at::Tensor>& trained) {
+    trained_ = trained;
+    modules_ = model.modules();
+    tensors_ = model.parameters();
+    tensors_.insert(tensors_.end(), trained.begin(), trained.end());
+    for (const at::Tensor& buffer : model.buffers()) tensors_.push_back(buffer);
+    places_.assign(tensors_.size(), {});
+    training_.assign(modules_.size(), 0);
+  }
+
+  /// Returns true if anything has changed since the last call.
+  [[nodiscard]] bool changes() {
+    bool changed = false;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const at::Tensor& tensor = tensors_[i];
+      const Place place{tensor.has_storage() ? tensor.storage().data() : nullptr, tensor.requires_grad()};
+      changed |= std::exchange(places_[i], place) != place;
+    }
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      const char training = modules_[i]->is_training() ? 2 : 1;
+      changed |= std::exchange(training_[i], training) != training;
+    }
+    return changed;
+  }
+
+ private:
+  using Place = std::pair<const void*, bool>;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<at::Tensor> trained_, tensors_;
+  std::vector<Place> places_;
+  std::vector<char> training_;
+};
+
+/// How micro-batches ran.
+struct GraphCounts {
+  std::int64_t replayed = 0, eager = 0, graphs = 0;
+  std::map<std::string, std::int64_t> reasons;     ///< micro-batches that can have no graph, by reason
+  std::int64_t ends = 0;                           ///< of windows, replayed
+  std::map<std::string, std::int64_t> eager_ends;  ///< ends behind replayed micro-batches, by reason
+};
+
+}  // namespace looptorch::detail
