@@ -50,16 +50,16 @@ class ReplayWindow {
       throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
                                ", and the Trainer has ", Engine::kUpdates));
     engine_.prepare();
-    const auto taken =
+    const auto resumption =
         resume_from(engine_, contents, {}, resume_mode_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
-    add_to(report, taken.differences(), ResumeMode::settings);
+    add_to(report, resumption.differences(), ResumeMode::settings);
     Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};
     within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
-      taken.random().apply();  // policies may have drawn from them
+      resumption.random().apply();  // policies may have drawn from them
       replayed.finding = watch(bundle);
     });
-    taken.random().apply();
+    resumption.random().apply();
     replayed.place = place_;
     replayed.then = bundle.found.text;
     replayed.was_bad = bundle.found.bad;

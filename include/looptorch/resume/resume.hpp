@@ -102,10 +102,8 @@ class Resumption {
   }
 
   void compare_parts() {
-    static const std::set<std::string> kParts{"run",    "listed",        "averaged",   "modes",   "random",
-                                              "loader", "micro_batches", "batch_size", "stopped", "ranks"};
     for (const std::string& part : parts_of(state_))
-      if (!kParts.count(part))
+      if (std::ranges::find(kStateParts, part) == kStateParts.end())
         add(ResumeField::contents, message("the snapshot's state holds '", part, "', and no run has that"));
   }
 

@@ -201,10 +201,9 @@ class StagedFeed {
   return batches / length + (batches % length != 0);
 }
 
-/// Returns the state of a reproducible run as `ranks` ranks would have written it; any other state unchanged.
-/// A window keeps its micro-batches. `window` is its length here, `batches` the number in an epoch here, or
-/// -1: as many windows may be fewer by one on a rank other than the first, which has none of a short last
-/// window.
+/// Returns the state of a reproducible run as it would be on `ranks` ranks; any other state unchanged.
+/// `window` and `batches` are the lengths here; `batches` is -1 if unknown. A rank other than the first may
+/// have one window fewer: it has no part of a short last window.
 [[nodiscard]] inline StateDict as_of_ranks(StateDict state, std::int64_t ranks, std::int64_t window,
                                            std::int64_t batches, bool leads) {
   if (!state.contains("ranks")) return state;

@@ -29,11 +29,11 @@
 namespace looptorch::detail {
 
 /// A fit that continues from a snapshot.
-class Resumed {
+class ResumedFit {
  public:
   template <class Engine>
-  Resumed(const Resumption<Engine>& taken, ResumeReport report)
-      : report_(std::move(report)), random_(taken.random()) {}
+  ResumedFit(const Resumption<Engine>& resumption, ResumeReport report)
+      : report_(std::move(report)), random_(resumption.random()) {}
 
   /// Restores the random generators, from which policies may have drawn, and stops a run that had been
   /// stopped. Call it after policies have begun.
@@ -79,38 +79,38 @@ struct SnapshotCode {
                               bool resume_changed) {
     const ResumeMode mode = resume_mode_of(strict, resume_changed);
     engine.prepare();
-    const auto taken = resume_from(engine, contents, {}, mode, "the snapshot");
-    taken.random().apply();
-    ResumeReport report{.step = contents.step, .stopped = taken.stopped()};
-    add_to(report, taken.differences(), mode);
+    const auto resumption = resume_from(engine, contents, {}, mode, "the snapshot");
+    resumption.random().apply();
+    ResumeReport report{.step = contents.step, .stopped = resumption.stopped()};
+    add_to(report, resumption.differences(), mode);
     return report;
   }
 
   /// Loads the snapshot that a fit's options name; returns nothing without one. A loader then reads the run's
   /// original windows, if it has the same data. `last` describes the previous fit's range, and then this
   /// one's.
-  [[nodiscard]] static std::optional<Resumed> resume(Engine& engine, const FitOptions& options,
-                                                     const Feed& feed, SavedFeed& last) {
-    std::optional<Resumed> resumed;
+  [[nodiscard]] static std::optional<ResumedFit> resume(Engine& engine, const FitOptions& options,
+                                                        const Feed& feed, SavedFeed& last) {
+    std::optional<ResumedFit> resumed;
     if (feed.source) keep_windows(last, *feed.source);
-    if (!options.resume.empty()) resumed = take_over(engine, options, feed);
+    if (!options.resume.empty()) resumed = resume_from_chosen(engine, options, feed);
     last = saved_feed(feed);
     return resumed;
   }
 
  private:
-  static Resumed take_over(Engine& engine, const FitOptions& options, const Feed& feed) {
+  static ResumedFit resume_from_chosen(Engine& engine, const FitOptions& options, const Feed& feed) {
     const NewestSnapshot snapshot = snapshot_of(options.resume);
     const SnapshotContents contents = snapshot.take();
     ResumeReport report{.snapshot = snapshot.path, .step = contents.step};
     for (const RejectedSnapshot& each : snapshot.rejected) report.rejected.push_back(each.reason);
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report.step});
     const ResumeMode mode = resume_mode_of(options.strict, options.resume_changed);
-    const auto taken = resume_from(engine, contents, feed, mode, report.snapshot.string());
-    report.stopped = taken.stopped();
-    add_to(report, taken.differences(), mode);
+    const auto resumption = resume_from(engine, contents, feed, mode, report.snapshot.string());
+    report.stopped = resumption.stopped();
+    add_to(report, resumption.differences(), mode);
     warn_of(report);
-    return {taken, std::move(report)};
+    return {resumption, std::move(report)};
   }
 };
 

@@ -2,7 +2,7 @@
 // A run as SnapshotContents: model, optimizers, averages, and the states of the loop and its policies. Its
 // tensors are not copies: copy them before the next step to keep them.
 //
-//   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
+//   state: run.* (counters, means, units; run.policies.*, their states), listed.* (those that change numbers),
 //   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
 //   batch_size, stopped, ranks (of a run with the same bits on any number of them)
 #pragma once
@@ -18,17 +18,24 @@
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace looptorch::detail {
+
+/// The parts of a state: its keys before their first dot.
+inline constexpr std::array<std::string_view, 10> kStateParts{
+    "run",    "listed",        "averaged",   "modes",   "random",
+    "loader", "micro_batches", "batch_size", "stopped", "ranks"};
 
 template <class Module>
 [[nodiscard]] std::vector<std::string> modules_in_eval(const Module& model) {
