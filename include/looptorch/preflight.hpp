@@ -12,7 +12,7 @@
 #include <looptorch/loop.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/memory/measure/memory_counter.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/frozen_scope.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/preflight/dry_run.hpp>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/distributed/bucket_layout.hpp>
 #include <looptorch/distributed/shard_sums.hpp>
 #include <looptorch/optim/gradients.hpp>

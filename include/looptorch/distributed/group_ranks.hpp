@@ -7,6 +7,7 @@
 #include <looptorch/base/hex.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>

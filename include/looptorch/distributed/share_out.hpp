@@ -3,7 +3,7 @@
 // computes the same.
 #pragma once
 
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/optim/gradients.hpp>
 

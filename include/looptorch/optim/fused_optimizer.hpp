@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/fused_update.hpp>
@@ -105,13 +106,13 @@ class FusedOptimizer : public AnyOptimizer {
     at::NoGradGuard no_gradients;
     Update update = due_update();
     auto begun = std::make_shared<BegunStep>(BegunStep{{scale, found_inf}, update.due_counts().value()});
-    update.step_groups(begun->factors, Update::Half::first);
+    update.step_groups(begun->factors, Update::Stage::counts);
     return begun;
   }
   void finish_step(const BegunStep& begun) override {
     at::NoGradGuard no_gradients;
     FusedFactors factors = begun.factors;
-    due_update().step_groups(factors, Update::Half::second);
+    due_update().step_groups(factors, Update::Stage::kernels);
   }
   [[nodiscard]] bool can_begin(const BegunStep* other) override {
     const auto counts = due_update().due_counts();
@@ -267,7 +268,7 @@ class FusedOptimizer : public AnyOptimizer {
     Update update = due_update(only);
     if (found_inf.defined() && update.some_first_update() && found_inf.item<double>() != 0) return;
     FusedFactors factors(scale, found_inf);
-    update.step_groups(factors, Update::Half::both);
+    update.step_groups(factors, Update::Stage::both);
   }
 
   // ---- State of single parameters ----

@@ -40,7 +40,7 @@ class FusedUpdate {
   using Group = torch::optim::OptimizerParamGroup;
 
   /// The parts of a step: factors and step counts, then the kernels.
-  enum class Half { first, second, both };
+  enum class Stage { counts, kernels, both };
 
   FusedUpdate(const std::vector<Group>& groups, std::vector<Moments>& moments,
               std::optional<KeptRates>& rates, FusedLists<Rule>& lists)
@@ -98,9 +98,9 @@ class FusedUpdate {
     return some ? std::optional(std::move(counts)) : std::nullopt;
   }
 
-  /// Updates the parameters that are due, which are none then.
-  void step_groups(FusedFactors& factors, Half half) {
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors, half);
+  /// Updates the parameters that are due, and empties that list.
+  void step_groups(FusedFactors& factors, Stage stage) {
+    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors, stage);
   }
 
  private:
@@ -110,25 +110,25 @@ class FusedUpdate {
     return Rule::first_differs(options) && !has(moments.*Rule::kFields.front().list, index);
   }
 
-  void step_group(std::size_t index, FusedFactors& factors, Half half) {
+  void step_group(std::size_t index, FusedFactors& factors, Stage stage) {
     const Group& group = groups_[index];
     const Options& options = rule_options<Rule>(group);
-    while (!lists_.due[index].empty()) step_alike(index, options, group.params(), factors, half);
+    while (!lists_.due[index].empty()) step_alike(index, options, group.params(), factors, stage);
   }
 
   /// Updates the due parameters that are of the same kind as the first; the others stay due.
   void step_alike(std::size_t group, const Options& options, const std::vector<at::Tensor>& parameters,
-                  FusedFactors& factors, Half half) {
+                  FusedFactors& factors, Stage stage) {
     Moments& moments = moments_[group];
     const FusedKind kind = take_alike(options, parameters, moments, lists_.due[group]);
     factors.move_to(kind.device);
-    if (half == Half::first) return Rule::advance(moments, lists_.alike, factors);
+    if (stage == Stage::counts) return Rule::advance(moments, lists_.alike, factors);
     const auto cleared = c10::make_scope_exit([this] { lists_.clear_call(); });
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
       begin_field(field, options, moments.*field.list, parameters, lists_.alike);
     const at::Tensor rate = rates_ ? rates_->on(kind.device, group, options.lr) : at::Tensor();
-    if (half == Half::both) Rule::advance(moments, lists_.alike, factors);
+    if (stage == Stage::both) Rule::advance(moments, lists_.alike, factors);
     // The kernels write to parameters without raising their version, which a graph that still needs the old
     // values checks.
     for (const std::size_t i : lists_.alike) parameters[i].unsafeGetTensorImpl()->bump_version();

@@ -14,7 +14,6 @@
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/scalar_tensor.h>
 
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -132,43 +131,6 @@ inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::ve
 inline void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
-
-/// Returns each tensor once, in the order of first occurrence: models list a tied weight twice.
-inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> result;
-  std::unordered_set<const void*> seen;
-  for (const at::Tensor& tensor : tensors)
-    if (seen.insert(tensor.unsafeGetTensorImpl()).second) result.push_back(tensor);
-  return result;
-}
-
-/// Returns those of `all`, each once, that are not among `inside`.
-inline std::vector<at::Tensor> without(const std::vector<at::Tensor>& all,
-                                       const std::vector<at::Tensor>& inside) {
-  std::unordered_set<const void*> excluded;
-  for (const at::Tensor& tensor : inside) excluded.insert(tensor.unsafeGetTensorImpl());
-  std::vector<at::Tensor> rest;
-  for (const at::Tensor& tensor : all)
-    if (excluded.insert(tensor.unsafeGetTensorImpl()).second) rest.push_back(tensor);
-  return rest;
-}
-
-/// Keeps parameters from receiving gradients while it lives, and restores exactly the flags that it changed.
-class FrozenScope {
- public:
-  explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
-    for (const at::Tensor& parameter : parameters)
-      if (parameter.requires_grad()) frozen_.push_back(parameter), parameter.set_requires_grad(false);
-  }
-  ~FrozenScope() {
-    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
-  }
-  FrozenScope(const FrozenScope&) = delete;
-  FrozenScope& operator=(const FrozenScope&) = delete;
-
- private:
-  std::vector<at::Tensor> frozen_;
-};
 
 }  // namespace detail
 }  // namespace looptorch

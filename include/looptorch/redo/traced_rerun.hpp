@@ -6,6 +6,7 @@
 #include <looptorch/autopsy/operator_watch.hpp>
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/batch_state.hpp>

@@ -65,13 +65,3 @@ TEST_CASE("a number times a tensor divides as their fp64 product does, rounded o
   of_one_element.multiply(placed(torch::full({1}, 0.25)));
   CHECK(of_one_element.reciprocal(place()).item<float>() == 2.0f);
 }
-
-TEST_CASE("a frozen scope restores exactly the flags that it changed") {
-  std::vector<at::Tensor> parameters{placed(torch::ones({1})).requires_grad_(), placed(torch::ones({1}))};
-  {
-    const lt::detail::FrozenScope frozen(parameters);
-    CHECK_FALSE(parameters[0].requires_grad());
-  }
-  CHECK(parameters[0].requires_grad());
-  CHECK_FALSE(parameters[1].requires_grad());
-}

@@ -15,6 +15,7 @@
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/objective/loss.hpp>
+#include <looptorch/optim/frozen_scope.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/sums_aside.hpp>
 

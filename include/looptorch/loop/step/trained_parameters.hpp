@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/tensor_list.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/any_optimizer.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block codes of block_codes.hpp by tensor operations, for devices and for tests: slower than the CPU's
-// loop, and without a wait for the device.
+// Encodes and decodes block_codes.hpp's 8-bit blocks with tensor operations, for devices without a kernel and
+// for tests. Slower than the CPU loop; never synchronises.
 #pragma once
 
 #include <looptorch/optim/narrow/block_codes.hpp>
