@@ -6,11 +6,11 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/data/batch_empty.hpp>
 #include <looptorch/data/cache/cached_identity.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/manifest/listed_lines.hpp>
-#include <looptorch/data/slot_memory.hpp>
 
 #include "annotations.hpp"
 #include "spectrogram.hpp"

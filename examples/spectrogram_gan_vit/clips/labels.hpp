@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The emotions that a model was trained on, saved beside it as labels.safetensors. Samples are drawn from
-// them, since real labels do not fill the square, and a generator only guesses far from all of them.
+// The emotion labels of the training songs, saved beside the model as labels.safetensors. Sampling draws
+// conditions from them: far from all real labels the generator has learnt nothing.
 //
 // Shapes: N songs.
 #pragma once

@@ -6,7 +6,7 @@
 
 #include <looptorch/data/aggregate.hpp>
 #include <looptorch/data/batch.hpp>
-#include <looptorch/data/slot_memory.hpp>
+#include <looptorch/data/batch_empty.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>

@@ -9,10 +9,10 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch_empty.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
-#include <looptorch/data/slot_memory.hpp>
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -87,7 +87,7 @@ inline bool uses_accelerator() {
 template <class Sample, class Batch>
 class BatchMaker {
  public:
-  BatchMaker(const LoaderOptions& options, SlotPool& slots, std::int64_t epoch, std::int64_t number)
+  BatchMaker(const LoaderOptions& options, BatchMemoryPool& slots, std::int64_t epoch, std::int64_t number)
       : options_(options),
         slots_(slots),
         pins_(options.pin ? *options.pin && accelerator_here() : uses_accelerator()),
@@ -185,7 +185,7 @@ class BatchMaker {
   }
 
   const LoaderOptions& options_;
-  SlotPool& slots_;
+  BatchMemoryPool& slots_;
   const bool pins_;
   const std::int64_t epoch_;
   const std::int64_t number_;

@@ -61,7 +61,7 @@ concept MeasuredRange = requires(const Range& range) {
   range.shared_stats();
 };
 
-/// A loader, which can read the windows of other batches.
+/// A loader that can cut a resumed run's original windows into batches of another size.
 template <class Range>
 concept RegroupableRange = requires(const Range& range) {
   { range.regroupable() } -> std::same_as<Regroupable&>;
@@ -90,7 +90,7 @@ class BatchRange {
   void count_as(std::optional<std::int64_t> batches) { counted_as_ = batches; }
 
   /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`
-  /// where it has one. A loader that reads the windows of other batches has the identity of those.
+  /// where it has one. A loader that cuts a resumed run's windows has the identity of the run's batches.
   [[nodiscard]] StateDict identity() const {
     StateDict identity;
     if constexpr (RegroupableRange<Range>) return range_.regroupable().planned_identity();
@@ -99,7 +99,7 @@ class BatchRange {
     return identity;
   }
 
-  /// Returns the loader's source, which can read the windows of other batches; null for other ranges.
+  /// Returns the loader's source, which can cut a resumed run's windows; null for other ranges.
   [[nodiscard]] Regroupable* regroupable() const {
     if constexpr (RegroupableRange<Range>)
       return &range_.regroupable();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/batch_empty.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/batch_plan.hpp>
@@ -13,7 +14,6 @@
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/sampler_identity.hpp>
-#include <looptorch/data/slot_memory.hpp>
 
 #include <c10/core/GradMode.h>
 
@@ -56,7 +56,7 @@ class BatchSource final : public Regroupable {
   const LoaderOptions& options() const { return options_; }
 
   /// Returns the slots into which batches are collated.
-  SlotPool& slots() const { return *slots_; }
+  BatchMemoryPool& slots() const { return *slots_; }
 
   /// Returns the number of batches in an epoch.
   std::int64_t size() const {
@@ -208,7 +208,7 @@ class BatchSource final : public Regroupable {
   const LoaderOptions options_;
   const Order sampler_;
   const Collate collate_;
-  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+  const std::shared_ptr<BatchMemoryPool> slots_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;                // the consumer's thread alone reads and writes it
   mutable std::optional<DataFingerprint> fingerprint_;  // once it is asked for, by that thread
   std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
@@ -224,7 +224,7 @@ struct RefusedBatchSource {
   template <class... Arguments>
   explicit RefusedBatchSource(Arguments&&...);
   const LoaderOptions& options() const;
-  SlotPool& slots() const;
+  BatchMemoryPool& slots() const;
   std::int64_t size() const;
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const;
   std::int64_t end_of(const Visit& visit) const;

@@ -16,7 +16,7 @@ struct LoaderLog {
   SkippedSamples skipped;
   LoaderStats stats;
   std::shared_ptr<const StateDict> stream = {};  ///< the stream's saved state at `position`, if it has one
-  bool told_drawing = false;  ///< the warning about LibTorch's default generator was printed
+  bool warned_of_draws = false;  ///< the warning about LibTorch's default generator was printed
 };
 
 }  // namespace looptorch::detail

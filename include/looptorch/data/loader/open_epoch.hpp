@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
+#include <looptorch/data/batch_memory_pool.hpp>
 #include <looptorch/data/intra_op.hpp>
 #include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/failures_in_a_row.hpp>
@@ -13,7 +14,6 @@
 #include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>
-#include <looptorch/data/slot_pool.hpp>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -53,7 +53,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     const SingleIntraOpThread restored;  // undoes what the workers change for later threads
     log_->position = begin;
     source_->slots().trim();
-    if (options.workers > 0 && !log_->told_drawing) draws_.emplace();
+    if (options.workers > 0 && !log_->warned_of_draws) draws_.emplace();
     prefetch_.emplace(
         begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
         [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
@@ -130,7 +130,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
       std::optional<Made> made = next();
       ended_ = !made || made->end;
       if (ended_) return;
-      remember(*made);
+      count_made(*made);
       stream_ = std::move(made->stream);
       if (made->batch) {
         current_.emplace(std::move(*made));
@@ -176,7 +176,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     failures_.throw_error();
   }
 
-  void remember(Made& made) {
+  void count_made(Made& made) {
     made.batch ? failures_.clear() : failures_.add(made.skipped);
     if (made.batch) {
       ++log_->stats.batches;
@@ -223,8 +223,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     if (!draws_) return;
     const bool drawn = draws_->any();
     draws_.reset();
-    if (!drawn || log_->told_drawing) return;
-    log_->told_drawing = true;
+    if (!drawn || log_->warned_of_draws) return;
+    log_->warned_of_draws = true;
     warn(
         "its samples draw from LibTorch's default random generator, and which of them gets which numbers "
         "differs from run to run. Draw from a generator of the sample's own seed, SampleContext::seed. See "

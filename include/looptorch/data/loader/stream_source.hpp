@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/batch_empty.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/in_flight_samples.hpp>
@@ -12,7 +13,6 @@
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/turn_lock.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/data/slot_memory.hpp>
 #include <looptorch/data/stream_dataset.hpp>
 
 #include <c10/core/GradMode.h>
@@ -87,7 +87,7 @@ class StreamSource final : public Regroupable {
   const LoaderOptions& options() const { return options_; }
 
   /// Returns the slots into which batches are collated.
-  SlotPool& slots() const { return *slots_; }
+  BatchMemoryPool& slots() const { return *slots_; }
 
   /// Opens an epoch. Its first `skip` batches are read and dropped, or skipped if the stream resumes from
   /// `saved`. Throws UsageError if the stream was read before and cannot begin again.
@@ -226,7 +226,7 @@ class StreamSource final : public Regroupable {
   const LoaderOptions options_;
   const StreamShare share_;
   const Collate collate_;
-  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+  const std::shared_ptr<BatchMemoryPool> slots_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;
   mutable std::atomic<bool> began_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts a manifest's line to an utterance. Both reading and writing are checked by it.
+// Converts a manifest's JSON line to an utterance. The reader and the writer both validate lines with it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

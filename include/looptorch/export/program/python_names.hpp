@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Names that Python's code can have: torch.export and TorchScript write a weight as `self.in_.weight`, and
-// `in` is a keyword there.
+// Turns weight names into valid Python identifiers: a module named `in`, a keyword, is written as `in_`.
 #pragma once
 
 #include <algorithm>

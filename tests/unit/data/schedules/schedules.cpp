@@ -5,9 +5,9 @@
 //
 //   schedules COUNT [SEED]      what went wrong, if anything did, can be run again by its seed: schedules 1
 //   SEED
+#include <looptorch/data/batch_memory_pool.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>
 #include <looptorch/data/loader/turn_lock.hpp>
-#include <looptorch/data/slot_pool.hpp>
 
 #include "support/watchdog.hpp"
 
@@ -69,13 +69,13 @@ void require(bool holds, const char* what, std::uint64_t seed) {
   std::abort();
 }
 
-using looptorch::detail::SlotPool;
+using looptorch::detail::BatchMemoryPool;
 
-SlotPool::Memory allocate(std::size_t bytes) { return std::make_unique<std::byte[]>(bytes); }
+BatchMemoryPool::Memory allocate(std::size_t bytes) { return std::make_unique<std::byte[]>(bytes); }
 
 /// As many numbers as it takes, all the same, in a slot; counts those alive.
 struct Value {
-  Value(std::int64_t of, SlotPool& slots, std::atomic<int>& live)
+  Value(std::int64_t of, BatchMemoryPool& slots, std::atomic<int>& live)
       : number_(slots.take(0, bytes(of))), live_(&live) {
     std::fill_n(static_cast<std::int64_t*>(number_->data()), count(of), of);
     ++live;
@@ -99,7 +99,7 @@ struct Value {
     return static_cast<std::size_t>(count(number)) * sizeof(std::int64_t);
   }
 
-  SlotPool::Lease number_;
+  BatchMemoryPool::Lease number_;
   std::atomic<int>* live_;
 };
 /// Without a value where a stream has ended.
@@ -197,7 +197,7 @@ class Run {
   looptorch::detail::TurnLock turns_;
   std::int64_t in_stream_;
   int received_ = 0;
-  std::shared_ptr<SlotPool> slots_ = std::make_shared<SlotPool>(&allocate);
+  std::shared_ptr<BatchMemoryPool> slots_ = std::make_shared<BatchMemoryPool>(&allocate);
   std::vector<std::pair<std::int64_t, Value>> kept_;
 };
 

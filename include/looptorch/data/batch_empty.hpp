@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Memory for a batch that is collated: the loader's slots, which are reused once no tensor holds them. If the
-// loader pins, these are blocks of LibTorch's pool of pinned memory, which also tracks by events when every
-// copy from them is done. Otherwise the loader has a pool of its own.
+// Memory for batches under construction, reused once no tensor refers to it: from LibTorch's pinned host pool
+// if the loader pins (it waits for pending copies), otherwise from the loader's own pool.
 #pragma once
 
-#include <looptorch/data/slot_pool.hpp>
+#include <looptorch/data/batch_memory_pool.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -22,7 +21,7 @@ namespace detail {
 
 /// The slot into which this thread collates; `pool` is null where there is none.
 struct OpenSlot {
-  SlotPool* pool = nullptr;
+  BatchMemoryPool* pool = nullptr;
   bool pins = false;
   std::size_t tensors = 0;  ///< handed out so far
 };
@@ -31,7 +30,7 @@ inline thread_local OpenSlot open_slot;
 /// Makes `batch_empty` on this thread return memory of one slot while it lives.
 class SlotScope {
  public:
-  SlotScope(SlotPool& pool, bool pins) : before_(std::exchange(open_slot, {&pool, pins})) {}
+  SlotScope(BatchMemoryPool& pool, bool pins) : before_(std::exchange(open_slot, {&pool, pins})) {}
   SlotScope(const SlotScope&) = delete;
   SlotScope& operator=(const SlotScope&) = delete;
   ~SlotScope() { open_slot = before_; }
@@ -41,8 +40,8 @@ class SlotScope {
 };
 
 /// Makes a pool whose memory comes from LibTorch's CPU allocator.
-inline std::shared_ptr<SlotPool> make_slot_pool() {
-  return std::make_shared<SlotPool>([](std::size_t bytes) -> SlotPool::Memory {
+inline std::shared_ptr<BatchMemoryPool> make_batch_memory_pool() {
+  return std::make_shared<BatchMemoryPool>([](std::size_t bytes) -> BatchMemoryPool::Memory {
     auto memory = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(bytes));
     void* const data = memory->get();
     return {std::move(memory), data};
@@ -54,7 +53,7 @@ class SlotAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (!open_slot.pool || bytes == 0) return c10::GetCPUAllocator()->allocate(bytes);
-    SlotPool::Lease block = open_slot.pool->take(open_slot.tensors++, bytes);
+    BatchMemoryPool::Lease block = open_slot.pool->take(open_slot.tensors++, bytes);
     void* const data = block->data();
     return {data, block.release(), &return_to_pool, c10::Device(c10::kCPU)};
   }
@@ -68,7 +67,9 @@ class SlotAllocator final : public c10::Allocator {
   }
 
  private:
-  static void return_to_pool(void* block) { SlotPool::ReturnToPool()(static_cast<SlotPool::Block*>(block)); }
+  static void return_to_pool(void* block) {
+    BatchMemoryPool::ReturnToPool()(static_cast<BatchMemoryPool::Block*>(block));
+  }
 };
 
 /// True if `options` need only plain memory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The memory that batches are collated into: as many slots as batches exist at once, used again and again.
 // Where CUDA is, LibTorch's pinned memory serves; tests/device/loader_test.cpp has that.
-// Tests data: slot_pool
+// Tests data: batch_memory_pool
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -16,7 +16,7 @@
 
 using namespace looptorch;
 using checkpointed::LiveBytes;
-using looptorch::detail::SlotPool;
+using looptorch::detail::BatchMemoryPool;
 using test::Watchdog;
 
 namespace {
@@ -26,7 +26,7 @@ void pause(int milliseconds) { std::this_thread::sleep_for(std::chrono::millisec
 /// The pool's memory, counted.
 struct Heap {
   static inline std::int64_t live = 0, until_failure = -1;
-  static SlotPool::Memory allocate(std::size_t bytes) {
+  static BatchMemoryPool::Memory allocate(std::size_t bytes) {
     if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
     live += static_cast<std::int64_t>(bytes);
     return {new std::byte[bytes], [bytes](std::byte* memory) {
@@ -36,9 +36,9 @@ struct Heap {
   }
 };
 
-std::shared_ptr<SlotPool> pool_of_heap() { return std::make_shared<SlotPool>(&Heap::allocate); }
+std::shared_ptr<BatchMemoryPool> pool_of_heap() { return std::make_shared<BatchMemoryPool>(&Heap::allocate); }
 
-bool has(const SlotPool& pool, std::int64_t slots, std::int64_t bytes, std::int64_t allocations,
+bool has(const BatchMemoryPool& pool, std::int64_t slots, std::int64_t bytes, std::int64_t allocations,
          std::int64_t reuses) {
   const auto counts = pool.counts();
   CAPTURE(counts.slots, counts.bytes, counts.allocations, counts.reuses);
@@ -122,7 +122,7 @@ TEST_CASE("memory that cannot be had leaves a pool that continues") {
 
 TEST_CASE("what was not needed between two trims is freed, and what is in use is not") {
   const auto pool = pool_of_heap();
-  std::vector<SlotPool::Lease> blocks;
+  std::vector<BatchMemoryPool::Lease> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(pool->take(0, 10));
   blocks.resize(2);
   pool->trim();
@@ -187,7 +187,7 @@ TEST_CASE("batch_empty is at::empty, in the open slot's memory where there is on
     same({2}, {});
   };
   check_all();
-  const auto pool = looptorch::detail::make_slot_pool();
+  const auto pool = looptorch::detail::make_batch_memory_pool();
   {
     const looptorch::detail::SlotScope scope(*pool, false);
     check_all();
@@ -215,7 +215,7 @@ TEST_CASE("a collate within a collate leaves the outer one its slot") {
 }
 
 TEST_CASE("where at::empty fills memory, so that what depends on it is noticed, so does batch_empty") {
-  const auto pool = looptorch::detail::make_slot_pool();
+  const auto pool = looptorch::detail::make_batch_memory_pool();
   {
     const looptorch::detail::SlotScope scope(*pool, false);
     batch_empty({4}).fill_(7);
@@ -229,7 +229,7 @@ TEST_CASE("where at::empty fills memory, so that what depends on it is noticed, 
 }
 
 TEST_CASE("a tensor in a slot may be resized, and its slot is free then") {
-  const auto pool = looptorch::detail::make_slot_pool();
+  const auto pool = looptorch::detail::make_batch_memory_pool();
   at::Tensor tensor;
   {
     const looptorch::detail::SlotScope scope(*pool, false);

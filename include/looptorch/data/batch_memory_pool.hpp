@@ -23,7 +23,7 @@ struct SlotCounts {
 };
 
 /// Blocks return by themselves, from any thread, also after the pool's end. Owned by a shared_ptr.
-class SlotPool : public std::enable_shared_from_this<SlotPool> {
+class BatchMemoryPool : public std::enable_shared_from_this<BatchMemoryPool> {
  public:
   using Memory = std::shared_ptr<void>;
   using Allocate = Memory (*)(std::size_t bytes);
@@ -34,10 +34,11 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
     [[nodiscard]] void* data() const { return memory_.get(); }
 
    private:
-    friend SlotPool;
-    Block(std::weak_ptr<SlotPool> pool, std::size_t position) : pool_(std::move(pool)), position_(position) {}
+    friend BatchMemoryPool;
+    Block(std::weak_ptr<BatchMemoryPool> pool, std::size_t position)
+        : pool_(std::move(pool)), position_(position) {}
 
-    const std::weak_ptr<SlotPool> pool_;
+    const std::weak_ptr<BatchMemoryPool> pool_;
     const std::size_t position_;
     std::size_t bytes_ = 0;
     Memory memory_;
@@ -52,9 +53,9 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
   };
   using Lease = std::unique_ptr<Block, ReturnToPool>;
 
-  explicit SlotPool(Allocate allocate) : allocate_(allocate) {}
-  SlotPool(const SlotPool&) = delete;
-  SlotPool& operator=(const SlotPool&) = delete;
+  explicit BatchMemoryPool(Allocate allocate) : allocate_(allocate) {}
+  BatchMemoryPool(const BatchMemoryPool&) = delete;
+  BatchMemoryPool& operator=(const BatchMemoryPool&) = delete;
 
   /// Returns a block of at least `bytes` for the tensor at `position` of a batch: a free one, which grows if
   /// need be, or a new one. Each position has its own blocks, so that a tensor that is kept holds only its
