@@ -88,19 +88,24 @@ class SoundFile {
   /// Finds what libsndfile is to read, one after the other.
   void find_parts() {
     const PiecedFile whole(file_);
-    if (ogg_begins_at(whole, 0)) return take(whole, ogg_links(whole));
-    if (const auto begins = FlacScan(*file_).beginnings(); begins.size() > 1) return take(whole, begins);
-    if (auto data = DataHeader(*file_).data()) return take(*std::move(data));
-    if (take(MpegScan(*file_).parts())) return;
-    // By the name .mp3 libsndfile would look for frames in anything, and print what it does not find.
+    // Ogg: Vorbis, Opus or FLAC, one stream or several.
+    if (ogg_begins_at(whole, 0)) return take_ogg(whole, ogg_links(whole));
+    // FLAC files joined into one.
+    if (const auto begins = FlacScan(*file_).beginnings(); begins.size() > 1) return take_flac(whole, begins);
+    // WAV, AIFF, AU, W64, CAF, SPHERE: a header announces the bytes of samples.
+    if (auto data = DataHeader(*file_).data()) return take_announced(*std::move(data));
+    // MPEG, as MP3, behind any tags.
+    if (take_mpeg(MpegScan(*file_).parts())) return;
+    // All else that libsndfile reads. Given the name, it searches any .mp3 for frames and prints messages.
     const bool by_name = !small_extension(path_).starts_with(".mp");
     parts_.push_back(by_name ? SoundPart(path_) : SoundPart(whole));
     if (parts_.back().open() && !parts_.back().is_mpeg()) return;
-    if (take(MpegScan(*file_).parts(/*anywhere=*/true))) return;
+    // MPEG that begins with the rest of a frame.
+    if (take_mpeg(MpegScan(*file_).parts(/*anywhere=*/true))) return;
     if (parts_.back().is_open() || !by_name) parts_.back() = SoundPart(whole, /*delay=*/0);
   }
 
-  void take(const PiecedFile& whole, const std::vector<OggLink>& links) {
+  void take_ogg(const PiecedFile& whole, const std::vector<OggLink>& links) {
     std::vector<PiecedFile> streams;
     for (const OggLink& link : links) {
       if (!link.is_whole)
@@ -116,7 +121,7 @@ class SoundFile {
   }
 
   /// Takes streams of FLAC that begin at `begins`.
-  void take(const PiecedFile& whole, const std::vector<std::uint64_t>& begins) {
+  void take_flac(const PiecedFile& whole, const std::vector<std::uint64_t>& begins) {
     for (std::size_t i = 0; i < begins.size(); ++i) {
       PiecedFile stream = whole.range(begins[i], i + 1 < begins.size() ? begins[i + 1] : whole.size());
       if (!flac_ends_whole(stream))
@@ -126,18 +131,18 @@ class SoundFile {
     }
   }
 
-  void take(AnnouncedData data) {
+  void take_announced(AnnouncedData data) {
     const std::uint64_t there = file_->size() - std::min(data.offset, file_->size());
     if (data.bytes > there)
       refuse(name_, "cut off: its header announces ", data.bytes, " bytes of samples, ", there, " are there");
-    if (data.is_mpeg && take(MpegScan(*file_).parts(/*anywhere=*/true))) return;
+    if (data.is_mpeg && take_mpeg(MpegScan(*file_).parts(/*anywhere=*/true))) return;
     if (data.finished.empty()) return void(parts_.emplace_back(path_));
     warn_unfinished(name_, data.bytes);
     parts_.emplace_back(PiecedFile(file_, std::move(data.finished)));
   }
 
   /// Returns false if there are none.
-  bool take(const MpegParts& mpeg) {
+  bool take_mpeg(const MpegParts& mpeg) {
     if (!mpeg.cut.empty()) refuse(name_, "cut off: ", mpeg.cut);
     if (mpeg.parts.empty()) return false;
     parts_.clear();
