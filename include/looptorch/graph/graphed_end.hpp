@@ -176,8 +176,8 @@ class GraphedEnd {
 
   /// Moves sums of losses to where the graph reads them and adds to them.
   void move_sums(const EndGraph& end) {
-    if (work().losses.device_sum().defined()) work().losses.keep_sum_in(losses().sum);
-    if (end.adds_losses) engine_.run().updates()[I].loss.keep_sum_in(losses().epoch);
+    if (work().losses.device_sum().defined()) work().losses.move_sum_to(losses().sum);
+    if (end.adds_losses) engine_.run().updates()[I].loss.move_sum_to(losses().epoch);
   }
 
   void replay(EndGraph& end) {

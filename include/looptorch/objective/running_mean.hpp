@@ -48,14 +48,14 @@ class RunningMean {
   RunningMean(const RunningMean& other) { *this = other; }
   RunningMean& operator=(const RunningMean& other) {
     now_ = other.now_, before_ = other.before_, skipped_ = other.skipped_, zero_ = other.zero_;
-    kept_ = false;
-    if (other.kept_)
+    sum_is_borrowed_ = false;
+    if (other.sum_is_borrowed_)
       for (at::Tensor* const tensor : {&now_.sum, &before_.sum, &skipped_})
         if (tensor->defined()) *tensor = tensor->clone();
     return *this;
   }
 
-  /// Adds a 0-dim mean over `weight` things. A known weight of 0 adds nothing, NaN or not.
+  /// Adds a 0-dim mean over `weight` items. A known weight of 0 adds nothing, NaN or not.
   void add(const at::Tensor& value, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
     if (weight.is_known() && value.is_cpu())
@@ -69,7 +69,7 @@ class RunningMean {
     now_.known_weight += weight.number();
   }
 
-  /// Adds a 0-dim sum over `weight` things. A known weight of 0 adds nothing, NaN or not.
+  /// Adds a 0-dim sum over `weight` items. A known weight of 0 adds nothing, NaN or not.
   void add_sum(const at::Tensor& sum, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
     if (weight.is_known() && sum.is_cpu()) return add_known(detail::cpu_number(sum), weight.number());
@@ -95,15 +95,15 @@ class RunningMean {
     at::NoGradGuard no_grad;
     if (skipped.defined()) before_ = now_;
     skipped_ = skipped;
-    const bool reused = window.kept_ && !now_.sum.defined();
+    const bool reused = window.sum_is_borrowed_ && !now_.sum.defined();
     now_.sum = reused ? window.now_.sum.clone() : joined(now_.sum, window.now_.sum);
     now_.weight = joined(now_.weight, window.now_.weight);
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
-  /// Counts `window`, whose part on a device a graph has added to the sum that `keep_sum_in` moved, unless
+  /// Counts `window`, whose part on a device a graph has added to the sum that `move_sum_to` moved, unless
   /// `skipped` is not zero.
-  void count_window(const RunningMean& window, const at::Tensor& skipped) {
+  void count_graphed_window(const RunningMean& window, const at::Tensor& skipped) {
     if (skipped.defined()) before_ = now_;
     skipped_ = skipped;
     now_.known_sum += window.now_.known_sum;
@@ -125,20 +125,20 @@ class RunningMean {
 
   /// Takes a sum on a device, 0-dim fp64, whose memory will be reused, as the first one. A weight of 0 adds
   /// nothing.
-  void take_sum(const at::Tensor& sum, double weight) {
+  void borrow_sum(const at::Tensor& sum, double weight) {
     if (weight == 0) return;
     now_.sum = sum;
     now_.known_weight += weight;
-    kept_ = true;
+    sum_is_borrowed_ = true;
   }
 
   /// Moves the part of the sum on a device, or 0, to `place`, 0-dim fp64, which a graph reads or adds to.
-  void keep_sum_in(const at::Tensor& place) {
+  void move_sum_to(const at::Tensor& place) {
     if (now_.sum.is_same(place)) return;
     at::NoGradGuard no_grad;
     now_.sum.defined() ? place.copy_(now_.sum) : place.zero_();
     now_.sum = place;
-    kept_ = true;
+    sum_is_borrowed_ = true;
   }
 
   /// Returns the part of the sum on a device, 0-dim; undefined if there is none.
@@ -157,7 +157,7 @@ class RunningMean {
     return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
   }
 
-  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(), kept_ = false; }
+  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(), sum_is_borrowed_ = false; }
 
   /// Saves exactly what has been added so far, so that later additions lead to the same bits.
   void save(StateDict& out) const {
@@ -209,10 +209,10 @@ class RunningMean {
   }
 
   Totals now_;
-  Totals before_;       // without the window that was added last, while ...
-  at::Tensor skipped_;  // ... only the device knows whether it counts
-  bool kept_ = false;   // the sum's memory is reused once this is reset
-  at::Tensor zero_;     // kept by `reset`, so that a window costs no kernel for it
+  Totals before_;                 // without the window that was added last, while ...
+  at::Tensor skipped_;            // ... only the device knows whether it counts
+  bool sum_is_borrowed_ = false;  // the sum's memory is reused once this is reset
+  at::Tensor zero_;               // kept by `reset`, so that a window costs no kernel for it
 };
 
 /// Running means by name.

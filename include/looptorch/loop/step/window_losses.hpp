@@ -21,7 +21,7 @@ class WindowLosses {
  public:
   void add(const Loss& loss) {
     if (!sum_.defined()) return record(loss, loss_, metrics_);
-    loss_.take_sum(std::exchange(sum_, {}), loss.weight.number());
+    loss_.borrow_sum(std::exchange(sum_, {}), loss.weight.number());
     record_metrics(loss, metrics_);
   }
   /// Makes `sum`, 0-dim fp64, the sum of the window's only loss, which is added next. A graph has computed
@@ -38,7 +38,7 @@ class WindowLosses {
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
   /// Moves that sum to `place`, 0-dim fp64, from which a graph reads it.
-  void keep_sum_in(const at::Tensor& place) { loss_.keep_sum_in(place); }
+  void move_sum_to(const at::Tensor& place) { loss_.move_sum_to(place); }
 
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
   [[nodiscard]] double mean() const { return loss_.mean(); }
@@ -46,7 +46,7 @@ class WindowLosses {
   /// Adds them to the update's means, unless `skipped` is not zero: see RunningMean::add_window. `by_graph`:
   /// one has added the loss.
   void add_to(UpdateView& view, const at::Tensor& skipped, bool by_graph) const {
-    by_graph ? view.loss.count_window(loss_, skipped) : view.loss.add_window(loss_, skipped);
+    by_graph ? view.loss.count_graphed_window(loss_, skipped) : view.loss.add_window(loss_, skipped);
     for (const auto& [name, mean] : metrics_)
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
