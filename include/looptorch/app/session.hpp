@@ -51,8 +51,8 @@
 
 namespace looptorch::app {
 
-/// Notes nothing of a fit.
-struct NoNote {
+/// Does nothing with a fit's result.
+struct NoCallback {
   void operator()(const FitResult&) const {}
 };
 
@@ -112,12 +112,12 @@ class Session {
     return run_policies(training_, output_, model, details);
   }
 
-  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Writes run.conf to the
-  /// output as the run begins, a file for --config that repeats the run. Adds the peak of a watched memory to
-  /// the summary, and the steps in which memory ran out. Throws Interrupted for a run that a signal or a
-  /// limit ended, after it has called `note(result)`, which may save the result.
-  template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
-  FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
+  /// Trains, from the snapshot if there is one; with --replay, replays a saved window instead (app::fit).
+  /// Writes run.conf to the output as the run begins, a file for --config that repeats the run. Adds the peak
+  /// of a watched memory to the summary, and the steps in which memory ran out. Throws Interrupted for a run
+  /// that a signal or a limit ended, after it has called `on_result(result)`, which may save the result.
+  template <class Trainer, class Batches, std::invocable<const FitResult&> Callback = NoCallback>
+  FitResult fit(Trainer& trainer, Batches&& batches, const Callback& on_result = {}) {
     write_config();
     std::optional<MemorySnapshot> record;
     if (!training_.memory_snapshot.empty() && training_.replay.empty())
@@ -132,7 +132,7 @@ class Session {
     if constexpr (Stack::template lists<LogMetrics>())
       operations_ = trainer.template policy<LogMetrics>().operations();
     record.reset();
-    note(result_);
+    on_result(result_);
     throw_if_interrupted(result_);
     return result_;
   }

@@ -38,7 +38,7 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
   /// UsageError for inputs of a wrong number, type or size.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) {
-    tell_once_what_it_lacks();
+    warn_once_if_lacking();
     return runner_.run(inputs);
   }
   template <std::convertible_to<at::Tensor>... More>
@@ -66,7 +66,7 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
   /// Recomputes each module with a matching path, as "encoder.layers.*" (`*`, `?`, `[abc]`), in backward, and
-  /// returns their number. Without a pattern those are meant that have a number for a name, as in an
+  /// returns their number. Without a pattern, matches modules whose name is a number, as in an
   /// nn.ModuleList or an nn.Sequential. Bits stay, as with checkpoint(). Throws UsageError if there are none,
   /// or if they do not run one after the other.
   std::size_t checkpoint_blocks(const std::string& pattern = {}, const CheckpointOptions& options = {}) {
@@ -84,7 +84,7 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] const detail::exported::ProgramFile& program() const { return program_; }
 
  private:
-  void tell_once_what_it_lacks() {
+  void warn_once_if_lacking() {
     if (warned_ || lacks().empty() || !is_training() || !at::GradMode::is_enabled()) return;
     warned_ = true;
     TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Runs models of any size to measure their allocations. Shapes, order and number of all blocks are those of a
-// real run on a CPU, but large blocks are virtual (virtual_blocks.hpp), and slow kernels compute nothing
-// (skipped_kernels.hpp). A training step of a model of 25 GB takes seconds, and HostMemory counts what the
-// real one would take. All numbers are meaningless.
+// Runs models of any size to measure their allocations, as FakeTensor mode or the meta device do in Python.
+// Shapes, order and number of all blocks are those of a real run on a CPU, but large blocks are virtual
+// (virtual_blocks.hpp), and slow kernels compute nothing (skipped_kernels.hpp). A training step of a model of
+// 25 GB takes seconds, and HostMemory counts what the real one would take. All numbers are meaningless.
 //
 //   const lt::ShapesOnly shapes_only;
 //   Net net;                                // of any size
@@ -42,7 +42,7 @@ enum class ShapesOf { cpu, accelerator };
 class ShapesOnly {
  public:
   explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
-    detail::shapes::VirtualBlocks::installed().turn(true);
+    detail::shapes::VirtualBlocks::installed().set_on(true);
     detail::shapes::counted = {.workspaces = device == ShapesOf::cpu, .threads = threads_};
     if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().stand_for(&pool_);
     detail::cpu_stands_for_accelerator = device == ShapesOf::accelerator;
@@ -54,7 +54,7 @@ class ShapesOnly {
     detail::loops_are_skipped.store(false, std::memory_order_relaxed);
     detail::cpu_stands_for_accelerator = false;
     detail::shapes::VirtualBlocks::installed().stand_for(nullptr);
-    detail::shapes::VirtualBlocks::installed().turn(false);
+    detail::shapes::VirtualBlocks::installed().set_on(false);
   }
   ShapesOnly(const ShapesOnly&) = delete;
   ShapesOnly& operator=(const ShapesOnly&) = delete;
@@ -81,9 +81,9 @@ class ShapesOnly {
       });
     const auto skip = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
     if (skip && skip(op, *stack, arguments)) return;
-    const detail::shapes::BlocksScope blocks(makes_integers(arguments));
+    const detail::shapes::RealBlocksScope blocks(makes_integers(arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-    if (meets_virtual) forget_numbers(*stack, op.schema().returns().size());
+    if (meets_virtual) zero_results(*stack, op.schema().returns().size());
   }
 
   /// True for a call whose result has an integer type that steers kernels, or comes from those only.
@@ -97,11 +97,11 @@ class ShapesOnly {
         takes_integers_alone &= detail::shapes::steers(tensor.scalar_type(), /*counts_bool=*/true);
       });
     }
-    return takes_tensors ? takes_integers_alone : detail::shapes::BlocksScope::are_real();
+    return takes_tensors ? takes_integers_alone : detail::shapes::RealBlocksScope::are_real();
   }
 
   /// Zeroes what a real kernel computed from virtual blocks, which might be infinite.
-  static void forget_numbers(torch::jit::Stack& stack, std::size_t results) {
+  static void zero_results(torch::jit::Stack& stack, std::size_t results) {
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
       detail::shapes::visit_tensors(stack[i], [](const at::Tensor& tensor) {
         if (tensor.is_cpu() && tensor.is_floating_point() && !detail::shapes::is_virtual(tensor))

@@ -24,12 +24,12 @@
 namespace looptorch::detail::shapes {
 
 /// Makes this thread's blocks real, or virtual if large, while it lives.
-class BlocksScope {
+class RealBlocksScope {
  public:
-  explicit BlocksScope(bool real) : before_(std::exchange(are_real_, real)) {}
-  ~BlocksScope() { are_real_ = before_; }
-  BlocksScope(const BlocksScope&) = delete;
-  BlocksScope& operator=(const BlocksScope&) = delete;
+  explicit RealBlocksScope(bool real) : before_(std::exchange(are_real_, real)) {}
+  ~RealBlocksScope() { are_real_ = before_; }
+  RealBlocksScope(const RealBlocksScope&) = delete;
+  RealBlocksScope& operator=(const RealBlocksScope&) = delete;
 
   /// True on a thread whose blocks are all real, since they hold integers.
   [[nodiscard]] static bool are_real() { return are_real_; }
@@ -53,7 +53,7 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   /// Turned off, unmaps freed blocks.
-  void turn(bool on) {
+  void set_on(bool on) {
     on_.store(on, std::memory_order_relaxed);
     if (on) return;
     const std::lock_guard lock(mutex_);
@@ -70,7 +70,8 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(std::size_t size) override {
-    const bool is_virtual = size >= kLeast && !BlocksScope::are_real() && on_.load(std::memory_order_relaxed);
+    const bool is_virtual =
+        size >= kLeast && !RealBlocksScope::are_real() && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
     on_device([&](DevicePool& pool) { pool.allocate(block, size - HostMemory::kHead, HostMemory::place()); });
     return {block, block, &release, c10::Device(c10::kCPU)};
