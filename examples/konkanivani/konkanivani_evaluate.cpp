@@ -5,9 +5,9 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
 
-#include "corpus_layout.hpp"
-#include "data.hpp"
-#include "evaluation.hpp"
+#include "clips/corpus_layout.hpp"
+#include "clips/data.hpp"
+#include "training/evaluation.hpp"
 
 #include <cstddef>
 #include <cstdint>

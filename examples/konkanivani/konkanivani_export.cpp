@@ -3,7 +3,7 @@
 // and, on request, the attention decoder.
 #include <looptorch/app/run_main.hpp>
 
-#include "torch_export.hpp"
+#include "model/torch_export.hpp"
 
 #include <torch/torch.h>
 

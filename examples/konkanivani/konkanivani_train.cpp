@@ -7,16 +7,16 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "corpus_layout.hpp"
-#include "evaluation.hpp"
-#include "first_weights.hpp"
-#include "objective.hpp"
-#include "resume.hpp"
-#include "script_flags.hpp"
-#include "skipped_items.hpp"
-#include "train_options.hpp"
-#include "training_data.hpp"
-#include "validation.hpp"
+#include "clips/corpus_layout.hpp"
+#include "clips/skipped_items.hpp"
+#include "training/evaluation.hpp"
+#include "training/first_weights.hpp"
+#include "training/objective.hpp"
+#include "training/resume.hpp"
+#include "training/script_flags.hpp"
+#include "training/train_options.hpp"
+#include "training/training_data.hpp"
+#include "training/validation.hpp"
 
 #include <cstdint>
 #include <filesystem>

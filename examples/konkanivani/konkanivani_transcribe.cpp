@@ -6,8 +6,8 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/audio_files.hpp>
 
-#include "data.hpp"
-#include "recognizer.hpp"
+#include "clips/data.hpp"
+#include "decoding/recognizer.hpp"
 
 #include <algorithm>
 #include <filesystem>

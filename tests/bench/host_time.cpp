@@ -18,9 +18,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
-#include <konkanivani/data.hpp>
-#include <konkanivani/model.hpp>
-#include <konkanivani/objective.hpp>
+#include <konkanivani/clips/data.hpp>
+#include <konkanivani/model/model.hpp>
+#include <konkanivani/training/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>

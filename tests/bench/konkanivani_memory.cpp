@@ -12,10 +12,10 @@
 
 #include <ATen/Parallel.h>
 
-#include <konkanivani/config.hpp>
-#include <konkanivani/data.hpp>
-#include <konkanivani/model.hpp>
-#include <konkanivani/objective.hpp>
+#include <konkanivani/clips/data.hpp>
+#include <konkanivani/model/config.hpp>
+#include <konkanivani/model/model.hpp>
+#include <konkanivani/training/objective.hpp>
 
 #include <cstdint>
 #include <cstdio>

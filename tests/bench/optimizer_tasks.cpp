@@ -17,10 +17,10 @@
 
 #include <torch/torch.h>
 
-#include <konkanivani/corpus_layout.hpp>
-#include <konkanivani/objective.hpp>
-#include <konkanivani/train_options.hpp>
-#include <konkanivani/training_data.hpp>
+#include <konkanivani/clips/corpus_layout.hpp>
+#include <konkanivani/training/objective.hpp>
+#include <konkanivani/training/train_options.hpp>
+#include <konkanivani/training/training_data.hpp>
 #include <whisper/clips/corpus.hpp>
 #include <whisper/decoding/recognizer.hpp>
 #include <whisper/training/options.hpp>

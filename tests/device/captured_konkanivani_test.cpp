@@ -10,7 +10,7 @@
 #include "support/device.hpp"
 #include "support/snapshots.hpp"
 
-#include <konkanivani/objective.hpp>
+#include <konkanivani/training/objective.hpp>
 
 #include <string>
 #include <vector>

@@ -7,8 +7,8 @@
 
 #include "support/device.hpp"
 
-#include <konkanivani/objective.hpp>
-#include <konkanivani/recognizer.hpp>
+#include <konkanivani/decoding/recognizer.hpp>
+#include <konkanivani/training/objective.hpp>
 
 #include <string>
 #include <vector>

@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
 
-#include "../trimmed.hpp"
+#include "../text/trimmed.hpp"
 #include "patterns_market.hpp"
 #include "patterns_meeting.hpp"
 #include "patterns_time.hpp"

@@ -9,9 +9,9 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include <konkanivani/data.hpp>
-#include <konkanivani/model.hpp>
-#include <konkanivani/objective.hpp>
+#include <konkanivani/clips/data.hpp>
+#include <konkanivani/model/model.hpp>
+#include <konkanivani/training/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>

@@ -10,7 +10,7 @@
 
 #include <torch/torch.h>
 
-#include <konkanivani/torch_export.hpp>
+#include <konkanivani/model/torch_export.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
 #include <whisper/model/model.hpp>

@@ -21,8 +21,8 @@
 #include "support.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/loss.hpp>
-#include <konkanivani/resume.hpp>
+#include <konkanivani/model/loss.hpp>
+#include <konkanivani/training/resume.hpp>
 
 using namespace konkanivani_test;
 using Catch::Contains;

@@ -4,7 +4,7 @@
 
 #include <looptorch/data/intra_op.hpp>
 
-#include <konkanivani/model.hpp>
+#include <konkanivani/model/model.hpp>
 
 #include <vector>
 

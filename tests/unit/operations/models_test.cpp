@@ -10,7 +10,7 @@
 #include <looptorch/operations/operation_counter.hpp>
 #include <looptorch/trainer.hpp>
 
-#include <konkanivani/model.hpp>
+#include <konkanivani/model/model.hpp>
 #include <spectrogram_gan_vit/gan/discriminator.hpp>
 #include <spectrogram_gan_vit/gan/generator.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>

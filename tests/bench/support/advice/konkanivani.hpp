@@ -7,10 +7,10 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
-#include <konkanivani/data.hpp>
-#include <konkanivani/model.hpp>
-#include <konkanivani/objective.hpp>
-#include <konkanivani/train_options.hpp>
+#include <konkanivani/clips/data.hpp>
+#include <konkanivani/model/model.hpp>
+#include <konkanivani/training/objective.hpp>
+#include <konkanivani/training/train_options.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -8,11 +8,11 @@
 #include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
-#include "config.hpp"
-#include "ctc_decoding.hpp"
-#include "data.hpp"
-#include "loss.hpp"
-#include "recognizer.hpp"
+#include "../clips/data.hpp"
+#include "../decoding/ctc_decoding.hpp"
+#include "../decoding/recognizer.hpp"
+#include "../model/config.hpp"
+#include "../model/loss.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -6,10 +6,10 @@
 
 #include <looptorch/state/weights/torch_checkpoint.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/first_weights.hpp>
+#include <konkanivani/training/first_weights.hpp>
 
 #include <filesystem>
 #include <string>

@@ -4,11 +4,11 @@
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/evaluation.hpp>
-#include <konkanivani/objective.hpp>
+#include <konkanivani/training/evaluation.hpp>
+#include <konkanivani/training/objective.hpp>
 
 #include <sstream>
 

@@ -9,7 +9,7 @@
 #include <konkanivani/corpus/sentences.hpp>
 #include <konkanivani/corpus/speech_effects.hpp>
 #include <konkanivani/corpus/voices.hpp>
-#include <konkanivani/vocabulary.hpp>
+#include <konkanivani/text/vocabulary.hpp>
 
 #include <fstream>
 #include <regex>

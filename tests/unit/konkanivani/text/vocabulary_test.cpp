@@ -3,7 +3,7 @@
 
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/vocabulary.hpp>
+#include <konkanivani/text/vocabulary.hpp>
 
 #include <algorithm>
 #include <string>

@@ -8,8 +8,8 @@
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "data.hpp"
-#include "recognizer.hpp"
+#include "../clips/data.hpp"
+#include "../decoding/recognizer.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -12,9 +12,9 @@
 // Shapes: B batch, R texts that grow, T encoder frames, V vocabulary.
 #pragma once
 
+#include "../model/decoder.hpp"
 #include "ctc_decoding.hpp"
 #include "ctc_prefix_score.hpp"
-#include "decoder.hpp"
 
 #include <torch/torch.h>
 

@@ -5,7 +5,7 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <cmath>

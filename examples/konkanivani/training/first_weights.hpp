@@ -10,9 +10,9 @@
 #include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "config.hpp"
-#include "model.hpp"
-#include "vocabulary.hpp"
+#include "../model/config.hpp"
+#include "../model/model.hpp"
+#include "../text/vocabulary.hpp"
 
 #include <torch/torch.h>
 

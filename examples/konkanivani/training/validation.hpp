@@ -13,10 +13,10 @@
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "data.hpp"
+#include "../clips/data.hpp"
+#include "../decoding/recognizer.hpp"
+#include "../model/loss.hpp"
 #include "evaluation.hpp"
-#include "loss.hpp"
-#include "recognizer.hpp"
 #include "train_options.hpp"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/corpus_layout.hpp>
+#include <konkanivani/clips/corpus_layout.hpp>
 
 #include <algorithm>
 #include <filesystem>

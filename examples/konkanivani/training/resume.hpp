@@ -3,7 +3,7 @@
 // `config.json` and `vocabulary.json` lie beside its snapshots.
 #pragma once
 
-#include "recognizer.hpp"
+#include "../decoding/recognizer.hpp"
 
 #include <algorithm>
 #include <cstdint>

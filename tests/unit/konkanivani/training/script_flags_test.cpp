@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <konkanivani/script_flags.hpp>
+#include <konkanivani/training/script_flags.hpp>
 
 #include <string>
 #include <vector>

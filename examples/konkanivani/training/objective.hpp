@@ -3,9 +3,9 @@
 // graph can hold it.
 #pragma once
 
-#include "data.hpp"
-#include "loss.hpp"
-#include "model.hpp"
+#include "../clips/data.hpp"
+#include "../model/loss.hpp"
+#include "../model/model.hpp"
 
 namespace konkanivani {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include "support.hpp"
+#include "../support.hpp"
 
-#include <konkanivani/beam_search.hpp>
-#include <konkanivani/ctc_decoding.hpp>
+#include <konkanivani/decoding/beam_search.hpp>
+#include <konkanivani/decoding/ctc_decoding.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -5,10 +5,10 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
-#include "data.hpp"
-#include "skipped_items.hpp"
+#include "../clips/data.hpp"
+#include "../clips/skipped_items.hpp"
+#include "../text/vocabulary.hpp"
 #include "train_options.hpp"
-#include "vocabulary.hpp"
 
 #include <iostream>
 #include <string>

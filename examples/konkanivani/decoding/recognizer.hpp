@@ -7,10 +7,10 @@
 
 #include <looptorch/base/error.hpp>
 
+#include "../model/model.hpp"
+#include "../text/vocabulary.hpp"
 #include "beam_search.hpp"
 #include "ctc_decoding.hpp"
-#include "model.hpp"
-#include "vocabulary.hpp"
 
 #include <cstdint>
 #include <filesystem>

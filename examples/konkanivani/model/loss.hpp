@@ -10,8 +10,8 @@
 #include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/objective/loss.hpp>
 
+#include "../text/vocabulary.hpp"
 #include "encoder.hpp"
-#include "vocabulary.hpp"
 
 #include <torch/torch.h>
 

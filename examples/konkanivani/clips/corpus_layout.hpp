@@ -14,9 +14,9 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
+#include "../text/trimmed.hpp"
+#include "../text/vocabulary.hpp"
 #include "skipped_items.hpp"
-#include "trimmed.hpp"
-#include "vocabulary.hpp"
 
 #include <algorithm>
 #include <cstddef>

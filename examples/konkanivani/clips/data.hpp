@@ -17,11 +17,11 @@
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 
+#include "../model/encoder.hpp"
+#include "../model/loss.hpp"
+#include "../text/vocabulary.hpp"
 #include "clip_frames.hpp"
-#include "encoder.hpp"
-#include "loss.hpp"
 #include "skipped_items.hpp"
-#include "vocabulary.hpp"
 
 #include <algorithm>
 #include <cmath>

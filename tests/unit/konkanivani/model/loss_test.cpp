@@ -3,10 +3,10 @@
 
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 #include "support/reference.hpp"
 
-#include <konkanivani/loss.hpp>
+#include <konkanivani/model/loss.hpp>
 
 #include <cmath>
 #include <map>

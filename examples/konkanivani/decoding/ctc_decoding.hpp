@@ -5,7 +5,7 @@
 // Shapes: B batch, T encoder frames, V vocabulary.
 #pragma once
 
-#include "vocabulary.hpp"
+#include "../text/vocabulary.hpp"
 
 #include <torch/torch.h>
 

@@ -5,10 +5,10 @@
 #include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/data.hpp>
+#include <konkanivani/clips/data.hpp>
 
 #include <algorithm>
 #include <filesystem>
