@@ -33,47 +33,77 @@ namespace lt = looptorch;
 using kv::KonkaniVani;
 using Options = kv::TrainOptions;
 
+/// Returns the loader of the training clips: batches of clips of similar length, in another order each epoch.
+auto make_training_loader(const kv::SpeechDataset& clips, const Options& options) {
+  const auto loading = options.loading();
+  return lt::PinnedPrefetchLoader(
+      clips, loading,
+      app::share_of_rank(clips.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
+}
+
+auto make_validation_loader(const kv::SpeechDataset& clips, const Options& options) {
+  return lt::PinnedPrefetchLoader(clips, options.loading(),
+                                  app::share_of_rank(clips.by_length(options.batch())));
+}
+
+/// Returns the schedule of the learning rate.
+lt::ScheduleLr make_schedule(const Options& options) {
+  lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = options.training.warmup_steps};
+  if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
+  return schedule;
+}
+
+/// Returns the recipe's policies. Those of the general flags are the session's. Holds the loader and the
+/// validation by reference.
+auto make_policies(const Options& options, auto& validation_clips, kv::Validation& validation) {
+  const auto& training = options.training;
+  const auto report = [&validation](lt::EpochContext& epoch) { validation.report(epoch); };
+  return lt::Policies{
+      lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
+      lt::ClipGradNorm{5.0},
+      make_schedule(options),
+      lt::Validate{validation_clips, validation.measure()},
+      lt::On{lt::kObserve, report},
+      lt::RestoreBest{.metric = "validation.cer"},
+      lt::SnapshotEvery{
+          .folder = options.snapshots(), .steps = training.snapshot_every, .best = "validation.cer"}};
+}
+
+/// Returns what the run's report and its snapshots say about it, beside the flags.
+app::RunDetails details_of(const kv::TrainingData& data, const Options& options,
+                           const app::MemoryFlags& memory_flags) {
+  return {.settings = options.settings(),
+          .data = {{"the validation list of --data", app::samples_of(data.validation)}},
+          .facts = {{"training clips", std::to_string(data.train.size())}},
+          .memory_flags = memory_flags,
+          .ranks = {.batch_statistics_per_rank = true}};
+}
+
 /// Trains from the session's snapshot, or anew, and leaves the best weights in the model.
 lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv::TrainingData& data,
                     const Options& options, kv::SkippedItems* skipped) {
   auto& model = recognizer.model;
   const auto& training = options.training;
-  lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
-  const kv::JointLoss objective{options.loss()};
-  const auto loading = options.loading();
-  lt::PinnedPrefetchLoader clips(
-      data.train, loading,
-      app::share_of_rank(data.train.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
-  lt::PinnedPrefetchLoader validation_clips(data.validation, loading,
-                                            app::share_of_rank(data.validation.by_length(options.batch())));
+  auto clips = make_training_loader(data.train, options);
+  auto validation_clips = make_validation_loader(data.validation, options);
   kv::Validation validation(recognizer, data.validation, options);
-  const auto report = [&](lt::EpochContext& epoch) { validation.report(epoch); };
-  lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
-  if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
-  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed, session.resumes());
-  const app::RunDetails details{.settings = options.settings(),
-                                .data = {{"the validation list of --data", app::samples_of(data.validation)}},
-                                .facts = {{"training clips", std::to_string(data.train.size())}},
-                                .memory_flags = hardest.flags(),
-                                .ranks = {.batch_statistics_per_rank = true}};
+  const kv::HardestBatches hardest(data.train, options.batch(), training.unsigned_seed(), session.resumes());
 
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
   lt::Trainer trainer(
-      model, optimizer, objective,
-      lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
-      lt::ClipGradNorm{5.0}, schedule, lt::Validate{validation_clips, validation.measure()},
-      lt::On{lt::kObserve, report}, lt::RestoreBest{.metric = "validation.cer"},
-      lt::SnapshotEvery{
-          .folder = options.snapshots(), .steps = training.snapshot_every, .best = "validation.cer"},
-      session.policies(*model, details).without<lt::SnapshotEvery>());
+      model, optimizer, kv::JointLoss{options.loss()}, make_policies(options, validation_clips, validation),
+      session.policies(*model, details_of(data, options, hardest.flags())).without<lt::SnapshotEvery>());
   app::check_memory(
       training, trainer, [&] { return hardest; }, hardest.flags());
-  const auto identify = [&] {
+
+  // The identity may only be written once nothing can refuse the resume: a snapshot of this folder has one,
+  // and `fit` may still refuse that snapshot. Without one, the folder needs it before the first snapshot.
+  const auto save_identity = [&] {
     if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
   };
-  // A resumed run may still be refused, and its snapshots' folder has an identity.
-  if (!kv::lies_in(options.snapshots(), session.snapshot().path)) identify();
+  if (!kv::lies_in(options.snapshots(), session.snapshot().path)) save_identity();
   return session.fit(trainer, clips, [&](const lt::FitResult& fit) {
-    if (session.resumes()) identify();
+    if (session.resumes()) save_identity();
     if (skipped) skipped->add(fit.skipped_samples), skipped->add(validation_clips.skipped());
   });
 }

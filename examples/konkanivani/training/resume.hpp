@@ -33,7 +33,8 @@ namespace detail {
   return snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal();
 }
 
-/// True for a snapshot in that folder.
+/// True for a snapshot in that folder. The folder's identity is then the snapshot's, and may only be written
+/// once nothing can refuse the resume.
 [[nodiscard]] inline bool lies_in(const std::filesystem::path& folder,
                                   const std::filesystem::path& snapshot) {
   std::error_code none;
