@@ -11,8 +11,8 @@
 //   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
 //   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
-//   ClipGradNorm          single batches throw training off
-//   ClipGradValue         single elements of gradients throw training off
+//   ClipGradNorm          single batches destabilise training
+//   ClipGradValue         single elements of gradients destabilise training
 //   Freeze                parts of a pretrained model should stay as they are
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
