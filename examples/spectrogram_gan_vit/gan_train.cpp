@@ -42,46 +42,59 @@ struct Outcome {
   std::optional<sg::Best> best;
 };
 
-/// Trains from the session's snapshot, or anew, and leaves the averaged weights in the model.
-Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg::Clips& held_out,
-              const sg::HeldOutJudge& validation, const Options& options, sg::SkippedItems& skipped) {
-  const auto& training = options.training;
-  lt::FusedAdam of_generator(gan->generator->parameters(),
-                             {.lr = options.generator_rate, .betas = {0.5, 0.999}});
-  lt::FusedAdam of_discriminator(gan->discriminator->parameters(),
-                                 {.lr = options.discriminator_rate, .betas = {0.5, 0.999}});
-  const std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
-  const sg::HeldOutDistance distance(validation.judge, validation.held_out, training.unsigned_seed());
-  const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? options.validate_every : 0,
-                           distance.shown()};
-  const bool many = training.snapshot_every > 0;
-  app::RunDetails details{.settings = options.settings(),
-                          .facts = {{"training clips", std::to_string(clips.size())},
-                                    {"batch-size", std::to_string(training.batch_size)},
-                                    {"n-mels", std::to_string(gan->config().n_mels)}},
-                          .memory_flags = options.memory_flags(),
-                          .flush_at_epoch_end = true};
-  if (options.validates()) details.data["the validation list of --data"] = app::samples_of(held_out);
+/// Returns Adam for one of the players.
+lt::FusedAdam make_adam(const torch::nn::Module& player, double learning_rate) {
+  return lt::FusedAdam(player.parameters(), {.lr = learning_rate, .betas = {0.5, 0.999}});
+}
 
-  lt::Trainer trainer(
-      gan,
-      lt::Update{of_discriminator,
-                 sg::DiscriminatorObjective{options.game()},
-                 {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
-      lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
+/// Returns the recipe's policies. Those of the general flags are the session's.
+auto make_policies(const Options& options, const sg::HeldOutJudge& validation) {
+  const auto& training = options.training;
+  const std::int64_t every = options.validate_every;
+  const sg::HeldOutDistance distance(validation.judge, validation.held_out, training.unsigned_seed());
+  std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
+  const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? every : 0, distance.shown()};
+  return lt::Policies{
       lt::ClipGradNorm{1.0},
       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true}, .update = "generator"},
       sg::AnnealInstanceNoise{options.instance_noise},
-      lt::When{options.validates(), lt::Validate{wanted, distance, {.every = options.validate_every}}},
+      lt::When{options.validates(), lt::Validate{std::move(wanted), distance, {.every = every}}},
       lt::On{lt::kObserve, note},
       lt::When{options.takes_snapshots(),
                lt::SnapshotEvery{.folder = options.snapshots(),
                                  .steps = training.snapshot_every,
-                                 .keep = many ? 3 : 1,
-                                 .best = options.validates() ? "validation.frechet" : ""}},
-      session.policies(*gan, details).without<lt::SnapshotEvery>());
-  app::check_memory(
-      training, trainer, [&] { return sg::any_batch(clips, training.batch_size); }, options.memory_flags());
+                                 .keep = training.snapshot_every > 0 ? 3 : 1,
+                                 .best = options.validates() ? "validation.frechet" : ""}}};
+}
+
+/// Returns what the run's report and its snapshots say about it, beside the flags.
+app::RunDetails details_of(const sg::GanConfig& config, const sg::Clips& clips, const sg::Clips& held_out,
+                           const Options& options) {
+  app::RunDetails details{.settings = options.settings(),
+                          .facts = {{"training clips", std::to_string(clips.size())},
+                                    {"batch-size", std::to_string(options.training.batch_size)},
+                                    {"n-mels", std::to_string(config.n_mels)}},
+                          .memory_flags = options.memory_flags(),
+                          .flush_at_epoch_end = true};
+  if (options.validates()) details.data["the validation list of --data"] = app::samples_of(held_out);
+  return details;
+}
+
+/// Trains from the session's snapshot, or anew, and leaves the averaged weights in the model.
+Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg::Clips& held_out,
+              const sg::HeldOutJudge& validation, const Options& options, sg::SkippedItems& skipped) {
+  auto of_generator = make_adam(*gan->generator, options.generator_rate);
+  auto of_discriminator = make_adam(*gan->discriminator, options.discriminator_rate);
+  lt::Trainer trainer(gan,
+                      lt::Update{of_discriminator,
+                                 sg::DiscriminatorObjective{options.game()},
+                                 {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
+                      lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
+                      make_policies(options, validation),
+                      session.policies(*gan, details_of(gan->config(), clips, held_out, options))
+                          .without<lt::SnapshotEvery>());
+  const auto first = [&] { return sg::any_batch(clips, options.training.batch_size); };
+  app::check_memory(options.training, trainer, first, options.memory_flags());
   if (app::leads()) sg::claim_output(options.output, gan->config());
   auto result = session.fit(trainer, session.shuffled(clips),
                             [&](const lt::FitResult& fit) { skipped.add(fit.skipped_samples); });
