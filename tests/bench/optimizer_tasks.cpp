@@ -117,8 +117,7 @@ class QuickstartTask {
                                                wants_bf16_weights(rule) ? at::kBFloat16 : at::kFloat);
     place(rule, *recognizer.model);
     const auto corpus = whisper::load_corpus(options_.corpus_options(), recognizer, std::cerr);
-    const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer,
-                                       recognizer.decoding, options_.draws());
+    const auto clips = options_.clips_of(corpus, recognizer);
     const auto optimizer = make_optimizer(rule, *recognizer.model, training.learning_rate, /*decay=*/0);
     lt::Trainer trainer(
         recognizer.model, *optimizer,
