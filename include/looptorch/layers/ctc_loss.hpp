@@ -257,11 +257,10 @@ inline void check_ctc(const CtcBatch& batch) {
 }  // namespace detail
 
 /// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes
-/// log-probabilities
-/// `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text, and each clip's
-/// frames; these are int64 on the same device. There lengths beyond the tensors' count as all, and a label
-/// without a class is undefined behaviour; a CPU throws. Never waits for the device. Throws UsageError for
-/// shapes and types.
+/// log-probabilities `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text,
+/// and each clip's frames; targets and lengths are int64, all on one device. On an accelerator lengths beyond
+/// the tensors' count as all, and a label without a class is undefined behaviour; a CPU throws. Never waits
+/// for the device. Throws UsageError for shapes and types.
 [[nodiscard]] inline at::Tensor ctc_loss(const at::Tensor& log_probs_TNC, const at::Tensor& targets_NL,
                                          const at::Tensor& input_lengths_N,
                                          const at::Tensor& target_lengths_N, CtcOptions options = {}) {

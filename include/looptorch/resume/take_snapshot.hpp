@@ -2,9 +2,9 @@
 // A run as SnapshotContents: model, optimizers, averages, and the states of the loop and its policies. Its
 // tensors are not copies: copy them before the next step to keep them.
 //
-//   state: run.* (counters, means, units; run.policies.*, their states), listed.* (those that change numbers),
-//   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
-//   batch_size, stopped, ranks (of a run with the same bits on any number of them)
+//   state: run.* (counters, means, units; run.policies.*, their states), listed.* (those that change
+//   numbers), averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*,
+//   micro_batches, batch_size, stopped, ranks (of a run with the same bits on any number of them)
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

@@ -68,8 +68,9 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
     add(&allocate_results_of_one_type, "Tensor_Scalar", {"aten::pow"});
     add(&allocate_sum, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
     add(&change_nothing, "",
-        {"aten::copy_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::exp_", "aten::addmm_", "aten::round_", "aten::clamp_",
-         "aten::_fused_adamw_", "aten::_fused_adam_", "aten::_amp_foreach_non_finite_check_and_unscale_"});
+        {"aten::copy_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::exp_", "aten::addmm_",
+         "aten::round_", "aten::clamp_", "aten::_fused_adamw_", "aten::_fused_adam_",
+         "aten::_amp_foreach_non_finite_check_and_unscale_"});
     add(&write_nothing, "out", {"aten::mm"});
     add(&change_nothing, "Scalar", {"aten::fill_", "aten::masked_fill_"});
     add(&change_nothing_of_sum, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});

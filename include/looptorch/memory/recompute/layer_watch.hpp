@@ -38,7 +38,8 @@ class WatchedLayer {
 template <class Module>
 [[nodiscard]] std::unique_ptr<LayerWatch> watch_layers(const Module& model) {
   for (const auto& module : model.modules())
-    if (const auto* layer = dynamic_cast<const WatchedLayer*>(module.get())) return layer->watch_layers(model);
+    if (const auto* layer = dynamic_cast<const WatchedLayer*>(module.get()))
+      return layer->watch_layers(model);
   return nullptr;
 }
 
