@@ -29,8 +29,7 @@ void check(const std::string& name, const Make& make) {
     return looptorch_test::accelerator::With({.cap_bytes = static_cast<std::size_t>(bytes)});
   });
   CHECK_FALSE(memory.ran_out);
-  CHECK(memory.by_steps.tensors >= memory.measured.tensors);
-  CHECK(memory.by_steps.tensors <= memory.measured.tensors + kBlock);
+  CHECK(memory.by_steps.tensors == memory.measured.tensors);
   CHECK(memory.by_steps.reserved == memory.measured.reserved);
   CHECK(std::abs(memory.by_shapes.tensors - memory.measured.tensors) <= 64 * kBlock);
   CHECK(memory.by_shapes.reserved == memory.measured.reserved);

@@ -2,7 +2,8 @@
 // Sixty runs whose memory is predicted: a plain network, Whisper, KonkaniVani, the ViT and the GAN, small,
 // with random weights, by sizes, batches, accumulation, recomputation, bf16, averages, frozen parts and four
 // optimizers. Each is given to `visit(name, make)`, and `make(device, use)` calls `use(trainer, batches)`:
-// easy batches and, at their end, the hard one, all in host memory.
+// easy batches and, at their end, the hard one, all in host memory. An epoch has three windows: from the
+// third on two sums of the epoch's losses are held, with the last window and without it.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>
@@ -98,24 +99,25 @@ void whisper_runs(const Visit& visit) {
   for (const std::int64_t clips : {1, 4})
     for (const std::string recompute : {"none", "encoder", "all"})
       for (const bool bf16 : {false, true})
-        visit(
-            "whisper, " + std::to_string(clips) + " clips, recomputed: " + recompute +
-                words({{bf16, "bf16"}}),
-            [&](at::Device device, const auto& use) {
-              whisper::Whisper model(config);
-              model->to(device);
-              lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
-              const auto objective = [](whisper::Whisper& model, const Speech& batch) {
-                return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
-              };
-              lt::Trainer trainer(
-                  model, optimizer, objective, lt::Accumulate<2>{}, lt::When{bf16, lt::Autocast<lt::bf16>{}},
-                  lt::Checkpointed<whisper::EncoderLayer>{recompute_if(recompute != "none")},
-                  lt::Checkpointed<whisper::DecoderLayer>{recompute_if(recompute == "all")}, kWatch);
-              use(trainer, on_host([&] {
-                    return std::vector{batch(clips, 8), batch(clips, 16), batch(clips, 60), batch(clips, 60)};
-                  }));
-            });
+        visit("whisper, " + std::to_string(clips) + " clips, recomputed: " + recompute +
+                  words({{bf16, "bf16"}}),
+              [&](at::Device device, const auto& use) {
+                whisper::Whisper model(config);
+                model->to(device);
+                lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
+                const auto objective = [](whisper::Whisper& model, const Speech& batch) {
+                  return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
+                };
+                lt::Trainer trainer(
+                    model, optimizer, objective, lt::Accumulate<2>{},
+                    lt::When{bf16, lt::Autocast<lt::bf16>{}},
+                    lt::Checkpointed<whisper::EncoderLayer>{recompute_if(recompute != "none")},
+                    lt::Checkpointed<whisper::DecoderLayer>{recompute_if(recompute == "all")}, kWatch);
+                use(trainer, on_host([&] {
+                      return std::vector{batch(clips, 8),  batch(clips, 16), batch(clips, 16),
+                                         batch(clips, 16), batch(clips, 60), batch(clips, 60)};
+                    }));
+              });
 }
 
 // ---- KonkaniVani ----
@@ -194,8 +196,9 @@ void vit_runs(const Visit& visit) {
                                     lt::When{saving == "recomputed", lt::Checkpointed<sv::ViTBlock>{}},
                                     lt::ClipGradNorm{1.0}, kWatch);
                 use(trainer, on_host([&] {
-                      return std::vector{make_music(1, 400), make_music(1, 400), make_music(clips, 400),
-                                         make_music(clips, 400)};
+                      std::vector batches(4, make_music(1, 400));
+                      batches.insert(batches.end(), 2, make_music(clips, 400));
+                      return batches;
                     }));
               });
 }
