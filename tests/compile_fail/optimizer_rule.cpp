@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: this is no rule of an optimizer.
+// alone
 #include <looptorch/optim/fused_optimizer.hpp>
 
 #include <array>
