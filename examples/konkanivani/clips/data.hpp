@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Speech for KonkaniVani: audio files become log-mel frames, texts ids, and both padded batches. Training
+// Speech for KonkaniVani: audio files become log-mel frames and texts become ids; a batch pads both. Training
 // changes the audio's speed and masks parts of its frames, anew in each epoch.
 //
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.

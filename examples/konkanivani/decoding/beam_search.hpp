@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 // One search for both heads: texts grow character by character and are ranked by
 //
-//   ctc_weight * log p_ctc(begins with the text) + (1 - ctc_weight) * log p_decoder(text) + length_bonus *
-//   length,
+//   ctc_weight * log p_ctc(prefix)
+//     + (1 - ctc_weight) * log p_decoder(text)
+//     + length_bonus * length
 //
-// where an ended text counts with p_ctc(is the text) and the decoder's end. 0 is a search by the decoder
-// alone, 1 by CTC alone; a head of weight 0 is not run. The texts of all clips of a batch go through the
-// decoder at once. CTC's share keeps the decoder from leaving out or repeating words. Finds the best text of
-// all if the beam holds every text (tests).
+// A finished text is scored by p_ctc of exactly this text, and by the decoder's probability of the end.
+// ctc_weight 0 uses the decoder alone, 1 CTC alone; a head of weight 0 is not run. The texts of all clips of
+// a batch go through the decoder at once. CTC keeps the decoder from skipping or repeating words. Finds the
+// best text of all if the beam holds every text (tests).
 //
 // Shapes: B batch, R texts that grow, T encoder frames, V vocabulary.
 #pragma once

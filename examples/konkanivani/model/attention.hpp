@@ -75,8 +75,8 @@ TORCH_MODULE(Attention);
 
 namespace detail {
 
-/// Converts `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of i
-/// - j (Dai et al. 2019).
+/// Converts `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of
+/// distance i - j (Dai et al. 2019).
 inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
   const auto length = scores_BHTP.size(2);
   const auto padded = at::constant_pad_nd(scores_BHTP, {1, 0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a KonkaniVani model: the three of its first project, checks, and config.json. A model's
+// The sizes of a KonkaniVani model: the three published ones, their checks, and config.json. A model's
 // weights do not show the number of heads or the positions, so the configuration is saved beside them and
 // compared before they are loaded.
 #pragma once

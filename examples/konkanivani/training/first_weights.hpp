@@ -27,7 +27,7 @@
 
 namespace konkanivani {
 
-/// Parts of names: the public project's, and this example's. Replaces the first matching prefix.
+/// A prefix in the public project's names, and ours. The first pair that matches is applied.
 using NamePair = std::pair<std::string_view, std::string_view>;
 inline constexpr std::array<NamePair, 4> kPublicNames{{{"encoder.input_proj.", "encoder.linear."},
                                                        {"encoder.layers.", "encoder.blocks."},

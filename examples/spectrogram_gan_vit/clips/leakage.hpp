@@ -39,11 +39,10 @@ struct LeakageError : looptorch::Error {
 /// Griffin-Lim's sound a clip keeps 0.98 and more, 0.05 s later 0.90; cut 0.25 s later it passes unseen.
 inline constexpr double kCopyCorrelation = 0.9;
 
-/// Returns how a clip's loudness moves, band by band: its patches `[K]`, less the mean of their band, of
-/// length
-/// 1. Only the part that sounds counts, so that two short clips are not alike because both are padded.
-/// Neither level nor equaliser changes it. All 0 for a clip of less than 7.5 s, which has too few patches to
-/// be known by.
+/// Returns how a clip's loudness moves, band by band: its patches `[K]`, less the mean of their band, scaled
+/// to length 1. Only the part that sounds counts, so that two short clips are not alike because both are
+/// padded. Neither level nor equaliser changes it. All 0 for a clip of less than 7.5 s, which has too few
+/// patches to be known by.
 [[nodiscard]] inline at::Tensor pattern_of(const Clip& clip) {
   constexpr std::int64_t kFewestColumns = 16;  // of the 64 that 30 s have
   const auto rows = std::min<std::int64_t>(16, clip.spectrogram_1MF.size(1)),

@@ -10,8 +10,8 @@
 
 namespace whisper {
 
-inline constexpr std::size_t kLoopCopies = 5;   ///< So many equal pieces in a row are not speech,
-inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
+inline constexpr std::size_t kLoopCopies = 5;   ///< Fewest equal pieces in a row that count as a loop.
+inline constexpr std::size_t kLoopTokens = 24;  ///< Fewest tokens of such a loop.
 
 /// Returns the length of `ids` up to the end of the first piece if they end in a loop: at least kLoopCopies
 /// copies of one piece, with at least kLoopTokens tokens together. "Zero zero zero" and "ha ha ha ha ha ha"

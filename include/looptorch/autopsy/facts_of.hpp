@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes the facts of a tensor. Waits for its device, so only for reruns and not in a run's windows.
+// Examines a tensor for its TensorFacts: range, NaN, rows. Waits for its device, so only for reruns and not
+// in a run's windows.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>
@@ -28,7 +29,7 @@ class LookingOnly {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-/// Takes the range of elements that are all finite.
+/// Sets the least and greatest of `finite`, whose elements must all be finite.
 inline void take_range(const at::Tensor& finite, TensorFacts& facts) {
   if (finite.numel() == 0) return;
   const auto [least, most] = at::aminmax(finite);

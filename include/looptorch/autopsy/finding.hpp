@@ -30,9 +30,9 @@ struct Finding {
   bool backward = false;        ///< It ran in backward.
   std::string node = {};        ///< Backward: the node of the graph, "LogBackward0".
   std::string forward_op = {};  ///< Backward: the operator whose backward that node is; empty if unknown.
-  std::string parameter = {};   ///< That the operator worked on, or that holds the NaN; by its path.
-  std::string after_parameter = {};  ///< The last parameter that its inputs had passed, if it worked on none.
-  std::string before_parameter = {};  ///< The first that works on its result, if it worked on none.
+  std::string parameter = {};   ///< Path of the parameter that the operator read, or that holds the NaN.
+  std::string after_parameter = {};   ///< Path of the last one that its inputs had passed, if it read none.
+  std::string before_parameter = {};  ///< Path of the first one that its result meets, if it read none.
   bool before_loss = false;           ///< No parameter works on its result before the loss.
   std::string module_type = {};       ///< "torch::nn::SoftmaxImpl", whose forward called it; of an exported
                                       ///< program Python's class. Empty if not known.

@@ -22,9 +22,11 @@
 
 namespace looptorch::detail {
 
+/// Where a bad value came from: a call of an operator made it, or it was in a known tensor (parameter,
+/// buffer, batch) already, or code outside of operators wrote it.
 struct Origin {
   enum class Kind { call, known, outside } kind = Kind::call;
-  std::int64_t call = kNoCall;          // that made it, or else the first that read it
+  std::int64_t call = kNoCall;          // the one that made it, or else the first that read it
   const ReadTensor* read = nullptr;     // what that call read
   bool deliberate = false;              // infinity that a program put in on purpose
   std::vector<std::int64_t> path = {};  // the calls that passed it on, in order

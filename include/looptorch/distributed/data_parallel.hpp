@@ -49,7 +49,7 @@ enum class BatchNormMode {
 };
 
 /// All-reduces gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank
-/// gives `fit` its own range of batches, of any length. Does nothing with one process.
+/// gives `fit` its own range of batches, of any length. With one process does nothing, unless `reproducible`.
 struct DataParallel {
   std::int64_t bucket_bytes = 25 << 20;  ///< Size of a bucket of gradients; at least 1.
   bool overlap = true;                   ///< False: sums gradients after backward, not during it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a Trainer's graphs hold: of a form of micro-batch, of the end of a window, the losses that they share,
-// what they assume of the model, and counts of how they ran. micro_batch_graphs.hpp stores them.
+// What a Trainer keeps of its graphs: a record for each form of micro-batch (its shapes, types and values on
+// the host), one for each end of a window, the losses that they share, what they assume of the model, and
+// counts of how they ran. micro_batch_graphs.hpp stores them.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

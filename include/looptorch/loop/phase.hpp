@@ -9,7 +9,7 @@ namespace looptorch {
 /// `observe`.
 enum class Phase {
   prepare,   ///< sets what the step depends on: ranks, learning rates, which parameters are trained
-  unscale,   ///< checks gradients, which are unscaled by now
+  unscale,   ///< after the division by the loss scale: checks gradients, and changes none
   clip,      ///< clips, measures or otherwise changes gradients
   update,    ///< the optimizer moves the parameters; `before_update` sees the gradients that it will use
   evaluate,  ///< measures held-out data, and publishes metrics

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer without a policy that gives any: one process. rank_calls.hpp says what each call
-// does.
+// The ranks of a Trainer whose policies know of no other process: every call does nothing or returns a
+// constant. rank_calls.hpp says what each call does.
 #pragma once
 
 #include <looptorch/loop/rank_calls.hpp>
@@ -20,7 +20,7 @@ class SoloRanks {
   [[nodiscard]] static constexpr Ranks* get() { return nullptr; }
   Ranks* operator->() const { return nullptr; }
   explicit constexpr operator bool() const { return false; }
-  [[nodiscard]] static constexpr std::int64_t size() { return 0; }
+  [[nodiscard]] static constexpr std::int64_t size() { return 0; }  // not 1: nothing is summed
   [[nodiscard]] static constexpr bool leads() { return true; }
   template <class Body>
   static decltype(auto) run(Engine&, Body&& body) {

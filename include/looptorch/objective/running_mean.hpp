@@ -29,8 +29,9 @@ struct WeightedSum {
   }
 };
 
-/// A sum and its weight, each a known number plus an unread tensor. Tensors are not changed in place, so
-/// copies stay valid, except by a graph, in fits without a MetricSink.
+/// A sum and its weight, each a known number plus an unread tensor. Tensors are replaced, not written in
+/// place, so copies stay valid. Sums that a graph owns (`borrow_sum`, `move_sum_to`) are the exception, in
+/// fits without a MetricSink.
 struct UnreadSum {
   at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
   at::Tensor weight = {};

@@ -101,6 +101,7 @@ class FusedOptimizer : public AnyOptimizer {
     step_due(GradientScale{}, found_inf, &parameter);
   }
 
+  /// The halves of `step`, for graphs: see AnyOptimizer.
   [[nodiscard]] std::shared_ptr<BegunStep> begin_step(const GradientScale& scale,
                                                       const at::Tensor& found_inf) override {
     at::NoGradGuard no_gradients;

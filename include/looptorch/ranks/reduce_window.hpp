@@ -42,7 +42,8 @@ class UpdateReduction {
     work.losses.all_reduce(reduction, name_, shards_);
   }
 
-  /// Takes the reduced values. Returns the factor of this rank's gradients in sums that have not begun.
+  /// Takes the reduced values. Returns the factor of this rank's gradients in sums that have not begun: its
+  /// unit of weights (loop/step/window_weight.hpp) divided by that of all ranks.
   double take(const RankReduction& reduction) {
     const double own = work_.weight.unit(), before = work_.weight.joined_unit();
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Windows that policies may retry, examine or skip: keeps batches and the initial state of each update while
-// such a policy is on.
+// such a policy is on. A retry should succeed; a rerun only looks; a rewind restores the initial state.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

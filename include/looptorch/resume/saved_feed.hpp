@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A fit's range of batches as snapshots record it, and its comparison with another range. A position in the
-// epoch is saved in batches as the run began with them, so any later resume can read it. A loader of another
-// batch size, and another number of ranks of a reproducible run, resume with the same windows of samples:
-// their own position is computed from the saved one by windows.
+// The batches of a fit as snapshots record them, and their comparison with another range. Positions are
+// counted in the batches with which the run began, so any later resume can read them. A fit with another
+// batch size, or a reproducible run on other ranks, reads the same windows of samples: its own position
+// follows from the saved one by windows.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,7 +2,8 @@
 // Runs models of any size to measure their allocations, as FakeTensor mode or the meta device do in Python.
 // Shapes, order and number of all blocks are those of a real run on a CPU, but large blocks are virtual
 // (virtual_blocks.hpp), and slow kernels compute nothing (skipped_kernels.hpp). A training step of a model of
-// 25 GB takes seconds, and HostMemory counts what the real one would take. All numbers are meaningless.
+// 25 GB takes seconds, and HostMemory counts what the real one would take. The
+// values in tensors are meaningless; their sizes and the counts of memory are true.
 //
 //   const lt::ShapesOnly shapes_only;
 //   Net net;                                // of any size
@@ -31,8 +32,8 @@
 
 namespace looptorch {
 
-/// The device whose blocks are counted. Kernels are a CPU's; their workspaces, as copies in other layouts or
-/// types, do not count for an accelerator. Its allocator's unused blocks do.
+/// The device that is imitated. Kernels are always the CPU's. For an accelerator their workspaces, as copies
+/// in other layouts or types, are not counted, and the unused blocks of its allocator are.
 enum class ShapesOf { cpu, accelerator };
 
 /// Makes this thread's operations on virtual blocks compute nothing while it lives. Meanwhile LibTorch has

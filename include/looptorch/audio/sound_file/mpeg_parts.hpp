@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the frames of an MPEG file (MP3, MP2) by their headers: the file states no length, or only one in a
-// first frame that may be wrong. A file joined from several has a part for each that one decoder can read.
+// Counts the frames of an MPEG file (MP3, MP2) by their headers: the file states no length, or states one in
+// its first frame that may be wrong. A file joined from several is divided into parts, each for one decoder.
 // Reads the whole file and keeps some numbers: 3 ms for 10 MB in memory.
 #pragma once
 

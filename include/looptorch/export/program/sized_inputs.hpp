@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes inputs of other sizes by repeating or cutting the example, and of other values by mirroring and
+// Varies the example's inputs: their sizes by repeating or cutting the example, their values by mirroring and
 // halving it. Valid tokens, probabilities and lengths stay valid.
 #pragma once
 

@@ -117,7 +117,8 @@ class GraphRun {
   /// Says which module the next nodes come from.
   void enter(std::size_t module) { ranges_.enter(module); }
 
-  /// Runs one node, a call with the argument `other` replaced by `value`.
+  /// Runs one node. A call may have one argument, `other`, replaced by `value`, such as a dropout's
+  /// `training`.
   void run(const GraphNode& node, std::size_t other = kNone, const c10::IValue& value = {}) {
     if (const auto* op = node.op()) return call(node, *op, other, value);
     if (const auto* scope = std::get_if<BeginScope>(&node.what)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the linear layers of a program that can be computed as one product: those of one input below one
-// module, such as the queries, keys and values of attention.
+// Finds linear layers that read the same input within one module, such as the queries, keys and values of
+// attention, to compute them as one product.
 #pragma once
 
 #include <looptorch/exported/graph/graph.hpp>

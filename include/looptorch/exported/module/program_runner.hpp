@@ -30,9 +30,9 @@
 
 namespace looptorch::detail::exported {
 
-/// Runs a program: checks inputs, sets its devices to theirs, puts inputs and weights into slots, runs the
-/// nodes in order (a segment as a function that backward recomputes, joint layers as one product), and
-/// assigns buffers.
+/// Runs a program: checks inputs, sets its device arguments to where they lie, puts inputs and weights into
+/// slots, runs the nodes in order (a segment as a function that backward recomputes, joint layers as one
+/// product), and assigns buffers.
 class ProgramRunner {
  public:
   /// Keeps references to both. The file's modules are below `root`.

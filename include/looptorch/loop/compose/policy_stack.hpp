@@ -90,6 +90,8 @@ constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
   (std::make_index_sequence<N>{});
 }
 
+/// The listed policies with their states. `run<Hook>` calls a hook of all in running order, `in_scopes<Hook>`
+/// nests their guards, and `find` returns one by its type.
 template <class... Listed>
 class PolicyStack {
  public:

@@ -75,8 +75,10 @@ template <class Engine>
   return is_whole_window(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
-/// The default observer: `weigh` returns the value to differentiate, by the window's arithmetic, and `root`
-/// the gradient that backward begins with.
+/// What observers have in common. An observer has, in the order of their calls: `may_keep_casts`, `weigh`
+/// (the value to differentiate; undefined: none), `take` (whether to differentiate it), `scale` (the loss to
+/// differentiate), `before_backward`, `root` (the gradient that backward begins with) and `after_backward`.
+/// `take` and `scale` are its own.
 struct MicroBatchObserver {
   template <class Engine>
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
@@ -90,9 +92,6 @@ struct MicroBatchObserver {
 };
 
 /// Adds the gradients of a micro-batch, which is on the model's device, to update I's window.
-///
-/// The observer's `take(loss)` returns whether to differentiate; `scale(weighed)` returns the loss to
-/// differentiate; `before_backward` and `after_backward` may do anything.
 template <std::size_t I, class Engine, class Batch, class Observer>
 void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   UpdateView& view = engine.run().updates()[I];
@@ -108,7 +107,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
-  if (!kept || saving_block_ran) derived.drop();  // it would add to what backward recomputes
+  if (!kept || saving_block_ran) derived.drop();  // casts would add to what backward recomputes
   derived.check(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// State for rolling a window back: gradients, random generators, model buffers, and the sums of weights and
-// losses of one update, with the policies that ask for it. A window's part can be rewound to its beginning,
-// or set aside during a rerun. Engines without such policies have none of this.
+// State for rolling a window back, with the policies that ask for it: a rewind restores random generators,
+// model buffers and the sum of weights, and drops gradients and losses. `WindowStart::Aside` keeps those too,
+// for a rerun that must leave no trace. Engines without such policies have none of this.
 #pragma once
 
 #include <looptorch/base/device/captured_generators.hpp>

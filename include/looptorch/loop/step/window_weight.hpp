@@ -24,8 +24,8 @@ namespace looptorch::detail {
 ///
 /// Differentiates value x weight / unit, where unit is one number a run: products stay near the size of the
 /// values, which fp16 gradients need. The window's end multiplies by unit / total. The unit begins as the
-/// first weight that is not 0, and is doubled until no weight is more than twice as large. Powers of two
-/// change no bit of the result.
+/// first weight that is not 0. When a weight exceeds two units, the unit is doubled until that weight is at
+/// most one. Powers of two change no bit of the result.
 class WindowWeight {
  public:
   /// Returns the value to differentiate; undefined for a micro-batch without weight, which teaches nothing.

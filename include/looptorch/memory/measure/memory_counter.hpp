@@ -37,7 +37,7 @@ class MemoryCounter {
         host_(device.is_cpu() ? &HostMemory::counted() : nullptr) {}
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  /// Adds the bytes of live tensors older than HostMemory.
+  /// Adds the bytes of tensors that were made before HostMemory began to count.
   void add_older(std::int64_t bytes) { older_ += bytes; }
   [[nodiscard]] std::int64_t older() const { return older_; }
 

@@ -85,6 +85,7 @@ class PassEnd {
   Pass pass_;
 };
 
+/// One call of a block: its inputs, the holders of its saved tensors, and how it runs again.
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Tensors = std::vector<at::Tensor>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// AdamWBf16's step as one kernel for all parameters of a group, with weights in bf16, rounded or exact, in
-// fp16, rounded, or in fp32. Rounding has the bits of optim/narrow/bf16_loop.hpp; only the last bits of fp32
-// arithmetic differ.
+// AdamWBf16's step as one kernel for all parameters of a group. Weights are bf16 (rounded, or exact), fp16
+// (rounded) or fp32. Random rounding has the bits of optim/narrow/bf16_loop.hpp; results differ from its only
+// in the last bits of fp32 arithmetic.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>
