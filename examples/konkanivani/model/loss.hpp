@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -49,10 +50,13 @@ struct Targets {
   at::Tensor labels_BL;        ///< decoder: characters, kEnd, then kIgnored
   at::Tensor input_lengths_B;  ///< decoder: characters + 1
   at::Tensor ctc_frames_B;     ///< `ctc_frames_needed`
-  std::int64_t count = 0;      ///< characters and ends of all texts
+  /// Characters and end of each text. A list, so that a batch can be split (RetryOnOom).
+  std::vector<std::int64_t> counts;
 
   /// Returns the weight of a loss that is a mean over characters and ends.
-  [[nodiscard]] double weight() const { return static_cast<double>(count); }
+  [[nodiscard]] double weight() const {
+    return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+  }
 };
 
 /// Makes the targets, padded to a multiple of `multiple` characters, in the loader's slot if one is open.
@@ -69,7 +73,8 @@ struct Targets {
                   .inputs_BL = make({rows, width + 1}).fill_(kPad),
                   .labels_BL = make({rows, width + 1}).fill_(kIgnored),
                   .input_lengths_B = make({rows}),
-                  .ctc_frames_B = make({rows})};
+                  .ctc_frames_B = make({rows}),
+                  .counts = {}};
   targets.inputs_BL.select(1, 0).fill_(kStart);
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto& text = texts[static_cast<std::size_t>(row)];
@@ -81,7 +86,7 @@ struct Targets {
     targets.labels_BL[row][count] = kEnd;
     targets.input_lengths_B[row] = count + 1;
     targets.ctc_frames_B[row] = ctc_frames_needed(text);
-    targets.count += count + 1;
+    targets.counts.push_back(count + 1);
   }
   return targets;
 }
