@@ -5,8 +5,8 @@
 
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/model_runner.hpp>
 #include <looptorch/exported/module/program_file.hpp>
-#include <looptorch/exported/module/program_runner.hpp>
 #include <looptorch/exported/module/training_modes.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
@@ -92,7 +92,7 @@ class ExportedModelImpl : public torch::nn::Module {
   }
 
   detail::exported::ProgramFile program_;
-  detail::exported::ProgramRunner runner_;
+  detail::exported::ModelRunner runner_;
   bool warned_ = false;
 };
 TORCH_MODULE(ExportedModel);

@@ -33,10 +33,10 @@ namespace looptorch::detail::exported {
 /// Runs a program: checks inputs, sets its device arguments to where they lie, puts inputs and weights into
 /// slots, runs the nodes in order (a segment as a function that backward recomputes, joint layers as one
 /// product), and assigns buffers.
-class ProgramRunner {
+class ModelRunner {
  public:
   /// Keeps references to both. The file's modules are below `root`.
-  ProgramRunner(ProgramFile& file, const torch::nn::Module& root)
+  ModelRunner(ProgramFile& file, const torch::nn::Module& root)
       : file_(file),
         root_(root),
         device_(at::kCPU),
