@@ -22,8 +22,8 @@
 
 namespace looptorch::detail {
 
-/// Where a bad value came from: a call of an operator made it, or it was in a known tensor (parameter,
-/// buffer, batch) already, or code outside of operators wrote it.
+/// The source of a bad value: a call of an operator, a known tensor (parameter, buffer, batch) that held it
+/// already, or code outside of operators.
 struct Origin {
   enum class Kind { call, known, outside } kind = Kind::call;
   std::int64_t call = kNoCall;          // the one that made it, or else the first that read it

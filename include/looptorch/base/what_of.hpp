@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes an exception of any type in one line.
+// Exceptions of any type: describes one in one line, and drops those of cleanup.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -24,6 +24,15 @@ inline std::string what_of(const std::exception_ptr& thrown) {
     return error.what();
   } catch (...) {
     return "an exception that does not derive from std::exception";
+  }
+}
+
+/// Calls `f` and drops its exception: for cleanup while another exception propagates.
+template <class F>
+void ignoring_errors(F&& f) noexcept {
+  try {
+    f();
+  } catch (...) {
   }
 }
 

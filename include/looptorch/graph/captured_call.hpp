@@ -14,6 +14,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Device.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/util/ScopeExit.h>
 
 #include <exception>
 #include <memory>
@@ -23,21 +24,25 @@ namespace detail {
 
 /// Records what `body` issues, on a stream of its own. `draws` is false if that draws no random numbers.
 template <class Body>
-void record_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
+void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
   const c10::StreamGuard beside(stream_from_pool(device));
   const CaptureScope capturing_here(draws);
   graph.begin();
   try {
     body();
   } catch (...) {
-    const std::exception_ptr thrown = std::current_exception();
-    try {
-      graph.end();
-    } catch (...) {  // the first error is the one to know
-    }
-    std::rethrow_exception(thrown);
+    ignoring_errors([&] { graph.end(); });  // the first error is the one to know
+    throw;
   }
   graph.end();
+}
+
+/// Records what `body` issues, which draws no random numbers, and leaves the device's generator as it was.
+template <class Body>
+void capture_without_draws(DeviceGraph& graph, c10::Device device, const Body& body) {
+  GraphGenerator generator(device);
+  const auto restored = c10::make_scope_exit([&] { generator.give_up(); });
+  capture_graph(graph, device, /*draws=*/false, body);
 }
 
 }  // namespace detail
@@ -64,17 +69,12 @@ class CapturedCall {
     device = detail::with_index(device);
     graph_ = detail::device_graph_maker(device.type())(device, neighbour ? neighbour->graph_.get() : nullptr);
     const at::NoGradGuard no_gradients;
-    detail::GraphGenerator generator(device);
-    std::exception_ptr thrown;
     try {
-      detail::record_graph(*graph_, device, /*draws=*/false, call);
+      detail::capture_without_draws(*graph_, device, call);
     } catch (...) {
-      thrown = std::current_exception();
-    }
-    generator.give_up();
-    if (thrown)
       throw UsageError(message("CapturedCall: this cannot be captured as a graph: ",
-                               detail::first_line(detail::what_of(thrown))));
+                               detail::first_line(detail::what_of(std::current_exception()))));
+    }
   }
 
   /// Issues the recorded work to the current stream.

@@ -41,9 +41,9 @@ struct MicroBatchGraph {
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
-  bool is_whole_window =
-      false;           ///< of one micro-batch: the graph sets gradients to 0 first, and sums up the loss
-  bool draws = false;  ///< from the device's generator
+  /// The window has one micro-batch: the graph sets gradients to 0 first, and sums up the loss.
+  bool is_whole_window = false;
+  bool draws = false;             ///< from the device's generator
   GraphGenerator generator;       ///< of the graph
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
@@ -110,8 +110,8 @@ struct EndGraph {
   }
 };
 
-/// What all graphs assume: where parameters and buffers lie, which are trained, and which modules are in
-/// training mode. Lists modules and tensors anew when an optimizer's parameters change.
+/// The state that all graphs rely on: addresses of parameters and buffers, which parameters are trained, and
+/// each module's training mode. Lists modules and tensors anew when an optimizer's parameters change.
 class GraphAssumptions {
  public:
   /// True if all parameters and buffers are on this device: a graph would miss changes on the host.

@@ -11,7 +11,6 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
-#include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
@@ -133,7 +132,6 @@ class GraphedEnd {
     }
     // In a pool of its own: other graphs would write to what it leaves.
     auto graph = device_graph_maker(device().type())(device(), nullptr);
-    GraphGenerator generator(device());
     try {
       end.keep_gradients_of(view().parameters);
       end.factor = context_.pending().number();
@@ -141,13 +139,12 @@ class GraphedEnd {
       end.adds_losses = may_add_losses();
       move_sums(end);
       UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
-      record_graph(*graph, device(), /*draws=*/false, [&] { record(end, recorded); });
+      capture_without_draws(*graph, device(), [&] { record(end, recorded); });
       end.decision = recorded.decision();
       end.graph = std::move(graph);
     } catch (const std::exception& error) {
       end.refused = message("they cannot be captured: ", first_line(error.what()));
     }
-    generator.give_up();  // nothing is drawn
     work().gradients.clear();
   }
 

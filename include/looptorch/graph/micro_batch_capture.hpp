@@ -105,7 +105,7 @@ class MicroBatchCapture {
     for_each_tensor(slots, [&](at::Tensor& tensor) {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
-    record_graph(graph, candidate_.device(), entry.draws, [&] {
+    capture_graph(graph, candidate_.device(), entry.draws, [&] {
       if (entry.is_whole_window) set_to_zero(entry);
       CaptureObserver<Engine> observer(candidate_.engine, entry);
       run_micro_batch<I>(candidate_.engine, std::as_const(slots), observer);

@@ -11,17 +11,6 @@ namespace looptorch::detail {
 
 /// Kernels `ctc_forward` and `ctc_backward`, for log-probabilities in fp32.
 inline constexpr const char* kCtcCode = R"cuda(
-typedef unsigned int u32;
-typedef long long i64;
-
-#define LT_INLINE __device__ __forceinline__
-#if defined(LT_TABLE)  // a test's
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
-#define LT_TABLE(Type) const Type
-#else
-#define LT_TABLE(Type) const __grid_constant__ Type
-#endif
-
 struct Table {
   const float* log_probs;
   i64 frame_stride, clip_stride;

@@ -63,7 +63,7 @@ struct CtcBatch {
   }
 };
 
-/// What forward finds: log-probabilities of the paths to each state, and of the text, negated.
+/// The results of forward: the log-probability of all paths to each state, and each clip's loss.
 struct CtcPaths {
   at::Tensor alpha_TNS, losses_N;
 };

@@ -275,14 +275,5 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
   return result;
 }
 
-/// Calls `f` and drops its exception: for cleanup while another exception propagates.
-template <class F>
-void ignoring_errors(F&& f) noexcept {
-  try {
-    f();
-  } catch (...) {
-  }
-}
-
 }  // namespace detail
 }  // namespace looptorch

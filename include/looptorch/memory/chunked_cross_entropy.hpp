@@ -115,7 +115,7 @@ struct RowFactors {
   }
 };
 
-/// What forward saves for backward; undefined tensors stay undefined.
+/// The tensors that forward saves for backward. One that is not needed is undefined, and comes back so.
 struct SavedForBackward {
   at::Tensor hidden_ND, weight_VD, bias_V, labels_N, log_sum_N;
   at::Tensor log_sum_factor_N, label_factor_N, smoothing_factor_N, class_weights_V, total;

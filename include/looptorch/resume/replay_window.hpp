@@ -4,6 +4,7 @@
 
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/fit_moments.hpp>

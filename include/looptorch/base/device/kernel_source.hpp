@@ -16,10 +16,27 @@ namespace looptorch::detail {
 /// Threads in a thread block of every kernel.
 inline constexpr unsigned kKernelThreads = 256;
 
+/// What the text of every source begins with: types, and how a kernel takes its table.
+inline constexpr const char* kKernelPreamble = R"cuda(
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define LT_INLINE __device__ __forceinline__
+#if defined(LT_TABLE)  // a test's
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define LT_TABLE(Type) const Type
+#else
+#define LT_TABLE(Type) const __grid_constant__ Type
+#endif
+)cuda";
+
 /// The `extern "C"` kernels of one source. It is known by its address: make it static.
 struct KernelSource {
   const char* name;                  ///< For example "adamw_8bit".
-  std::array<const char*, 4> parts;  ///< The text; unused parts are empty.
+  std::array<const char*, 4> parts;  ///< The text after the preamble; unused parts are empty.
   std::size_t header_bytes;          ///< A table's size without tensors.
   std::size_t entry_bytes;           ///< Bytes that each tensor adds to it.
 
@@ -29,7 +46,7 @@ struct KernelSource {
   }
 
   [[nodiscard]] std::string text() const {
-    std::string all;
+    std::string all = kKernelPreamble;
     for (const char* const part : parts)
       if (part) all += part;
     return all;

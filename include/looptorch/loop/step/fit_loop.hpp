@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/compose/hooks.hpp>

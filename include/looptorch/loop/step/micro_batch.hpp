@@ -75,10 +75,10 @@ template <class Engine>
   return is_whole_window(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
-/// What observers have in common. An observer has, in the order of their calls: `may_keep_casts`, `weigh`
-/// (the value to differentiate; undefined: none), `take` (whether to differentiate it), `scale` (the loss to
-/// differentiate), `before_backward`, `root` (the gradient that backward begins with) and `after_backward`.
-/// `take` and `scale` are its own.
+/// The base of observers. run_micro_batch calls, in this order: `may_keep_casts`, `weigh` (returns the value
+/// to differentiate; undefined: none), `take` (whether to differentiate it), `scale` (returns the loss to
+/// differentiate), `before_backward`, `root` (returns the gradient that backward begins with) and
+/// `after_backward`. Each observer adds `take` and `scale`.
 struct MicroBatchObserver {
   template <class Engine>
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/fit_moments.hpp>
 #include <looptorch/loop/step/window.hpp>

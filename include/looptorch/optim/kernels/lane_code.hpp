@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Code that all kernels share, in CUDA C++: types, the random bits of optim/narrow/lanes.hpp, sums and maxima
-// of a warp, and loads and stores of four neighbouring elements.
+// Code that optimizers' kernels share, in CUDA C++: the random bits of optim/narrow/lanes.hpp, sums and
+// maxima of a warp, and loads and stores of four neighbouring elements.
 #pragma once
 
 namespace looptorch::detail {
@@ -8,20 +8,6 @@ namespace looptorch::detail {
 /// `load` and `store` of four elements take `count`, the elements left, and read 0 behind them. With `kFull`
 /// all four exist, and their address is a multiple of the vector's size.
 inline constexpr const char* kLaneCode = R"cuda(
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long i64;
-
-#define LT_INLINE __device__ __forceinline__
-#if defined(LT_TABLE)  // a test's
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
-#define LT_TABLE(Type) const Type
-#else
-#define LT_TABLE(Type) const __grid_constant__ Type
-#endif
-
 constexpr u32 kThreads = 256, kWarp = 32, kAllLanes = 0xFFFFFFFFu, kSignBit = 0x80000000u;
 constexpr u32 kLanes = 256;  // elements of a block, which has random bits of its own
 
