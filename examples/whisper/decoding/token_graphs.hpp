@@ -8,6 +8,7 @@
 #include <looptorch/graph/captured_call.hpp>
 
 #include "../model/decoder.hpp"
+#include "score_rules.hpp"
 #include "token_search.hpp"
 
 #include <algorithm>
@@ -153,7 +154,7 @@ class TokenGraphs {
   }
 
   [[nodiscard]] at::Tensor on_device(const std::vector<int64_t>& numbers) const {
-    return at::tensor(numbers).to(cache_.self_NRHPd.device(), /*non_blocking=*/true);
+    return ScoreRules::ids(numbers, cache_.self_NRHPd.device());
   }
 
   /// Returns the graph of the step whose position is the last.

@@ -192,7 +192,7 @@ class DecoderImpl : public torch::nn::Module {
   }
 
   /// The same for one token of each row, at `position_1` on the device: no shape and no address depends on
-  /// it, so that a graph can hold the step. Positions behind it in `cache` must be finite.
+  /// it, so that a graph can hold the step. Later positions in `cache` must be finite.
   at::Tensor extend_at(const at::Tensor& tokens_R1, const at::Tensor& position_1, const FixedCache& cache) {
     auto x_R1D = looptorch::embedding_rows(embed_tokens->weight, tokens_R1) +
                  embed_positions->weight.index_select(0, position_1);
