@@ -84,7 +84,6 @@ class GradientBuckets {
     state_->begin(factor);
     state_->armed = true;
   }
-  [[nodiscard]] bool is_armed() const { return state_->armed; }
 
   /// Fills and sends the remaining buckets. Throws UsageError if a gradient has changed since it was sent.
   void send_rest(double factor) {
