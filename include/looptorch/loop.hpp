@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The training loop: fit > epoch > window > micro-batch > update. A run is a type, `Trainer<Model,
-// Updates..., Policies...>`: the compiler composes it, checks it and removes what is absent. To read the loop
-// itself, open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp, update_step.hpp.
+// Updates..., Policies...>`: the compiler composes and checks it, and policies that are not listed cost
+// nothing. To read the loop itself, open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp,
+// update_step.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Limits evaluations to a few batches, to check that data and measure fit together.
+// Limits evaluations to their first few batches, for a quick check that data and metrics work.
 #pragma once
 
 #include <looptorch/loop/run.hpp>

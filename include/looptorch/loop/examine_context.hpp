@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rerun of one update's part of a window, and the hook argument by which a policy examines the part when
-// its loss or gradients are bad.
+// The argument of the hook `examine`, which runs before each update: what is known of the window's loss and
+// gradients. If they are bad, a policy can rerun the update's part of the window with its operators traced,
+// and end the fit.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

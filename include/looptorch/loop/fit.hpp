@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The options of a fit, which set its length, and its result.
+// FitOptions, which say how long a fit lasts and what it resumes from, and FitResult, which says how it
+// ended.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The names of parameters in snapshots and in findings.
+// Names a run's parameters, for snapshots and for reports of NaNs.
 #pragma once
 
 #include <looptorch/base/error.hpp>

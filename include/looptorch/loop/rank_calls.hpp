@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The loop's calls to the other processes of a run. `SoloRanks` answers for one process, at no cost;
-// `SeveralRanks` (ranks/several_ranks.hpp) for a Trainer that lists a policy for ranks.
+// The concepts that list every call of the loop to the run's other processes. `SoloRanks` implements them for
+// one process, at no cost; `SeveralRanks` (ranks/several_ranks.hpp) for a Trainer that lists a policy such as
+// DataParallel.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

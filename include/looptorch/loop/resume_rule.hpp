@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says which differences from the snapshot a resumed run tolerates. A policy declares its rule. The rules of
-// everything else are in resume/differences.hpp.
+// Says which differences from the snapshot a resumed run tolerates. A policy declares its own rule;
+// resume/differences.hpp has the rules for model, optimizers and data.
 #pragma once
 
 namespace looptorch {

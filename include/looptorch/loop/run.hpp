@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run as policies see and use it: counters, losses, published metrics, batches, evaluations, snapshots, and
-// its end. Not a template, so a policy is written once for all models.
+// The run as policies see it: reads counters, losses and metrics; publishes metrics, evaluates, takes
+// snapshots and ends the fit. Not a template, so a policy is written once for all models.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads a run's counters, losses and metrics as a StateDict, exactly enough to resume. Excludes
-// model and optimizers.
+// Saves and loads a run's counters, losses and metrics as a StateDict. Excludes model and optimizers.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

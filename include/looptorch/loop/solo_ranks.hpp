@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer whose policies know of no other process: every call does nothing or returns a
-// constant. rank_calls.hpp says what each call does.
+// The calls of rank_calls.hpp for a run of one process: each does nothing or returns a constant.
 #pragma once
 
 #include <looptorch/loop/rank_calls.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The way from a Trainer to its parts, for functions of the library that are no members: preflight and
-// programs' checks.
+// Gives the library's free functions, such as preflight and replay, access to a Trainer's private parts.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>
