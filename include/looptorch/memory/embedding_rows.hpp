@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Looks up rows of an embedding and adds only to their gradients. The backward of torch::nn::Embedding makes
-// a gradient of the whole vocabulary, most of it zeros: 80 MB for the tokens of Whisper tiny, twice while it
-// is added to that of tied output weights.
+// Looks up rows of an embedding. Backward adds only to those rows of a gradient that exists, where
+// torch::nn::Embedding makes a gradient of the whole vocabulary each time: 80 MB for Whisper tiny, most of it
+// zeros.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads the machine's memory that this process takes: all of it, and the part that LibTorch has pinned for
-// copies to a device.
+// Reads how much host memory this process takes, and how much LibTorch has pinned.
 #pragma once
 
 #include <looptorch/base/libtorch_version.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the phase of a step that allocates memory which stays: follows each block of memory for a few
-// windows. Costs a lock and a hash for each tensor while it follows, and nothing otherwise.
+// Finds the phase of a step that leaks memory, by following each allocation for a few windows. Costs a lock
+// and a hash for each tensor meanwhile, and nothing otherwise.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Detects calls of a layer past its checkpointing wrapper, which C++ allows since forward is not virtual.
-// Such a call silently costs the memory that the wrapper should save. In the first graph that trains the
-// layer, a fit checks which operations on its parameters were made outside of the wrapper's calls
-// (bypass_watch.hpp).
+// Records which nodes of the graph a checkpointed layer's calls make, so that calls past its wrapper are
+// found. C++ allows such calls, since forward is not virtual, and they silently save all activations.
+// bypass_watch.hpp checks for them.
 #pragma once
 
 #include <looptorch/memory/recompute/layer_watch.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds layers whose forward was called directly, without recomputation (bypass.hpp): in the graph of a loss
-// by operations on their parameters that were made outside of their calls. Costs a walk over one graph a fit.
+// Throws if a checkpointed layer's forward was called past its wrapper (bypass.hpp). Looks in a loss's graph
+// for operations on the layer's parameters that none of its recorded calls made. Costs a walk over one graph
+// a fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

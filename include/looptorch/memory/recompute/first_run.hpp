@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The first run of a block: autograd builds its graph, whose nodes hold the source of each saved tensor
-// instead of the tensor.
+// The first run of a block. Autograd builds the graph; instead of each saved tensor it stores where to get
+// it: from an argument, from a held tensor or by recomputation.
 #pragma once
 
 #include <looptorch/base/visit_held.hpp>

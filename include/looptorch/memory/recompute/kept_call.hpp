@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The two sides of `keep`: the call whose results are held, and their return during recomputation.
+// Implements `keep`: holds a call's results in the first run of a block, and returns them in the second.
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loop's interface to layers that save memory: a watch that checks the graph of each loss. The watch
-// itself (bypass_watch.hpp) comes with such layers, so that programs without them do not compile it.
+// The loop's interface to a check of checkpointed layers in the graph of each loss. bypass_watch.hpp
+// implements it; programs without such layers do not compile that.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One call of a checkpointed block, with a holder for each tensor that autograd saved. The first holder that
-// backward asks for its tensor reruns the block (recorder.hpp), which records all of them, up to the last one
-// needed. Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
+// One call of a checkpointed block. Each tensor that autograd would save is replaced by an empty holder. When
+// backward needs the first of them, the block runs again (recorder.hpp) and fills all holders still in use.
+// Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
 // wrapping.
 //
 // Read in this order: checkpointed_call.hpp, first_run.hpp, this header, recorder.hpp, kept_call.hpp.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second run of a block: gives each tensor that it saves to the holder of the first run, whose node waits
-// for it. After the last tensor needed, an exception ends the run.
+// The second run of a block: fills the first run's holders with the tensors that autograd saves now. After
+// the last tensor needed, an exception ends the run early.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>

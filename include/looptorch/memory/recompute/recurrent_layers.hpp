@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Recurrent layers on a GPU. cuDNN draws the masks between their layers from its own state, which cannot be
-// restored: recomputing such a layer is refused before cuDNN draws. LibTorch makes that state when a layer
-// first needs it, and then layers without dropout save it too, so it is not among the tensors that both runs
-// of a block must save. Overrides LibTorch's lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key for
-// autograd on CUDA; outside of a block LibTorch's own code runs at once.
+// Checkpoints recurrent layers on a GPU, and refuses to recompute those with dropout: cuDNN draws their masks
+// from a state of its own that cannot be restored. That state is left out of the saved tensors that both runs
+// of a block must have in common, since LibTorch creates it at its first use. Overrides lstm, gru, rnn_tanh
+// and rnn_relu at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at
+// once.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>

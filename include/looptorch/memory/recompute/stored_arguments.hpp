@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stores a copy of each argument for recomputation. An argument that only refers to elements or characters is
-// stored as a copy of those.
+// Stores a copy of each argument for recomputation. An ArrayRef or string_view is stored as a copy of its
+// elements.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
