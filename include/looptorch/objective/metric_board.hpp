@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Named values that one policy publishes and others consume: `Validate` writes "validation.loss"; a plateau
-// schedule, early stopping and best snapshots read it. Refuses names that will never be published once the
-// set of names is known, and lists near ones.
+// schedule, early stopping and best snapshots read it. Throws if a policy waits for a name that will not be
+// published, and suggests similar ones.
 #pragma once
 
 #include <looptorch/base/error.hpp>

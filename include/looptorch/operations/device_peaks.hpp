@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The peak operations a second of a card, by CUDA's name for it. A table, since no driver tells.
+// A table of GPUs' peak operations a second, by the name that CUDA reports.
 #pragma once
 
 #include <looptorch/operations/operations.hpp>

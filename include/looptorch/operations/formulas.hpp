@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// An operator's operations by its inputs' shapes, as PyTorch's torch.utils.flop_counter counts them: matrix
-// products, convolutions and attention, but nothing element-wise. Two differences: the gradient of a grouped
-// convolution's weight, for which PyTorch's formula has each output see all inputs; and operators without a
-// formula in PyTorch, such as attention on a CPU and fused recurrent layers.
+// Computes an operator's floating-point operations from its inputs' shapes, as PyTorch's
+// torch.utils.flop_counter does: of matrix products, convolutions and attention, not of element-wise
+// operators. Two differences: a grouped convolution's weight gradient, for which PyTorch counts all inputs
+// for each output; and operators that PyTorch does not count, such as attention on a CPU and fused recurrent
+// layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts floating-point operations as they are called, by LibTorch's RecordFunction. Costs some 0.4 us an
-// operator call while a counter lives, and nothing when none does.
+// Counts the floating-point operations of operators that run, by LibTorch's RecordFunction. Costs some 0.4 us
+// an operator call while a counter lives, and nothing when none does.
 #pragma once
 
 #include <looptorch/autopsy/recorded_inputs.hpp>

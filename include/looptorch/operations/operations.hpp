@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Numbers of floating-point operations by arithmetic: a card is several times as fast in 16 bits as in 32.
+// Counts of floating-point operations, one for each type: a GPU's peak differs between fp32, TF32 and 16
+// bits.
 #pragma once
 
 #include <array>
