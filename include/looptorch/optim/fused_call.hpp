@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The vocabulary of the fused optimizers' rules: a group's options, and the arguments of one kernel call.
+// What a fused optimizer's rule gets: a group's options, and the arguments of one kernel call.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The update of a fused optimizer over lists: which parameters are due, which of them one kernel call can
-// take, and the call. fused_optimizer.hpp keeps what it works on: groups, moments and rates.
+// Updates all groups of a fused optimizer: finds the parameters that have a gradient, divides them into lists
+// for one kernel call each, and calls. fused_optimizer.hpp owns the groups, moments and rates.
 #pragma once
 
 #include <looptorch/base/error.hpp>

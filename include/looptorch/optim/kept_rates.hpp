@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rates of parameter groups in memory on the parameters' devices, for steps captured in a graph: a captured
-// launch keeps its arguments, but reads the current memory.
+// Keeps each group's learning rate in memory on the device, at a fixed address, so that a captured step reads
+// the current rate at each replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>

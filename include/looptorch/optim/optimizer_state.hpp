@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Converts an optimizer's state for each parameter, and its groups' options, to state dicts and back.
-// looptorch's optimizers and others with `state_of` use that; LibTorch's Adam, AdamW, SGD, RMSprop and
-// Adagrad are known by class; any other is saved whole by `state_dict`. LibTorch's classes are only declared
-// here; a program that trains with one includes it.
+// Supports optimizers with a function `state_of`, as looptorch's have, and LibTorch's Adam, AdamW, SGD,
+// RMSprop and Adagrad; any other is saved whole by its own `state_dict`. LibTorch's classes are only declared
+// here: include the header of the one that you train with.
 #pragma once
 
 #include <looptorch/base/error.hpp>

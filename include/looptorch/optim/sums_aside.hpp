@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adds a backward's small gradients to those of earlier ones by one launch for some dozens of tensors.
-// Autograd would launch once for each.
+// Accumulates small gradients with one launch for some dozens of tensors, where autograd launches once for
+// each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
