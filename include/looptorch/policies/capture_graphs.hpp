@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs forward and backward of micro-batches as CUDA graphs: one launch instead of thousands, which the host
-// issues more slowly than a GPU computes them. Gradients and weights have the bits of the eager run.
+// Runs forward and backward of micro-batches as CUDA graphs: one launch instead of thousands. Use it if the
+// host issues kernels more slowly than the GPU computes them. Gradients and weights have the bits of the
+// eager run. Costs the memory of a graph's activations, for each form of batch, until the fit ends.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Policies that <looptorch/trainer.hpp> only declares, since their headers would cost other programs compile
-// time. Included before anything else declares them: for a policy without its header, a compiler shows its
-// line here.
+// Declares the policies that <looptorch/trainer.hpp> does not include, to save compile time. If a program
+// uses one without its header, the compiler's error shows the line here, which names the header. Include this
+// before any other declaration of them.
 #pragma once
 
 namespace looptorch {

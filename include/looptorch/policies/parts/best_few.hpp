@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keeps the best few of a series of published values, for snapshots to decide which of them stay.
+// Keeps the best few of a series of published values; snapshots of these are not deleted.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Shared by policies that consume metrics: hands out each publication once, and tells apart the saved states
-// of several policies of one type.
+// Reads a metric for a policy that consumes it: returns each publication once. Also checks that a saved state
+// belongs to this policy and not to another of its type.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a learning rate that jumps because a resumed or later fit has another length than the one that its
-// schedule was made for.
+// Detects a jump of the learning rate when a run is continued with another length than its schedule was made
+// for.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Remembers the rates that a schedule has set, to restore the full ones. An optimizer's options have no place
-// for a second rate, such as PyTorch's `initial_lr`.
+// Remembers the rates that a schedule has set, to restore the full ones. LibTorch's options have no
+// `initial_lr`, in which PyTorch keeps the full rate.
 #pragma once
 
 #include <looptorch/loop/update.hpp>

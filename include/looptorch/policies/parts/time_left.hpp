@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Estimates a run's remaining time from the pace of its later half so far, so a slow first step, which
-// allocates and tunes, or a change of pace is soon forgotten. Costs a comparison a step.
+// Estimates a run's remaining time from the pace in the later half of the time so far, so that a slow first
+// step or an old change of pace has no effect. Costs a comparison a step.
 #pragma once
 
 #include <algorithm>
