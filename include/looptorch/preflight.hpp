@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks before a run whether it fits into memory, by dry steps that leave no trace. Give it the batches that
 // need most (hard_batches finds them): it runs whole steps, moments, averages and an evaluation included, and
-// restores everything. If the run does not fit, it tries what would.
+// restores everything. If the run does not fit, it tries changes that save memory, and reports which help.
 //
 //   const auto report = preflight(trainer, hardest_batches);
 //   if (!report.fits) std::fputs(report.text().c_str(), stderr);

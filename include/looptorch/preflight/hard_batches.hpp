@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches that need the most memory, by the lengths of samples alone: which one is greatest depends
-// on the model.
+// Finds the batches that may need the most memory, from the lengths of samples. Returns several, since it
+// depends on the model whether inputs, targets or the number of samples count most.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@ struct SampleLengths {
 
 namespace detail {
 
-/// Returns a batch's padded size of inputs, of targets, and of both, each relative to the greatest sample.
+/// A batch's longest input and target, and its number of samples.
 struct PaddedSize {
   std::int64_t input = 0, target = 0, samples = 0;
 };
@@ -43,9 +43,9 @@ struct PaddedSize {
 
 }  // namespace detail
 
-/// Chooses, among a sampler's batches, those with the longest input, the longest target, the most of both
-/// when padded, and the most samples. Each comes once, longest samples first, so that its smaller
-/// micro-batches are the hardest too. Throws UsageError for a sample without lengths.
+/// Returns those of a sampler's batches that are largest by padded inputs, by padded targets, by both, by
+/// their longest input or target, or by the number of samples. Each comes once, longest samples first, so
+/// that its smaller micro-batches are the hardest too. Throws UsageError for a sample without lengths.
 [[nodiscard]] inline std::vector<std::vector<std::int64_t>> hard_batches(
     std::span<const SampleLengths> lengths, const std::vector<std::vector<std::int64_t>>& batches) {
   std::vector<detail::PaddedSize> sizes;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes all layers of a model recompute while dry steps try that. Their other changes are scopes of the step
-// itself: AutocastScope and FrozenScope.
+// Makes all layers of a model recompute their activations while a preflight tries whether that fits.
 #pragma once
 
 #include <looptorch/memory/recompute/bypass.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Many numbers being copied from a device to the host in one copy. Another thread polls for their arrival; no
-// thread waits for the device.
+// Copies many numbers from a device to the host in one asynchronous copy. Another thread polls for their
+// arrival; no thread waits for the device.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run's event files in a folder that TensorBoard watches. A process adds its own file; files of earlier
-// processes stay, without the steps that are repeated.
+// Writes a run's TensorBoard events. Each process adds a file of its own. When a run resumes, earlier files
+// lose the steps that it repeats.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

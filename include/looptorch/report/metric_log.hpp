@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The thread that writes a run's metrics. The training thread hands over rows now and then, and never waits.
+// Writes a run's metrics on a thread of its own. The training thread hands over rows, and never waits.
 #pragma once
 
 #include <looptorch/base/error.hpp>
