@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The batches of a fit as snapshots record them, and their comparison with another range. Positions are
-// counted in the batches with which the run began, so any later resume can read them. A fit with another
-// batch size, or a reproducible run on other ranks, reads the same windows of samples: its own position
-// follows from the saved one by windows.
+// Describes a fit's range of batches in a snapshot, and compares it with another range. Positions are counted
+// in batches of the size with which the run began. A resumed fit with another batch size, or on other ranks
+// if the run is reproducible, reads the same windows of samples, so its position is converted by windows.
 #pragma once
 
 #include <looptorch/base/error.hpp>

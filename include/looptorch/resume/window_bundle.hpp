@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A window on disk, for replay: a snapshot of the run as one update's part of the window began, with its
+// Saves one window for replay: a snapshot of the run as one update's part of the window began, with its
 // batches. It appears whole or not at all and is verified when read, as all snapshots are.
 //
-//   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (its
-//   number and samples), window.epoch, window.total_steps (of the fit, if known), window.found.* (what was
-//   found when it was written), window.ranks (of a run on ranks: their number), window.random.N (where each
-//   micro-batch is seeded: generators' states as it began)
+//   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (number
+//   and samples of batch N), window.epoch, window.total_steps (of the fit, if known), window.found.* (the
+//   finding when it was written), window.ranks (their number, if there are several), window.random.N
+//   (generators before batch N, if micro-batches are seeded)
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -61,7 +61,7 @@ struct WindowBundle {
   std::int64_t epoch = 0;
   std::optional<std::int64_t> total_steps = {};  // of the fit, for schedules
   FoundThen found = {};
-  std::int64_t ranks = 0;  // of the run; 0: one process, whose window's only batch has no weight
+  std::int64_t ranks = 0;  // their number; 0: one process, where a window of one micro-batch needs no weight
   std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
   std::vector<WindowPlace> places = {};   // of the batches
   std::vector<StateDict> batches = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Assigns allocations of known sizes to blocks of bounded size, before any block is allocated.
+// Plans how allocations of known sizes share blocks of bounded size; allocates nothing.
 #pragma once
 
 #include <algorithm>

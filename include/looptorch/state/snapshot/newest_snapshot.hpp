@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The snapshot that a run resumes from, as FitOptions and programs name it: by its path, or with contents
-// that were read and verified. Holds these in memory until a fit takes them.
+// ResumeFrom, the snapshot that a run resumes from: a path, or contents that were read and verified and stay
+// in memory until a fit takes them.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>

@@ -3,7 +3,7 @@
 // the snapshot moves the files in. Reading combines them, so any number of ranks, and one process, can
 // resume.
 //
-// A tensor of which ranks have elements is named "KEY[BEGIN:END of SIZES]", a number "KEY[int]".
+// A shard of a tensor is named "KEY[BEGIN:END of SIZES]", by its elements; a whole number "KEY[int]".
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Snapshots on disk: a folder `step-00000120` with the weights and moments as safetensors, everything else as
 // JSON, and a manifest with a checksum of every byte. The folder appears under its name only when it is
-// complete and on the disk, whatever is killed or fails. Reading accepts only what agrees with the manifest.
-// Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See docs/snapshots.md.
+// complete and on the disk, even if the process is killed. Reading accepts only what agrees with the
+// manifest. Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See
+// docs/snapshots.md.
 //
 // snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
 #pragma once
