@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# ablation.sh PROGRAMS OUTPUT: what each part of the recipe does, on a small model and short clean sentences.
+# ablation.sh PROGRAMS OUTPUT: measures what each part of the recipe contributes, on a small model and short
+# clean sentences.
 #
-# Trains the same small model several times, each time with one thing changed, from three seeds, since runs this short end
-# where luck has it; prints a Markdown table of error rates on sentences that training never saw. PROGRAMS is the folder of
-# the example's built programs. A run that was cut off goes on where it was.
+# Trains the model with one change at a time, each from three seeds, since results of such short runs vary by
+# chance. Prints a Markdown table of error rates on held-out sentences. PROGRAMS is the folder of the
+# example's built programs. Run it again to continue after an interruption.
 set -euo pipefail
 
 if [ $# != 2 ] || [ ! -x "$1/konkanivani_train" ]; then

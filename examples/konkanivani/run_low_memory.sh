@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # run_low_memory.sh [--small] [--memory-cap GB] [--programs DIR] DATA OUTPUT [-- FLAG...]: trains on a card with little memory.
 #
-# DATA is a corpus as konkanivani_train takes it. The recipe is that of the project which this example follows: 192 wide, 8
-# and 4 layers, mixed precision, 8 clips a step, the allocator's cache emptied every 50 micro-batches. Three settings are
-# tried in order, each by dry steps before it trains: clips in batches of 2, one by one, and one by one with blocks that
-# are computed again in backward. All three have the same clips in each step, so that a run which memory ends goes on
-# with the next setting from its newest snapshot. OUTPUT then holds
+# DATA is a corpus as konkanivani_train takes it. The recipe is that of the project that this example follows:
+# width 192, 8 encoder and 4 decoder layers, mixed precision, 8 clips a step, the allocator's cache emptied
+# every 50 micro-batches. Tries three settings in order, and checks each by dry steps before it trains: 2
+# clips a micro-batch, 1 clip, and 1 clip with activation checkpointing. All have the same clips in each step,
+# so if memory runs out, the run continues with the next setting from its newest snapshot. OUTPUT then holds
 #
 #   model.safetensors, config.json, vocabulary.json   the model of the epoch with the lowest character error rate
-#   summary.json   its error rates, the peak of memory and what it consisted of
-#   snapshots/     the run, which the same command goes on with
+#   summary.json   its error rates, and the peak of memory with its parts
+#   snapshots/     the run: the same command continues it
 #
-# --small: 128 wide, 6 and 3 layers, for another OUTPUT. --memory-cap: allows so much, on any device. FLAG...: further
-# flags of konkanivani_train. --programs: the folder of the example's programs; without it they are set up and built
-# first, in ${LOOPTORCH_BUILD:-build}.
+# --small: width 128, 6 and 3 layers; needs an OUTPUT of its own. --memory-cap: limits the memory, on any
+# device. FLAG...: further flags of konkanivani_train. --programs: the folder of the example's programs;
+# without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

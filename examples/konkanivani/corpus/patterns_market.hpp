@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Patterns of the market, the kitchen and things: one a line.
+// Sentence patterns (sentences.hpp) about the market, the kitchen and things, one a line.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Patterns of greetings, courtesy, people and work: one a line.
+// Sentence patterns (sentences.hpp) about greetings, courtesy, people and work, one a line.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Patterns of numbers, dates, hours, weather and feasts: one a line.
+// Sentence patterns (sentences.hpp) about numbers, dates, hours, weather and feasts, one a line.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Patterns of travel, places, animals, school and home: one a line.
+// Sentence patterns (sentences.hpp) about travel, places, animals, school and home, one a line.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The words of the corpus, in Devanagari: a slot a line, its forms separated by bars. A form may hold slots.
-// Written for this project in the Konkani of Goa; not checked by a linguist.
+// The words that fill the slots of sentence patterns, in Devanagari: one slot a line, its words separated by
+// bars. An entry may contain slots. Written for this project in the Konkani of Goa; not checked by a
+// linguist.
 #pragma once
 
 #include <string_view>

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
-// One search for both heads: texts grow character by character and are ranked by
+// Beam search with both heads: extends texts character by character, and keeps those with the highest
 //
 //   ctc_weight * log p_ctc(prefix)
 //     + (1 - ctc_weight) * log p_decoder(text)
 //     + length_bonus * length
 //
-// A finished text is scored by p_ctc of exactly this text, and by the decoder's probability of the end.
-// ctc_weight 0 uses the decoder alone, 1 CTC alone; a head of weight 0 is not run. The texts of all clips of
-// a batch go through the decoder at once. CTC keeps the decoder from skipping or repeating words. Finds the
-// best text of all if the beam holds every text (tests).
+// CTC keeps the decoder from skipping or repeating words. ctc_weight 0 uses the decoder alone, 1 CTC alone; a
+// head of weight 0 is not run. A finished text is scored by CTC's probability of exactly this text, and by
+// the decoder's of the end. The decoder runs on the texts of all clips at once.
 //
-// Shapes: B batch, R texts that grow, T encoder frames, V vocabulary.
+// Shapes: B batch, R unfinished texts, T encoder frames, V vocabulary.
 #pragma once
 
 #include "../model/decoder.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's objective for a Trainer. It depends on a batch's tensors alone, except for its weight, so a
-// graph can hold it.
+// KonkaniVani's objective for a Trainer. It declares `weight`, so that CaptureGraphs can capture it for
+// batches of differing weight.
 #pragma once
 
 #include "../clips/data.hpp"

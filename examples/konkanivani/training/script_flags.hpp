@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags of train_konkanivani_asr.py, the script that this example follows, in its spelling: a command
-// written for the script trains with its settings instead of those measured here.
+// Recognises commands written for train_konkanivani_asr.py, the script that this example follows, by its
+// spelling of flags, and trains them with the script's settings (`--preset original`).
 #pragma once
 
 #include <algorithm>

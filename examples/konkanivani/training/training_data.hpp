@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The data of `konkanivani_train`: three datasets, and the vocabulary of the first.
+// The data of `konkanivani_train`: training, validation and test clips, and the vocabulary of the training
+// texts.
 #pragma once
 
 #include <looptorch/data/manifest/manifest.hpp>
