@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Trains a conditional GAN on spectrograms of music: one Trainer, two updates. It shows adversarial players,
-// accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
-// mean over batches, and snapshots with the best of them.
+// Trains a conditional GAN on spectrograms of music: one Trainer, two updates. It shows an update that runs
+// only when a condition holds, averaged weights, a validation metric of whole sets of clips, and snapshots of
+// the best weights.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>

@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--seed N] [--gan-steps N] [--gpu-memory GB [--pretrained DIR]] [--programs DIR] OUTPUT: music by its emotion,
-# drawn and heard, in one command.
+# run.sh [--quick] [--seed N] [--gan-steps N] [--gpu-memory GB [--pretrained DIR]] [--programs DIR] OUTPUT:
+# a GAN that generates music for an emotion, and a ViT that predicts the emotion of music, in one command.
 #
-# Makes a corpus of synthetic music; trains a small conditional GAN on its spectrograms, draws clips with it and measures them
-# against clips that were held out; trains a small Vision Transformer to hear valence and arousal, once on the corpus alone and
-# once with the drawn clips too. OUTPUT then holds
+# Makes a corpus of synthetic music. Trains a small conditional GAN on its spectrograms, samples clips from
+# it, and compares them with held-out ones. Trains a small Vision Transformer to predict valence and arousal,
+# once on the corpus alone and once with the samples too. OUTPUT then holds
 #
-#   summary.json     of the GAN: frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, ...; "last" are
-#                    the best averaged weights. Of the ViT on test clips: ccc_arousal, ccc_valence; ccc_*_probe of a linear
-#                    regression beside it, ccc_*_synthetic with drawn clips. seconds: of all of it, since the last start
-#   model/           the trained GAN; in model/best the averaged weights that were best on validation clips; model_first/: after
-#                    a few steps
-#   samples/         drawn spectrograms with labels, pictures, sound; measures/: pictures of real clips and of their likes
-#   vit/             the trained ViT; vit_synthetic/: with drawn clips; heard/: what both hear in all test clips, and where the
-#                    first one looks in eight of them
-#   curves/          the course of both trainings, as pictures
+#   summary.json     of the GAN: frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, ...;
+#                    "last" are the best averaged weights. Of the ViT on test clips: ccc_arousal, ccc_valence;
+#                    ccc_*_probe of a linear regression on the same clips, ccc_*_synthetic with samples. seconds:
+#                    of the whole, since the last start
+#   model/           the trained GAN; model/best: the averaged weights that were best on validation clips
+#   model_first/     the GAN after a few steps, for comparison
+#   samples/         spectrograms with labels, pictures and sound
+#   measures/        pictures of test clips, and of samples for the same emotions
+#   vit/             the trained ViT; vit_synthetic/: trained with samples too
+#   heard/           predictions of both for all test clips, and the first one's attention in eight of them
+#   curves/          learning curves as pictures
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
-# A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
-# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 800. --gpu-memory: the published sizes
-# on a card of so many GB, with its settings for batches, mel bins and drawn clips; the ViT is then --pretrained's, a Hugging
-# Face folder, or a ViT-B/16 from scratch. --programs: the folder of the example's programs; without it they are set up and
-# built first, in ${LOOPTORCH_BUILD:-build}.
+# If a run is cut off, start it again. --quick: takes a minute, with worse results. --seed: of weights, noise,
+# order and the networks that measure; the corpus stays the same. --gan-steps: instead of 800. --gpu-memory:
+# uses the published sizes, with settings for a card of so many GB; the ViT is then that of --pretrained, a
+# Hugging Face folder, or a ViT-B/16 from scratch. --programs: the folder of the example's programs; without
+# it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

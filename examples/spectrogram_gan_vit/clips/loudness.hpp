@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The decibel scale of z-scored spectrograms, saved beside a model. A model's pictures have mean 0 and
-// deviation 1. Converting one to sound needs the mean and deviation in decibels.
+// Saves and loads the decibel scale of a model's spectrograms. A model's pictures have mean 0 and deviation
+// 1; converting one to sound needs the mean and deviation in decibels.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

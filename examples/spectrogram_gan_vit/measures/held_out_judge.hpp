@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The parts of validation during training: the judging network, and its view of the held-out clips.
+// Prepares validation during training: trains the judging network, or loads it for a resumed run, and runs it
+// on the held-out clips.
 #pragma once
 
 #include "../clips/skipped_items.hpp"
