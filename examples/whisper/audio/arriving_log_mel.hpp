@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whisper's log-mel frames of a sound that is still arriving, as a pipe or a microphone gives it. A sound's
-// range depends on its loudest frame: here on the loudest one so far, so that frames of a quiet passage
-// differ from LogMel's only where they lie more than 80 dB below what is still to come. Holds what is left of
-// the last window.
+// Computes Whisper's log-mel frames of a sound while it arrives, from a pipe or a microphone. LogMel limits
+// quiet frames to 80 dB below the loudest of the sound; this class to 80 dB below the loudest so far. Holds
+// one window.
 //
 //   ArrivingLogMel frames(80);
 //   frames.add(samples_T);             // as they arrive

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whisper's input from a pipe: windows of log-mel frames as soon as their samples arrive. A Recording's facts
-// of the whole, its loudest frame and whether there was any sound, are known here only up to the window.
-// Needs the memory of one window, however long the stream lasts.
+// Reads Whisper's input from a pipe, window by window, as soon as a window's samples have arrived. A
+// Recording knows the loudest frame of the whole sound; here it is the loudest so far. Needs the memory of
+// one window, however long the stream lasts.
 //
 // Shapes: M mel bins, T samples.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Changes the sample rate of a sound that is still arriving, as a pipe gives it: `resample` of the whole, up
-// to the rounding of sums, a block at a time. Holds the block and some milliseconds.
+// Changes the sample rate of a sound block by block, as it arrives from a pipe. Equals `resample` of the
+// whole sound up to the rounding of sums. Holds a block and some milliseconds.
+//
 // Shapes: T samples in, N samples out.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recognises the header of a piped file, as of `sox talk.mp3 -t wav - | whisper_transcribe -`, or raw
-// samples. A header read as samples would sound as a click, with the rest at a wrong rate.
+// Finds out whether a pipe begins with a file's header, as from `sox talk.mp3 -t wav - | whisper_transcribe
+// -`, or with raw samples. Read as samples, a header would sound as a click, and the rate of the rest would
+// be wrong.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

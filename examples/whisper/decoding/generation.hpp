@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a model's generation_config.json: the special tokens, the forced first ones and the suppressed ones.
-// Fields that it lacks, as in fine-tunes of 2022, come from the tokenizer. The same prompt begins every
-// training sequence.
+// Reads a model's generation_config.json: the special tokens, the tokens that begin a text, and those that
+// are never chosen. Fields that it lacks, as in fine-tunes of 2022, come from the tokenizer. Training begins
+// its texts with the same tokens.
 #pragma once
 
 #include <looptorch/base/error.hpp>

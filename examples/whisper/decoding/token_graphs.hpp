@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A token's step of the decoder as a graph of the device: one launch instead of some hundred, which the host
-// issues more slowly than a GPU computes them. The prompt runs eagerly.
+// Runs the decoder's step for one token as a CUDA graph: one launch instead of some hundred. Use it on a GPU,
+// which computes these kernels faster than the host issues them. The prompt runs eagerly.
 //
 // Shapes: R rows, W of each of C clips; V vocabulary; P positions.
 #pragma once

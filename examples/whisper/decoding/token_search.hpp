@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Greedy decoding, and sampling by temperature. A search follows several texts of each clip (rows), as many
-// for each unfinished clip; it takes the scores after each row and returns which tokens continue which rows.
-// BeamTexts in beam_search.hpp has the same functions.
+// Chooses tokens greedily, or by sampling at a temperature. A search keeps one or several unfinished texts of
+// each clip, one a row. `advance` takes the scores after each row and returns which tokens continue which
+// rows. BeamTexts in beam_search.hpp has the same interface.
 //
 // Shapes: R rows, clip by clip; V vocabulary.
 #pragma once

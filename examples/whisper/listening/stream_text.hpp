@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The text of a stream, a piece for each window: joined, the pieces equal the text of the whole.
+// Returns a stream's text piece by piece, one for each window: joined, they equal the text of the whole.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

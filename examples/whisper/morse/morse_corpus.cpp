@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes a corpus of Morse code as heard in a receiver, without recordings: amateur radio contacts, words and
-// code groups, keyed at 15 to 40 words a minute under conditions from clean to a weak expedition's, as FLAC
-// or WAV with CSV manifests for `whisper_finetune`.
+// code groups, keyed at 15 to 40 words a minute, from clean signals to weak ones in noise, as FLAC or WAV
+// with CSV manifests for `whisper_finetune`.
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>

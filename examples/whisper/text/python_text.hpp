@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Texts and numbers as Python treats them, so that files equal those of openai-whisper, byte for byte.
+// Python's functions for texts and numbers, such as strip, round and repr, so that files equal those of
+// openai-whisper, byte for byte.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit SIZE: chooses memory savings, cheapest first, until a run fits. Trains all weights
-// as long as that can fit, and adapters only then. Keeps a step's clips: accumulates smaller batches more
-// often only if nothing fits with the given ones, since a GPU takes as long for a small batch as for one that
-// fills it.
+// if that can fit, else adapters. Splits a step's clips into smaller batches only if nothing fits with the
+// given ones, since small batches leave a GPU idle.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

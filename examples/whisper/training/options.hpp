@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune`: which contradict each other, and what a run makes of them. flags.hpp
-// has their flags.
+// The settings of `whisper_finetune`: refuses those that contradict each other, and derives the options of
+// the run's parts. flags.hpp has their flags.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

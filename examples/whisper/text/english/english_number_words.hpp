@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The words of English numbers and their functions. The list is built at the first use; a look-up is a binary
-// search.
+// The words of English numbers, with the kind and value of each. The list is built at the first use; a
+// look-up is a binary search.
 #pragma once
 
 #include <algorithm>
