@@ -1,6 +1,7 @@
-# What compiles the tests: the project's compiler at -O1, or, with LOOPTORCH_TESTS_WITH_CLANG, clang++ at -O0, in 0.4 of the
-# time, and then the programs that they run, too. Projects of packages/, which train with copies of an
-# example, stay with the project's compiler: looptorch runs as two compilers make it. Both agree on the ABI.
+# Chooses the tests' compiler: the project's at -O1 or, with LOOPTORCH_TESTS_WITH_CLANG, clang++ at -O0, which
+# takes 0.4 of the time and also compiles the programs that tests run. Projects of packages/, which train with
+# copies of an example, keep the project's compiler, so that looptorch is tested as both compile it. Both
+# agree on the ABI.
 #
 # looptorch_with_project_compiler(TARGET)      leaves TARGET to the project's compiler
 # looptorch_links_with_clang(VARIABLE FLAG...)   sets VARIABLE if the tests' compiler is clang++ and links with these flags

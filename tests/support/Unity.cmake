@@ -1,9 +1,9 @@
-# looptorch_compile_together(TARGET): with LOOPTORCH_UNITY_TESTS, compiles up to 18 sources of TARGET as one. A
-# compiler's work on <torch/torch.h> in each translation unit, precompiled or not, takes longer than most tests; 18 take two thirds
-# of the time of three times six, and up to 3 GB.
+# looptorch_compile_together(TARGET): with LOOPTORCH_UNITY_TESTS, compiles up to 18 sources of TARGET as one.
+# A compiler's work on <torch/torch.h> in each translation unit, even precompiled, takes longer than most
+# tests. One unit of 18 takes two thirds of the time of three units of 6, and up to 3 GB.
 #
-# Sources need no change: each is put into a namespace of its own, after the includes of all. A source that replaces the
-# global operator new, or the optimisation level, is compiled by itself.
+# Sources need no change: each is put into a namespace of its own, after the includes of all. A source that
+# replaces the global operator new, or sets the optimisation level, is compiled by itself.
 function(looptorch_compile_together target)
   if(NOT LOOPTORCH_UNITY_TESTS)
     return()

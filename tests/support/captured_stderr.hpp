@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Captures the output to stderr while it lives.
+// Captures the output to stderr while an object of it lives.
 #pragma once
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# clang_instead.sh CLANG COMPILER [LAUNCHER] COMPILER ARGUMENT...: runs the command with CLANG where COMPILER, g++, stands.
-# A launcher for CMake: it gives some targets another compiler than the rest of the build.
+# clang_instead.sh CLANG COMPILER [LAUNCHER] COMPILER ARGUMENT...: runs a compiler's command with CLANG
+# instead of COMPILER, g++. As a launcher of CMake it gives some targets another compiler than the rest of the
+# build.
 set -euo pipefail
 
 clang=$1 compiler=$2

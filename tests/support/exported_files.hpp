@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The .pt2 files of tests/parity/exported_models.py, as torch.export.save writes them: those that are kept
-// have their entries compressed, to be small.
+// Writes the .pt2 files of tests/parity/exported_models.py as torch.export.save does. The repository holds
+// them compressed.
 #pragma once
 
 #include <caffe2/serialize/inline_container.h>

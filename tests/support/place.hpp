@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where a unit test's tensors are. A test that makes them at `place()`, and whose first lines say "Runs on
-// every device", runs twice: on the CPU with the unit tests, and on the device under test with those of
-// tests/device.
+// The device of a unit test's tensors, `place()`. A test that makes its tensors there, and says "Runs on
+// every device" in its first lines, runs twice: on the CPU with the unit tests, and on the device under test
+// with those of tests/device.
 #pragma once
 
 #include "support/precompiled.hpp"

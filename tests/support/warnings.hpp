@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keeps LibTorch's warnings while it lives.
+// Records LibTorch's warnings while an object of it lives.
 #pragma once
 
 #include <c10/util/Exception.h>

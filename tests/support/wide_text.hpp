@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Text as programs of Windows write it.
+// Encodes text in UTF-16 and UTF-32, as Windows programs write it.
 #pragma once
 
 #include <string>

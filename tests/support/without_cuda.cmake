@@ -1,7 +1,7 @@
-# To load the CUDA half of LibTorch takes half a second of each process, and CI starts some thousand. Where there is no GPU,
-# tests whose programs then compute on the CPU do without: an empty library of the same name, preloaded, stands for it.
-# With the whole LibTorch run packages.*, cuda.*, distributed.*, sanitized.*, device.refused_gpu and what asks LibTorch for
-# its CUDA.
+# Runs tests without LibTorch's CUDA library where there is no GPU: loading it takes half a second of each
+# process, and CI starts some thousand. An empty library of the same name is preloaded instead. Tests named
+# packages.*, cuda.*, distributed.*, sanitized.*, unit.distributed*, unit.app.cuda* and device.refused_gpu*
+# use the whole LibTorch.
 if(NOT EXISTS ${Torch_DIR}/../../../lib/libtorch_cuda.so OR EXISTS /dev/nvidiactl OR EXISTS /dev/dxg)
   return()
 endif()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What peers in Python share that take turns with a benchmark's program: the program, and the allocator by which both
-sides count the bytes of their tensors."""
+"""Shared by benchmarks in Python that take turns with a C++ program: starts the program, and loads the allocator that
+counts the bytes of tensors on both sides."""
 import ctypes
 import json
 import subprocess

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The hand-written training with LibTorch alone with which the cost of a step is compared: a small MLP
-// (64-64-10, batches of 32) and fused AdamW, with each feature that a policy provides.
+// Hand-written training loops of LibTorch alone, with which the Trainer's cost of a step is compared: a small
+// MLP (64-64-10, batches of 32) and fused AdamW, with each feature that a policy provides.
 #pragma once
 
 #include <looptorch/memory/empty_cache.hpp>

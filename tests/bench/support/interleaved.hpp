@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Times two ways of training that take turns within one fit: a block of steps by the Trainer, a block by its
-// peer, and so on, so that clock rates and other programs affect both alike. The results are medians.
+// Times the Trainer against a peer within one fit: each makes a block of steps in turn, so that clock rates
+// and other programs affect both alike. The results are medians.
 #pragma once
 
 #include <time.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Sixty runs whose memory is predicted: a plain network, Whisper, KonkaniVani, the ViT and the GAN, small,
-// with random weights, by sizes, batches, accumulation, recomputation, bf16, averages, frozen parts and four
-// optimizers. Each is given to `visit(name, make)`, and `make(device, use)` calls `use(trainer, batches)`:
-// easy batches and, at their end, the hard one, all in host memory. An epoch has three windows: from the
-// third on two sums of the epoch's losses are held, with the last window and without it.
+// Sixty small runs whose memory is predicted and measured: a plain network, Whisper, KonkaniVani, the ViT and
+// the GAN, with random weights. They differ in size, batch, accumulation, recomputation, bf16, averages,
+// frozen parts and optimizer. Each is given to `visit(name, make)`, and `make(device, use)` calls
+// `use(trainer, batches)`: easy batches, then the hardest, all in host memory. An epoch has three windows,
+// since the third is the first in which two sums of losses are held.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

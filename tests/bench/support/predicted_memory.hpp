@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What preflight and ShapesOnly predict of a run (memory_runs.hpp), beside what the fit that follows takes.
+// Compares the memory that preflight and ShapesOnly predict for a run (memory_runs.hpp) with what the fit
+// takes.
 #pragma once
 
 #include <looptorch/memory/empty_cache.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A table in a page of docs that a test generates and compares.
+// Reads and rewrites a table in docs/performance.md that a test generates.
 #pragma once
 
 #include <algorithm>

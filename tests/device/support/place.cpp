@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Unit tests in a program of device tests make their tensors on the device under test. They do not ask
-// whether there is one, so that without it the program ends here.
+// Makes the unit tests in a program of device tests use the device under test, by setting `place()`. Ends the
+// program as skipped if there is no such device.
 #include "support/place.hpp"
 
 #include "support/device.hpp"

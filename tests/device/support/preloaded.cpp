@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The simulated accelerator for a program as it is: built into a shared library and named in LD_PRELOAD, it
-// gives the program's LibTorch the device "sim". As the program ends, writes how often the host waited for it
-// into the file LOOPTORCH_TEST_WAITS, a sentence a wait below. With LOOPTORCH_TEST_MEMORY each device has so
-// many bytes, and with LOOPTORCH_TEST_FAIL_BACKWARD an allocation of the first backward fails. Ends a program
-// whose accesses were out of order with exit code 99.
+// A shared library that adds the simulated accelerator to an unchanged program: named in LD_PRELOAD, it gives
+// the program's LibTorch the device "sim". Writes the number of the host's waits, and a sentence for each, to
+// the file LOOPTORCH_TEST_WAITS. LOOPTORCH_TEST_MEMORY limits each device's bytes;
+// LOOPTORCH_TEST_FAIL_BACKWARD makes an allocation of the first backward fail. The exit code is 99 if
+// accesses were out of order.
 #include "support/accelerator/accelerator.hpp"
 
 #include <ATen/record_function.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Work for the device under test.
+// Keeps the device under test busy.
 #pragma once
 
 #include "support/precompiled.hpp"

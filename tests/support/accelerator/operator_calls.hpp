@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the operators that a program calls, as a profile of the same program on CUDA shows them: with those
-// that composite operators call in turn, and without what this device's kernels call in place of CUDA's.
+// Counts the operators that a program calls, as a profile of the program on CUDA would: includes those that
+// composite operators call, and excludes those that the simulated accelerator calls where CUDA has a kernel.
 // Needs a LibTorch that was built for CUDA, whose registrations say which operators are kernels there.
 #pragma once
 

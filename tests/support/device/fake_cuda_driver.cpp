@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// NVIDIA's driver of a machine that does not exist: built as libcuda.so.1 and found by LD_LIBRARY_PATH, it
-// supports CUDA 11.4 and has one card, of compute capability 5.2. It knows the queries of app/device/cuda_query.hpp
-// and nothing that would compute.
+// A fake of NVIDIA's driver: built as libcuda.so.1 and found by LD_LIBRARY_PATH, it supports CUDA 11.4 and
+// has one card, of compute capability 5.2. Answers the queries of app/device/cuda_query.hpp; computes
+// nothing.
 #include <cstddef>
 #include <cstring>
 

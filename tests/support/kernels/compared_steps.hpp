@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Steps of an optimizer by the CPU's loops and by emulated kernels, from the same numbers, and where they
-// differ by more than rounding.
+// Runs an optimizer's steps by the CPU's loops and by emulated kernels, from the same numbers, and reports
+// where they differ by more than rounding.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory that ends, or begins, at a page that must not be touched: what passes its end faults.
+// Allocates memory directly before or behind a page that cannot be accessed, so that an access beyond it
+// faults.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What can be chosen to make a run fit: a smaller micro-batch with more accumulation, and what saves memory.
-// Each choice is a command line of the program that trains the model, read by that program's own parser, so
-// that nothing is advised that it does not take.
+// A model, and the command lines that might make its training fit: smaller micro-batches with more
+// accumulation, and memory savings. The training program's own parser reads them, so that every advised flag
+// exists.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A dry run of a program's Trainer, for its peak.
+// Measures the memory peak of a program's Trainer by dry steps.
 #pragma once
 
 #include <looptorch/policies.hpp>

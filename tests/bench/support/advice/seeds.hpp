@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of the guides that the examples follow, each as a command with what it needs, beside what was
-// asked of it.
+// Writes a table of the settings that the examples' original guides recommend: the memory that each needs,
+// and the most that it may take.
 #pragma once
 
 #include "konkanivani.hpp"

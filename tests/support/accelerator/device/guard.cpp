@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Devices, streams and events, as LibTorch's guards reach them.
+// Implements LibTorch's guards for the simulated accelerator: devices, streams and events.
 #include "support/accelerator/driver.hpp"
 
 #include <c10/core/Stream.h>

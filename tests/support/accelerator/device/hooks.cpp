@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What LibTorch asks an accelerator beside its guards: contexts, pinned memory, generators. Registers the
-// backend.
+// Implements LibTorch's hooks for an accelerator: contexts, pinned memory, generators. Registers the backend.
 #include "support/accelerator/device/allocators.hpp"
 #include "support/accelerator/device/generator.hpp"
 #include "support/accelerator/driver.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// CPU tensors in the memory of a device's tensors, for one kernel: so that whatever the CPU's kernel writes,
-// declared or not, through views or not, is written where the device's tensor is.
+// Makes CPU tensors that share the memory of a device's tensors, for one call of a CPU kernel. So everything
+// that it writes, declared or not, through views or not, is in the device's tensors.
 #pragma once
 
 #include "support/accelerator/memory/arena.hpp"

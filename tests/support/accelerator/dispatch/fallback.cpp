@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Serves every operator that has no kernel of its own by the CPU's, with CUDA's demands on its arguments: one
-// device, except for numbers and indices. Of sparse tensors it takes the indices and values.
+// Runs operators that have no kernel for the simulated accelerator by the CPU's kernel. Refuses arguments
+// that CUDA would: tensors on several devices, except for numbers and indices. Sparse tensors are passed as
+// indices and values.
 #include "support/accelerator/device/generator.hpp"
 #include "support/accelerator/dispatch/cuda_launches.hpp"
 #include "support/accelerator/dispatch/launch.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Launches a kernel on the current stream of a device: checks its accesses, and computes on the CPU, at once
-// and, behind the host, once more when its turn comes.
+// Launches a kernel on the current stream of a device: checks its accesses, and computes on the CPU at once.
+// If the device is to run behind the host, computes again on the device's own copy of memory when the
+// kernel's turn comes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

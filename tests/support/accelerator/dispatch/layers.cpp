@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Operators that LibTorch asks of an accelerator alone: convolution, dropout, fused LSTM cells.
+// Kernels of operators that LibTorch calls on accelerators only: convolution, dropout, fused LSTM cells.
 #include "support/accelerator/dispatch/launch.hpp"
 
 #include <ATen/TensorOperators.h>

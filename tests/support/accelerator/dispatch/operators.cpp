@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Operators that make tensors and views of a device, or read it.
+// Kernels of operators that make tensors and views on a device, or read its memory.
 #include "support/accelerator/device/allocators.hpp"
 #include "support/accelerator/dispatch/aliases.hpp"
 #include "support/accelerator/dispatch/values.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a sparse tensor on a device tells of itself, and how it is made of its parts: LibTorch's own
-// functions, which it registers for the devices that it knows.
+// Registers LibTorch's own functions that make and query sparse tensors for the simulated accelerator, as
+// LibTorch does for its own devices.
 #include "support/accelerator/dispatch/sparse.hpp"
 
 #include <ATen/ops/_coalesced_native.h>

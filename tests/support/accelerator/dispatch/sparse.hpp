@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sparse COO tensors on a device: a kernel works on their indices and values, which are dense.
+// Takes sparse COO tensors of a device apart into indices and values, which are dense and which kernels work
+// on, and puts them together again.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A graph of the simulated accelerator: kernels that were issued to a stream and not run, and that a replay
-// issues. Memory that was allocated meanwhile stays the graph's, at its addresses, whatever the program
-// frees.
+// A captured graph of the simulated accelerator: holds kernels that were issued to a stream and did not run,
+// and issues them at each replay. Memory that was allocated during the capture stays the graph's, at the same
+// addresses, even if the program frees it.
 #pragma once
 
 #include "support/accelerator/driver.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The addresses of one device's memory, three times: those that tensors hold, which nothing may touch, and at
-// a fixed distance two copies of the contents. Kernels run on the first as soon as they are issued. Behind
-// the host, they run once more on the second when their turn comes: there is what the device would hold.
+// Reserves three address ranges of one size for a device's memory. Tensors have addresses in the first, which
+// cannot be accessed. The other two hold the contents: kernels run on one as soon as they are issued. If the
+// device runs behind the host, they run again on the other when their turn comes, which then has what a real
+// device would hold.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The driver's memory: allocation up to the cap, frees behind the work that they follow, pinned memory.
+// The driver's memory: allocates up to the limit, frees in stream order, and pins host memory.
 #include "support/accelerator/driver.hpp"
 #include "support/accelerator/graph/recording.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Pages of pinned memory that the host may not touch before a copy to them is over. A touch is noted, and
-// goes on: it finds NaN. A host that touches a device's memory is shown the stack, and dies as it would with
-// CUDA.
+// Detects accesses of the host to memory that it may not read yet, or not at all. Pinned memory is protected
+// until a copy to it is over: an access is counted, and finds NaN. An access to a device's memory prints the
+// stack and ends the program, as with CUDA.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The reads and writes of a block of memory, and which of them are in no order.
+// Records the reads and writes of a block of memory, and reports pairs that conflict and are in no order.
 #pragma once
 
 #include "support/accelerator/order/clock.hpp"

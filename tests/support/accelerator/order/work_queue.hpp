@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Work that was issued and has not run yet: a queue a stream. An entry may run when everything that its clock
-// covers has run. In issue order by default; by a seed, in any order that the clocks allow, as far behind the
-// host as it says.
+// Holds the work that was issued and has not run yet, a queue a stream. An entry may run when everything that
+// its clock covers has run. The order is that of issue or, with a seed, a random one that the clocks allow;
+// the seed also decides how far the work is behind the host.
 #pragma once
 
 #include "support/accelerator/order/clock.hpp"
