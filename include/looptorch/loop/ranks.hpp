@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loop's interface to ranks: processes that train copies of one model on different data. A policy with
-// the hook `ranks` gives them for a fit, as DataParallel does. Without such a policy the loop compiles none
-// of this.
+// The loop's interface to ranks: processes that train copies of one model on different data. A policy such as
+// DataParallel provides it by the hook `ranks`. Without such a policy the loop compiles none of this.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

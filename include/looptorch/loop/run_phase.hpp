@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The phases of a step and the calls of hooks, as the loop announces them to policies that measure or record
-// time.
+// Names the parts of a step, such as data, forward and backward. The loop announces each to policies that
+// measure or record time.
 #pragma once
 
 #include <array>

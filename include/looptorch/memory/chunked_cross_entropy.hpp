@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Cross-entropy of a linear layer's scores that never holds them all: computes them for a part of the
-// vocabulary at a time, in forward and again in backward. Scores, their log-softmax and its gradient are the
-// largest temporaries of small models with large vocabularies: for Whisper three tensors of 51,864 numbers a
-// token. Costs one more product of hidden states and weights.
+// Cross-entropy of a linear layer's scores, computed for a part of the vocabulary at a time, in forward and
+// again in backward. Scores, their log-softmax and its gradient are the largest temporaries of small models
+// with large vocabularies: for Whisper three tensors of 51,864 numbers a token. Costs one more product of
+// hidden states and weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>

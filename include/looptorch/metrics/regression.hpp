@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures how well predicted numbers follow their targets: Lin's concordance correlation, R2, Pearson's
-// correlation, mean squared error, over any number of batches. Moments are kept in double, about the running
-// means (Chan, Golub and LeVeque 1979) and from an origin amid the data, so that data far from zero lose no
+// correlation, mean squared error, over any number of batches. Keeps moments in double, relative to the first
+// batch's means and about the running ones (Chan, Golub and LeVeque 1979), so that data far from zero lose no
 // digits. Adding launches about twenty small kernels a batch and never waits; reading does.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The gradients of one update: the factor that multiplies them before they reach the optimizer, and the
-// parameters that receive any.
+// GradientScale, a factor that is applied to all gradients of an update in one pass, or by the optimizer's
+// kernel; and functions that check, collect and drop gradients.
 #pragma once
 
 #include <looptorch/base/error.hpp>

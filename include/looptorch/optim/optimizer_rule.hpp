@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a rule must provide to be an optimizer by FusedOptimizer<Rule>. docs/writing_an_optimizer.md has one.
+// What a rule must provide to be an optimizer by FusedOptimizer<Rule>. docs/writing_an_optimizer.md shows
+// one.
 #pragma once
 
 #include <looptorch/optim/fused_call.hpp>

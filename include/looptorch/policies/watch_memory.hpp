@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Watches a run's memory: its peak by phase, the parts of the peak, and faults: a leak with its phase, a
-// spike, allocator fragmentation. Never waits for the device. A step costs two readings of the allocator's
-// counters a micro-batch and two more; on a CPU HostMemory counts them from the first fit on.
+// spike, allocator fragmentation. Never waits for the device. Costs two readings of the allocator's counters
+// for each micro-batch and two for each step. On a CPU, HostMemory counts all allocations from the first fit
+// on.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file that grows by whole pieces. A process that is killed leaves all pieces before the last one whole.
+// A file that grows by pieces, each appended in one write: if the process is killed, at most the last piece
+// is incomplete.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Examples in the forms that a page and TensorBoard take: JSON with data in base64, and events.
+// Converts a run's examples for report.html, to JSON with data in base64, and for TensorBoard, to events.
 #pragma once
 
 #include <looptorch/base/example.hpp>

@@ -2,9 +2,10 @@
 // A run as SnapshotContents: model, optimizers, averages, and the states of the loop and its policies. Its
 // tensors are not copies: copy them before the next step to keep them.
 //
-//   state: run.* (counters, means, units; run.policies.*, their states), listed.* (those that change
-//   numbers), averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*,
-//   micro_batches, batch_size, stopped, ranks (of a run with the same bits on any number of them)
+//   state: run.* (counters, means, units; run.policies.*: states of policies), listed.* (names of policies
+//   that change numbers), averaged.* (which tensors of the state are averages), modes.* (modules in eval
+//   mode), random.*, loader.*, micro_batches, batch_size, stopped, ranks (if any number of them gives the
+//   same bits)
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

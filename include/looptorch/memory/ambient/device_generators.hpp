@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves the default random generators of a block's devices and restores them for its second run. A generator
-// belongs to the process: if another thread draws from it meanwhile, the block may get other numbers, and
-// recomputation fails at the next tensor that it recorded.
+// Saves the default random generators of a block's devices and restores them for its second run. If another
+// thread draws from a generator during a run, the block may get other numbers; recomputation then throws.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

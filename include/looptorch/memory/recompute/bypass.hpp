@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Records which nodes of the graph a checkpointed layer's calls make, so that calls past its wrapper are
-// found. C++ allows such calls, since forward is not virtual, and they silently save all activations.
-// bypass_watch.hpp checks for them.
+// found. C++ allows such calls, since forward is not virtual, and they keep all activations in memory without
+// a warning. bypass_watch.hpp checks for them.
 #pragma once
 
 #include <looptorch/memory/recompute/layer_watch.hpp>

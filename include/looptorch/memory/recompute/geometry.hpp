@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A tensor's position in its storage, and how it reads the elements there.
+// The part of a storage that a tensor reads: sizes, strides, offset, element type, and whether values are
+// conjugated or negated.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hook into how autograd saves tensors. LibTorch asks its engine how to save a tensor for backward. Our
-// engine asks this thread's current keeper; without one it answers as LibTorch's does. The first use installs
-// it, so that programs without checkpoints keep LibTorch's engine.
+// Intercepts how autograd saves tensors for backward. LibTorch asks its engine for that; looptorch's engine
+// asks this thread's current keeper, and without one answers as LibTorch's does. It is installed at the first
+// use, so programs without checkpoints keep LibTorch's engine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bytes of a kernel's table: the launch's numbers, the first thread block of each tensor, and an entry
-// for each tensor.
+// Builds the table that a kernel gets as its argument: numbers of the launch, the first thread block of each
+// tensor, and an entry for each tensor.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

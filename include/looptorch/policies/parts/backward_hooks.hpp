@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The hooks that give UpdateInBackward each gradient as soon as it exists, and the update of one parameter.
+// Hooks that hand each gradient to UpdateInBackward as soon as it exists, and the step of one parameter.
 #pragma once
 
 #include <looptorch/base/error.hpp>

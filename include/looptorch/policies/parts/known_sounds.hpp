@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sounds already in a run's event files, so that an example offered after each validation is written
-// once.
+// Recognises a sound that was just offered under the same name, so that an example repeated after each
+// validation is written once.
 #pragma once
 
 #include <looptorch/base/example.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Adds a window's gradients to the optimizer's moments as they arrive (AdamA, Zhang et al. 2023,
 // arXiv:2305.19982). The first moment is Adam's. The second sums the micro-batches' squares instead of
-// squaring their sum. A micro-batch counts by its share of the window's weight, which is known only at the
-// end: until then the mean of earlier windows replaces it, and the end corrects it.
+// squaring their sum. A micro-batch is weighted by its share of the window's weight. Until that is known, at
+// the window's end, the mean weight of earlier windows is used; the end corrects it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures a run's operations a second, and their share of its device's peak. Counts one window every few
-// seconds and estimates the others by their samples, at no cost for those.
+// Measures a run's operations a second, and their share of its device's peak. Counts the operations of one
+// window every few seconds; those of others are estimated from their number of samples, at no cost.
 #pragma once
 
 #include <looptorch/loop/run_phase.hpp>

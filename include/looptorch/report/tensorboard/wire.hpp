@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes and reads the few shapes of a Protocol Buffers message that TensorBoard's events are made of
-// (protobuf.dev, "Encoding"), without a library.
+// Writes and reads those types of Protocol Buffers fields that TensorBoard's events use (protobuf.dev,
+// "Encoding"), without a library.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a pickle of Python holds, and the host that decides about what it would import or call.
+// The values that a pickle of Python can hold, and the interface that decides about its imports and calls.
 #pragma once
 
 #include <looptorch/base/error.hpp>

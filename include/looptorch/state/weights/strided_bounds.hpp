@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checks that a tensor that a file describes lies within its data.
+// Checks that a tensor, as a file describes it, lies within the file's data.
 #pragma once
 
 #include <algorithm>
