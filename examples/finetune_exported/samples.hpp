@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The dataset: samples with a tensor for each column, and batches that pad shorter ones.
+// The dataset of finetune_exported: samples with a tensor for each column, and batches that pad shorter ones.
 #pragma once
 
 #include <looptorch/data/stack_samples.hpp>

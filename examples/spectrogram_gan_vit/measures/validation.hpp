@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Evaluates a generator on held-out songs while it trains: distances between a small network's features of
-// their clips and of clips drawn for their emotions. Distances of sets are not means over batches, so all
-// emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and of the network
-// for each held-out clip; draws nothing from the run's generators.
+// Evaluates a generator while it trains: generates clips for the emotions of held-out songs, and measures
+// distances between the features that a small network gives both sets. Distances of sets are not means over
+// batches, so all emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and
+// of the network for each held-out clip; draws nothing from the run's generators.
 //
 // Shapes: N held-out clips, D features.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The data of `whisper_finetune`: three datasets of clips that are checked before training. Finds files whose
-// header shows a fault in all three, and silent and damaged ones among those held out.
+// The data of `whisper_finetune`: three datasets of clips. Before training, it checks the headers of all
+// files, and decodes held-out clips to find silent and damaged ones.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A dataset of speech for Whisper: audio files become log-mel frames, transcripts token ids, and both
-// batches.
+// A dataset of speech for Whisper: converts audio files to log-mel frames and transcripts to token ids, and
+// makes padded batches of them.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Decodes text from the encoder's states with a key-value cache: greedily, by sampling or by a beam, all by
 // the same step. The ids are those of openai-whisper's `decode` and, greedily, of transformers'
-// `generate(do_sample=False)`. Finished clips leave the batch, so it costs the sum of its clips' lengths.
+// `generate(do_sample=False)`. Finished clips leave the batch, so a batch costs the sum of its texts'
+// lengths.
 //
 // Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
 #pragma once

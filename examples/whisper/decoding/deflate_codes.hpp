@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The lengths of deflate's prefix codes (RFC 1951) for counted literals and repeats: the shorter of the fixed
-// code and the codes that zlib would build. Ties are broken as in zlib, since the codes' own description
-// depends on it.
+// Computes the lengths of deflate's prefix codes (RFC 1951) for counted literals and repeats: the shorter of
+// the fixed code and the codes that zlib would build. Breaks ties as zlib does, since they change the size of
+// the codes' own description.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Returns a stream's text piece by piece, one for each window: joined, they equal the text of the whole.
+// Returns a stream's text in pieces, one for each window: joined, the pieces equal the text of the whole.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The lines of subtitles: a segment each, or, of segments with words, lines of a width and number, some words
-// at a time, or with the spoken word underlined. The rules are those of openai-whisper's writers.
+// Divides a transcript into subtitles, as openai-whisper's writers do: one for each segment. With times of
+// words it can also limit a line's width and the number of lines or words, and underline the spoken word.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fastest product with a layer's weights that gives the same numbers: 16-bit weights if they lose
-// nothing, oneDNN's on AMD's processors, else LibTorch's.
+// Multiplies by a layer's weights in the fastest way that gives the same numbers: with 16-bit weights if they
+// lose nothing, else by oneDNN on AMD's processors and by LibTorch elsewhere.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>

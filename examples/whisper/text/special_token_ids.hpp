@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The ids of Whisper's special tokens by a folder's tokenizer: defaults for settings that a model's other
+// Reads the ids of Whisper's special tokens from a folder's tokenizer, for settings that a model's other
 // files lack.
 #pragma once
 

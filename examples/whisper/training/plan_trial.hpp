@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures one choice of --fit: dry steps of the run on its hardest clips, and a decoding of them if
-// validation decodes. By shapes alone (looptorch/shapes_only) they take no memory and a fraction of a second.
+// validation decodes. Measured by shapes alone (looptorch/shapes_only), a choice takes no memory and a
+// fraction of a second.
 #pragma once
 
 #include <looptorch/app/device/memory_cap.hpp>

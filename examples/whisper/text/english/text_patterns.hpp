@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements \w, \d and \b of Python's regular expressions, and one left-to-right replacement over UTF-8
-// text, for rules that are written by hand. The text must be UTF-8. Linear.
+// Matches \w, \d and \b as Python's regular expressions do, and replaces from left to right, for rules that
+// are written by hand. The text must be UTF-8. Linear.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
