@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Captures the output to stderr while an object of it lives.
+// A scope that captures the output to stderr.
 #pragma once
 
 #include <fcntl.h>

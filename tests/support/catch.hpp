@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One spelling for both majors of Catch2: Debian bookworm ships 2.13, vcpkg, Conan and newer distributions
-// ship 3.
+// Includes Catch2 of either major version under the same names: Debian bookworm ships 2.13, vcpkg, Conan and
+// newer distributions ship 3.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sets another default type of tensors than float.
+// A scope with another default type of tensors than float.
 #pragma once
 
 #include "support/precompiled.hpp"

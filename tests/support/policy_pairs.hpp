@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Generates the list of policies in docs/policies.md that do not go together from their declarations, at
-// compile time.
+// Generates, from policies' declarations, the list in docs/policies.md of those that cannot be combined.
 #pragma once
 
 #include <looptorch/policies.hpp>

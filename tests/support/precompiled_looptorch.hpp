@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The headers of looptorch that most tests include, for a build of all of them and for those that only check
-// a file's syntax.
+// Includes the headers of looptorch that most tests use, to be precompiled once.
 #pragma once
 
 #include "support/precompiled.hpp"

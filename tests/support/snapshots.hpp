@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Contents of snapshots for tests: with everything that a snapshot can hold, and small ones of a step;
-// compared bit for bit.
+// Makes contents of snapshots for tests, with everything that a snapshot can hold or a few hundred bytes, and
+// compares them bit for bit.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Records LibTorch's warnings while an object of it lives.
+// A scope that records LibTorch's warnings.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model and a loss with known gradients, for comparison with recorded clipping of gradients.
+// A model and a loss with known gradients, to compare clipping with recorded results.
 #pragma once
 
 #include "support/precompiled.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs looptorch's CUDA kernels on the CPU's tensors: the very text that NVRTC gets is compiled by the host's
-// compiler behind threads.inc, so that tests need no GPU.
+// Runs looptorch's CUDA kernels on the CPU's tensors, so that tests need no GPU: the host's compiler compiles
+// the very text that NVRTC gets, after threads.inc.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

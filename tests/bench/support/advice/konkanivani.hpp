@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's three sizes, with the Trainer of konkanivani_train and its preset "original".
+// Candidates for memory_advice: KonkaniVani's three sizes, with the Trainer of konkanivani_train and its
+// preset "original".
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once

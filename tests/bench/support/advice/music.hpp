@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The spectrogram GAN and ViT-B/16, with the Trainers of gan_train and vit_train.
+// Candidates for memory_advice: the spectrogram GAN and ViT-B/16, with the Trainers of gan_train and
+// vit_train.
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tables of memory_advice: which choice is advised for a card, and what it needs.
+// Writes the tables of memory_advice: which choice is advised for a card, and what it needs.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whisper from tiny to large-v3, with the Trainer of whisper_finetune.
+// Candidates for memory_advice: Whisper from tiny to large-v3, with the Trainer of whisper_finetune.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Random numbers of a device: a seed and an offset, as CUDA's Philox has, in a state of 16 bytes. Each kernel
-// draws from a CPU generator whose seed these two give.
+// A device's random generator: a seed and an offset, as CUDA's Philox has, in a state of 16 bytes. Each
+// kernel draws from a CPU generator that is seeded from both.
 #pragma once
 
 #include "support/accelerator/accelerator.hpp"

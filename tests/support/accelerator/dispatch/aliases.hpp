@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes CPU tensors that share the memory of a device's tensors, for one call of a CPU kernel. So everything
-// that it writes, declared or not, through views or not, is in the device's tensors.
+// that the kernel writes, also through views or undeclared, is in the device's tensors.
 #pragma once
 
 #include "support/accelerator/memory/arena.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Autocast by LibTorch's own lists of operators, as for CUDA.
+// Registers autocast for the simulated accelerator, from the lists of operators that LibTorch has for CUDA.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
