@@ -101,14 +101,14 @@ struct LossScale {
     begin_unscale(update);
     note(divide(update));
   }
-  /// The host's part of it, which comes first.
+  /// Does the part of `unscale` on the host, before `divide`.
   void begin_unscale(UpdateContext& update) {
     require_enough(update.run.progress());
     if (known_scale_ > 0 && (!update.raw_gradients().empty() || update.sees_part()))
       update.run.offer("loss_scale", known_scale_);
   }
-  /// The device's part, which a graph may hold. Returns whether the gradients overflow, as a tensor;
-  /// undefined if there are none.
+  /// Does the part of `unscale` on the device, which a graph may hold. Returns whether the gradients
+  /// overflow, as a tensor; undefined if there are none.
   [[nodiscard]] at::Tensor divide(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     if (gradients.empty() && !update.sees_part()) return {};

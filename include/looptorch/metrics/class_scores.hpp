@@ -26,7 +26,7 @@ inline void require_labels(std::string_view measure, const at::Tensor& scores, c
                              "; they must be on one device"));
 }
 
-/// Throws UsageError for that, and unless `scores` are real, [N, classes].
+/// Throws UsageError as `require_labels` does, and unless `scores` are real, [N, classes].
 inline void require_scores(std::string_view measure, const at::Tensor& scores, const at::Tensor& labels,
                            std::int64_t classes) {
   require_labels(measure, scores, labels);

@@ -25,8 +25,8 @@ inline at::Tensor on_device_of(const at::Tensor& tensor, const at::Tensor& numbe
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
 }
 
-/// Returns a one-element tensor times a number in fp64, 0-dim, in one kernel: beside one that is not wrapped,
-/// a number of fp32 is promoted.
+/// Returns a one-element tensor times a number, 0-dim fp64, in one kernel: the number is an fp64 tensor, to
+/// which an fp32 one is promoted.
 [[nodiscard]] inline at::Tensor fp64_product(const at::Tensor& tensor, double number) {
   return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), at::scalar_tensor(number, at::kDouble));
 }

@@ -101,8 +101,8 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return norms;
 }
 
-/// Returns the p-norm of everything that `norms` are the norms of, 0-dim, on the first one's device. Takes
-/// results of `norms_of_each`: their shape becomes {1}, since a view of each would cost more than the norm.
+/// Combines the p-norms of several tensors to that of all, 0-dim, on the first one's device. Takes results of
+/// `norms_of_each`, and changes their shape to {1}, since a view of each would cost more than the norm.
 [[nodiscard]] inline at::Tensor joined_norm(std::vector<at::Tensor> norms, double p) {
   for (at::Tensor& norm : norms) {
     norm.unsafeGetTensorImpl()->set_sizes_contiguous(1);

@@ -39,8 +39,8 @@ class OptimizerParts {
   OptimizerParts(const OptimizerParts&) = delete;
   OptimizerParts& operator=(const OptimizerParts&) = delete;
 
-  /// Assigns new parameters, forgets those that left, and follows those whose memory is another now. Those
-  /// that stay keep their ranks.
+  /// Assigns new parameters to ranks and forgets those that left. Others keep their ranks, also if their
+  /// memory has moved.
   virtual void refresh(const std::vector<at::Tensor>& parameters) = 0;
   /// Returns a parameter's share-out. The parameter is one of those of the last refresh.
   [[nodiscard]] virtual const Shared& of(const at::Tensor& parameter) const = 0;

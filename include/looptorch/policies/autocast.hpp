@@ -153,11 +153,11 @@ struct Autocast<bf16> {
   }
 };
 
-/// Runs them in IEEE half precision, with dynamic loss scaling as torch.amp.GradScaler does it: the loss is
-/// multiplied by a scale that doubles after `growth_interval` good steps and halves when gradients overflow.
-/// An overflow skips the step: no parameter, moment or count changes, and `FitResult::skipped` counts it.
-/// Several updates share the scale; each is skipped by its own overflow. The scale and the decision stay on
-/// the device.
+/// Runs the forward pass and the loss in IEEE half precision, with torch.amp.GradScaler's dynamic loss
+/// scaling: the loss is multiplied by a scale that doubles after `growth_interval` good steps and halves when
+/// gradients overflow. An overflow skips the step: no parameter, moment or count changes, and
+/// `FitResult::skipped` counts it. Several updates share the scale; each is skipped by its own overflow. The
+/// scale and the decision stay on the device.
 ///
 /// Before an update's first step, an overflow loses no window: it is retried at a lower scale until its
 /// gradients are finite. After that the scale is GradScaler's. A window that no scale helps, or whose loss

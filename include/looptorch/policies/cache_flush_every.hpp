@@ -76,9 +76,9 @@ struct CacheFlushEvery<detail::kAtRunTime> {
   static constexpr ResumeRule resume_rule = ResumeRule::always;
   using runs_before = Before<LogMetrics>;  // whose row includes the time of a flush
 
-  std::int64_t steps = 0;     ///< Between flushes; at least 1, or 0 where `batches` is given.
+  std::int64_t steps = 0;     ///< Steps between flushes; at least 1, or 0 where `batches` is given.
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
-  std::int64_t batches = 0;   ///< The same in micro-batches; a flush waits for the end of its window.
+  std::int64_t batches = 0;   ///< Micro-batches between flushes; a flush waits for the end of its window.
 
   /// Throws UsageError if neither number is at least 1, or both are given.
   void on_fit_begin(FitContext&, State&) const {
