@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A scope with another default type of tensors than float.
+// Makes another type than float the default of tensors, within a scope.
 #pragma once
 
 #include "support/precompiled.hpp"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints recurrent layers on a GPU, and refuses to recompute those with dropout: cuDNN draws their masks
-// from a state of its own that cannot be restored. That state is left out of the saved tensors that both runs
-// of a block must have in common, since LibTorch creates it at its first use. Overrides lstm, gru, rnn_tanh
-// and rnn_relu at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at
-// once.
+// from a state of its own that cannot be restored. LibTorch creates that state at its first use, so it is not
+// compared when a block's two runs are checked for saving the same tensors. Overrides lstm, gru, rnn_tanh and
+// rnn_relu at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at once.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>
