@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The base model of adapters in 8 bits: a frozen linear layer takes 1 byte a weight instead of 4 or 2, and
-// widens its weight as it multiplies. Adapters, biases, norms, convolutions and embeddings stay as they are.
-// Costs a pass over each weight a product. Use it if a model's frozen weights alone fill the memory.
+// Stores the frozen weights under adapters in 8 bits: 1 byte a weight instead of 4 or 2. Use it if they
+// alone fill the memory. Each product costs one more pass over the weight, which is widened for it.
+// Adapters, biases, norms, convolutions and embeddings keep their types.
 //
 //   lt::add_lora(*net, {.rank = 8});
 //   lt::hold_base_in_int8(*net);
@@ -22,11 +22,11 @@ namespace looptorch {
 /// Quantises the weight of each frozen Lora layer to 8 bits by row, with or without an adapter: the largest
 /// absolute value of a row is exact, and no element is off by more than 1/254 of it. Outputs differ by that,
 /// and adapters are trained on those outputs. The parameter keeps its name and becomes int8, with a buffer
-/// `int8.scale`, so snapshots have both. Leaves layers whose weight is trained or already in 8 bits. Returns
+/// `int8.scale`, so snapshots have both. Skips layers whose weight is trained or already in 8 bits. Returns
 /// the number of layers that it changed.
 ///
-/// `fold_lora` widens all weights again, to their former type, `merge_lora` those with adapters, and
-/// `unmerge_lora` narrows these to the same bits. Load weights before this call: those in 8 bits cannot be
+/// `fold_lora` restores the former type of all weights, `merge_lora` of those with adapters, which
+/// `unmerge_lora` quantises again to the same bits. Load weights before this call: an 8-bit weight cannot be
 /// loaded into. Throws UsageError, before anything is changed, for a model without adapters or with merged
 /// ones, and for a weight that holds NaN or infinity.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A frozen linear layer whose weight is in 8 bits by row and widened as it is multiplied, forward and
-// backward. Row n is scale[n] times integers from -127 to 127: the largest absolute value of a row is exact,
-// and no element is off by more than half a step, 1/254 of it.
+// Quantises a linear layer's frozen weight to 8 bits by row, and multiplies by it, forward and backward. Row
+// n is scale[n] times integers from -127 to 127. The largest absolute value of a row stays exact, and no
+// element is off by more than 1/254 of it.
 //
 // Shapes: K inputs, N outputs.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads adapters as a folder of Python's peft: adapter_config.json, and adapter_model.safetensors
-// with A and B of each layer. The model's names must be those of the Python model.
+// Saves and loads adapters as a folder that Python's peft reads and writes: adapter_config.json, and
+// adapter_model.safetensors with A and B of each layer. The model's names must be those of the Python model.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>
@@ -33,12 +33,12 @@ struct LoraError : Error {
 void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder,
                const std::string& base = {});
 
-/// Loads adapters that `save_lora` or peft wrote. Adds them as `add_lora` does to the layers that the file
-/// names, if the model has none; otherwise the model's must be the same, with the same options, and take over
-/// the values. Throws UsageError for a model with merged adapters. Throws LoraError for a file that is no
-/// LoRA, an unsupported variant (DoRA, trained biases, ranks or alphas by layer, ...), layers that the model
-/// does not have as Lora layers, and other shapes. Throws FileError and SafetensorsError. Then the model is
-/// unchanged.
+/// Loads adapters that `save_lora` or peft wrote. If the model has no adapters, adds them to the layers that
+/// the file names, as `add_lora` does. Otherwise the model's adapters must be on the same layers, with the
+/// same options, and get the file's values. Throws UsageError for a model with merged adapters. Throws
+/// LoraError for a file that is no LoRA, an unsupported variant (DoRA, trained biases, ranks or alphas by
+/// layer, ...), layers that the model does not have as Lora layers, and other shapes. Throws FileError and
+/// SafetensorsError. Then the model is unchanged.
 void load_lora(torch::nn::Module& model, const std::filesystem::path& folder);
 
 namespace detail {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The module behind `Lora<Layer>`: the layer with an optional adapter, y = W x + b + scale B A x.
+// The module behind `Lora<Layer>`: a linear layer with an optional adapter, y = W x + b + scale B A x. Also
+// the options of adapters. Include lora.hpp.
 #pragma once
 
 #include <looptorch/adapters/int8_weight.hpp>

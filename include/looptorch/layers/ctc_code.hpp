@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// CTC's recursions in CUDA C++: a thread block a clip, its threads over the states, which are a text's labels
-// with blanks around each. Sums have a fixed order, without atomics, so that a step repeats bit by bit.
+// CUDA C++ source of CTC's forward and backward recursions. A thread block computes a clip, its threads the
+// states, which are a text's labels with blanks around each. Sums have a fixed order, without atomics, so
+// that a step repeats bit by bit.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// CTC's loss with lengths that stay on the device (Graves et al. 2006). LibTorch's own copies them to the
-// host in each forward and waits, which no graph can hold. On NVIDIA's GPUs one kernel each for forward and
-// backward; on other devices, and in fp64, some tensor operations a frame; on a CPU LibTorch's own.
+// Computes the CTC loss (Graves et al. 2006) without a wait for the device: lengths stay there, so that a
+// graph can hold it. LibTorch's own copies them to the host in each forward. Takes one kernel each for
+// forward and backward on NVIDIA's GPUs, some tensor operations a frame in fp64 and on other devices,
+// LibTorch's own on a CPU.
 //
 // Shapes: T frames, N clips, C classes, L labels, S = 2L + 1 states: labels with blanks around each.
 #pragma once

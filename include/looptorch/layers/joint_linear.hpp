@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Computes linear layers of one input as one product, such as the queries, keys and values of attention.
-// Layers keep their names and parameters; a step takes one product instead of two or three, which on a small
-// model or a GPU saves a quarter of attention's host time, half under autocast. Costs a copy of the weights
-// in forward and, in fp32, backward, and one of the outputs' gradients in backward. Gradients of the weights
-// share one storage. Weights must not change in place between forward and backward.
+// Layers keep their names and parameters. On a small model or a GPU this saves a quarter of attention's host
+// time, half under autocast. Costs copies of the weights in forward and, in fp32, in backward, and a copy of
+// the outputs' gradients. Gradients of the weights share one storage. Weights must not change in place
+// between forward and backward.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
@@ -112,8 +112,8 @@ struct JointProduct : torch::autograd::Function<JointProduct> {
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
 
-/// True if the layers' products may be one, and that is faster: copying a large weight takes longer than the
-/// calls that it saves. An accelerator's limit is above the attention of every Whisper.
+/// True if one product can replace the layers' own and is faster: copying a large weight takes longer than
+/// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
   constexpr std::int64_t kMostOnCpu = 1 << 16, kMostOnAccelerator = 1 << 23;
   if (!at::GradMode::is_enabled() || input.dim() < 2 || input.numel() == 0) return false;
@@ -151,8 +151,8 @@ template <class Layer>
   return true;
 }
 
-/// Returns each layer's output by one product; none if that may not be, or is slower. `biases` has an
-/// undefined one for a layer without.
+/// Returns each layer's output by one product; none if that is not possible or is slower. `biases` has an
+/// undefined tensor for a layer without a bias.
 [[nodiscard]] inline std::vector<at::Tensor> joint_outputs(const at::Tensor& input,
                                                            const std::vector<at::Tensor>& weights,
                                                            std::vector<at::Tensor> biases) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// torch::nn::Linear as one fused product and bias for contiguous inputs. LibTorch's own makes a product and
-// an addition for inputs of more than two dimensions. Under autocast it also casts its weight at each use,
-// since it passes on a transposed view.
+// A torch::nn::Linear that computes product and bias by one operator, for contiguous inputs. LibTorch's own
+// takes two for inputs of more than two dimensions. Under autocast it also casts its weight at each use,
+// since autocast keeps no cast of the transposed view that it passes on.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
