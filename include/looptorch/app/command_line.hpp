@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A table of flags bound to variables: it parses, checks types and ranges, and writes --help. `run_main`
-// (run_main.hpp) turns every error into one line on stderr and an exit code, so that a program's main is its
-// table.
+// Parses a command line into a program's variables: checks types and ranges, and writes --help. List the
+// flags, then give the program's body to `run_main` (run_main.hpp), which turns every error into one line on
+// stderr and an exit code.
 //
 //   app::CommandLine line("loudness", "Prints how loud each FILE is.");
 //   line.required("output", "FILE", options.output, "table to write");
@@ -43,12 +43,12 @@ class CommandLine {
   CommandLine(std::string program, std::string summary)
       : program_(std::move(program)), summary_(std::move(summary)) {}
 
-  /// `--name VALUE`, may be left out.
+  /// Adds an optional `--name VALUE`.
   template <class T>
   CommandLine& option(std::string name, std::string placeholder, T& target, std::string help,
                       NumberRange range = {});
 
-  /// `--name VALUE`, must be given.
+  /// Adds a required `--name VALUE`.
   template <class T>
   CommandLine& required(std::string name, std::string placeholder, T& target, std::string help,
                         NumberRange range = {});
@@ -68,27 +68,27 @@ class CommandLine {
     return *this;
   }
 
-  /// Lets the flag that was listed last stand alone, which then means `value`. The next word is its value
-  /// unless that begins with a hyphen.
+  /// Lets the flag listed last be given without a value, which then means `value`. The next word is its
+  /// value unless that begins with a hyphen.
   CommandLine& implied(std::string value);
 
   /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
   CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
                       std::string help, std::string implied = {});
 
-  /// A choice that sets the defaults of other flags: where it is given, `apply` runs with its value before
-  /// any other flag is set and before --help is written. `target` may be among what `apply` assigns.
+  /// Adds a choice that sets the defaults of other flags: if it is given, `apply` runs with its value before
+  /// any other flag is set and before --help is written. `apply` may also assign `target`.
   CommandLine& preset(std::string name, std::string& target, std::vector<std::string> values,
                       std::string help, std::function<void(const std::string&)> apply);
 
-  /// A further name of the flag that was listed last; --help does not show it.
+  /// Adds another name of the flag listed last; --help does not show it.
   CommandLine& alias(std::string name) {
     flags_.back().form.names.push_back(detail::hyphenated(std::move(name)));
     return *this;
   }
 
   /// `--config FILE`, which may be given several times: a file of flags, KEY=VALUE lines or a JSON object.
-  /// Those of the command line count before them, and those of a later file before an earlier one's.
+  /// The command line overrides them, and a later file overrides an earlier one.
   CommandLine& config_files() {
     config_ = flags_.size();
     return add(
@@ -104,7 +104,7 @@ class CommandLine {
   /// Returns the given flags with their values as a file for `--config`; other flags are comments.
   [[nodiscard]] std::string config_text() const { return detail::config_text(program_, flags_, given_); }
 
-  /// The words that stand without a flag, one or more. A program without this call takes none.
+  /// Takes the words that belong to no flag, one or more. A program without this call takes none.
   CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help) {
     positional_name_ = std::move(placeholder);
     positional_help_ = std::move(help);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Chooses a program's device, and measures its peak of memory.
+// Chooses a program's device by name, and returns its peak memory.
 #pragma once
 
 #include <looptorch/app/device/cuda_query.hpp>
@@ -40,10 +40,11 @@ inline void require_usable_cuda(std::size_t index, const CudaQuery& query) {
 
 }  // namespace detail
 
-/// "cpu", "cuda", "cuda:1", or "auto": the accelerator if there is one. An accelerator of another type is
-/// chosen by LibTorch's name for it, as "xpu:1". Throws UsageError for another name, for an absent device,
-/// and for a CUDA device that this LibTorch cannot use: a card without kernels, or a driver that is too old.
-/// "auto" refuses such a device too, because training on the CPU unawares takes many times as long.
+/// Returns the device of "cpu", "cuda", "cuda:1", LibTorch's name of another accelerator such as "xpu:1", or
+/// "auto": the accelerator if there is one. Throws UsageError for another name, for an absent device, and
+/// for a CUDA device that this LibTorch cannot use: a card without kernels, or a driver that is too old.
+/// "auto" throws for such a device too, since training on the CPU instead would take many times as long,
+/// unnoticed.
 inline at::Device choose_device(const std::string& name, const CudaQuery& query = query_cuda) {
   if (name == "cpu") return at::kCPU;
   const auto named = detail::device_of(name);
@@ -70,7 +71,7 @@ inline std::string why_no_bf16(at::Device device, const CudaQuery& query = query
   return machine ? why_no_bf16(*machine, static_cast<std::size_t>(std::max<int>(device.index(), 0))) : "";
 }
 
-/// The most memory that was in use at once: tensors on an accelerator, else the whole process.
+/// Returns the peak memory: that of tensors on an accelerator, else that of the whole process.
 inline std::int64_t peak_bytes(at::Device device) {
   constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   if (auto* allocator = looptorch::detail::caching_allocator(device))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory messages of a training program: the line before the run, with the device's memory and what the run
-// will hold; --preflight, which tries the program's flags and ends a run that would not fit; the parts of the
-// peak in the summary.
+// Reports a training program's memory: before the run, what the device has and what the run will hold; in the
+// summary, the parts of the peak. With --preflight it also makes dry steps, and ends a run that would not
+// fit, naming flags that make it fit if there are any.
 //
 //   app::check_memory(training, trainer, [&] { return lt::SampleBatches(data, hardest); });
 //   trainer.fit(...);
@@ -90,7 +90,7 @@ template <class Trainer, class Batches>
                            ", or leave out --preflight"));
 }
 
-/// Returns `flags` in the words of a user who has given `options`: of precisions a command line takes one.
+/// Returns `flags`, with --bf16 advised instead of a given --fp32: a command line takes one precision.
 [[nodiscard]] inline MemoryFlags beside_given(MemoryFlags flags, const TrainingOptions& options) {
   if (options.fp32_given && !flags.bf16.empty()) flags.bf16 += " (instead of --fp32)";
   return flags;
@@ -98,8 +98,8 @@ template <class Trainer, class Batches>
 
 /// Writes a line on memory to stderr. With --preflight: makes dry steps on the batches that `hardest()`
 /// returns, SampleBatches or a range of batches, and writes the verdict to stderr. Throws DoesNotFit if the
-/// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap. It names
-/// the first of `flags` that was tried and fits.
+/// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap. The error
+/// names the first of `flags` that was tried and fits.
 template <class Trainer, class Hardest>
 void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardest& hardest,
                   const MemoryFlags& flags = {}) {
@@ -113,8 +113,7 @@ void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardes
   throw_does_not_fit(report.cap, fitting == report.tried.end() ? std::string() : fitting->change);
 }
 
-/// Adds the peak of a run by what it consisted of, in bytes, and its phase. Adds nothing if the memory was
-/// not watched.
+/// Adds a run's peak memory in bytes, its parts and its phase. Adds nothing if the memory was not watched.
 template <class Watch>
 void set_memory(Summary& summary, const Watch& watched) {
   if (watched.peak().bytes == 0) return;

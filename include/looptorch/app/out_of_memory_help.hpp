@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Advice for the user when memory runs out, from the program's flags and from LibTorch's figures of the card.
+// Advises the user of a program that ran out of memory: names those of its flags that help, judged by the
+// settings and by LibTorch's error.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -30,9 +31,9 @@ namespace detail {
   return text;
 }
 
-/// Returns the flag that limits a micro-batch and can be lowered; empty for none. It is --batch-size where
-/// that is a limit, since a resumed run can divide it; `least` is its smallest value. A --batch-size of 0 is
-/// a limit that other settings say, but none beside --batch-frames.
+/// Returns the flag that limits a micro-batch and can be lowered; empty for none. Prefers --batch-size,
+/// which a resumed run can divide; `least` is its smallest value. Without --batch-frames, a --batch-size of
+/// 0 stands for the program's own limit, which a given one lowers.
 [[nodiscard]] inline std::string batch_to_lower(const CommandLine& line,
                                                 const std::map<std::string, std::string>& values,
                                                 std::int64_t least) {

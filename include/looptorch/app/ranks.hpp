@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a training program on several processes: this rank's shard of the data, the policy that connects the
-// ranks, and which rank writes. `run_main` connects the processes that torchrun or Slurm started; only rank 0
-// prints. Free for single-process runs. Multi-process support is compiled in if the program is linked to
-// looptorch::distributed.
+// Runs a training program on several processes: connects those that torchrun or Slurm started, gives each
+// its shard of the data, and says which one writes. `run_main` lets rank 0 alone print. Free for
+// single-process runs. Link looptorch::distributed to compile in support for several.
 //
 //   lt::PinnedPrefetchLoader batches(data, loading, app::share_of_rank(lt::RandomSampler{.seed = 1}));
 //   lt::Trainer trainer(model, optimizer, objective, app::data_parallel());

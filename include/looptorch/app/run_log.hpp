@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a training program's run leaves in its output folder: the report, a LogMetrics with the flags and the
-// model's size, and for --profile the trace of a Profile.
+// Makes the policies that write a run's report to its output folder: LogMetrics, with the flags and the
+// model's size, and for --profile a Profile.
 //
 //   lt::Trainer trainer(model, optimizer, objective, app::run_log(training, options.output, *model));
 #pragma once

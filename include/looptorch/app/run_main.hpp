@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A program's main: parses the command line, runs the body, and turns every error into one line on stderr and
-// an exit code. On several ranks only rank 0 prints, and errors name their rank.
+// Runs a program's main: parses the command line, calls the body, and turns every error into one line on
+// stderr and an exit code. On several ranks only rank 0 prints, and errors name their rank.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

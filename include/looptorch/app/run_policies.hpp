@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The policies behind the standard flags, as one bundle. A training program lists it with its own policies:
+// Returns the policies behind the standard flags, as one bundle. A training program lists it with its own:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::run_policies(training, options.output, *model).without<lt::SnapshotEvery>(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The frame of a training run: device, seed, output folder and the snapshot to resume from, then loaders, the
-// standard policies, the fit and the summary. The program adds model, loss and data:
+// Frames a training run: chooses the device, locks the output folder, seeds, and reads the snapshot to
+// resume from; then makes loaders and the standard policies, trains, and writes the summary. The program
+// adds model, loss and data:
 //
 //   app::Session session(options, output);
 //   Net net;
@@ -10,7 +11,8 @@
 //   session.fit(trainer, session.shuffled(clips));
 //   session.finish(*net, {{"accuracy", trainer.evaluate(held_out).metrics.at("accuracy")}});
 //
-// Each part is a function of its own header, named in its comment, so a program can use some of them alone.
+// A program that needs only some parts can call them alone: choose_device, OutputFolder, run_policies,
+// app::fit, Summary.
 #pragma once
 
 #include <looptorch/app/device.hpp>
@@ -169,7 +171,7 @@ class Session {
   }
 
  private:
-  /// Adds what LogMetrics has counted, if it has.
+  /// Adds the operations that LogMetrics has counted, if any.
   void set_operations() {
     if (!operations_) return;
     summary_.set("operations_per_second", operations_->operations_per_second);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Progress, report and weights for a program of ten lines, in one policy:
+// Adds progress, report and weights to a program of ten lines, as one bundle of policies:
 //
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run"));
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run", held_out));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run's figures and duration as a JSON file. A program removes the old summary before it overwrites results
-// and writes the new one last, so a folder with a summary is complete.
+// Writes a run's figures and duration to a JSON file. A program removes the old summary before it overwrites
+// results and writes the new one last, so a folder with a summary is complete.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

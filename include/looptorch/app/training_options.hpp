@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings that every training program has, and their translation to the library's: a device, FitOptions,
+// The standard settings of a training program, and what the library needs of them: a device, FitOptions,
 // LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command line.
 #pragma once
 
@@ -56,7 +56,7 @@ struct TrainingOptions {
   bool capture = false;  ///< micro-batches run as CUDA graphs, for CaptureGraphs
   bool gradient_checkpointing = false;
   std::int64_t flush_every = 0;  ///< micro-batches, for CacheFlushEvery; 0: never
-  bool retry_on_oom = false;     ///< does windows again in pieces when memory runs out (RetryOnOom)
+  bool retry_on_oom = false;     ///< reruns windows in smaller pieces when memory runs out (RetryOnOom)
   bool memory = false;           ///< watch it (WatchMemory)
   std::filesystem::path memory_snapshot = {};  ///< file of the allocator's record (MemorySnapshot)
   bool preflight = false;                      ///< dry steps first, which end a run that would not fit
@@ -68,18 +68,17 @@ struct TrainingOptions {
   std::int64_t snapshot_every = 0;             ///< steps; 0: none but those that the program takes anyway
   std::string resume = {};                     ///< "", "auto", or a snapshot or a folder of them
   std::string on_bad_audio = "skip";           ///< or "stop"
-  bool resume_changed = false;                 ///< goes on with other settings than the snapshot's
+  bool resume_changed = false;                 ///< resumes with other settings than the snapshot's
   bool report = true;                          ///< write the run's metrics and report.html (run_log)
   bool histograms = false;                     ///< the report has distributions of parameters
   /// The program's name, all its flags with their values, for run_log, and as a file for --config. Parsing
   /// sets them.
   std::string program = {}, config = {};
   std::vector<std::pair<std::string, std::string>> settings = {};
-  bool autopsy = false;      ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
-  std::string replay = {};   ///< a window that it kept, or a folder of them; app::fit does it again
+  bool autopsy = false;      ///< traces windows whose loss or gradients are not finite (autopsy_policy)
+  std::string replay = {};   ///< a window that autopsy kept, or a folder of them, which app::fit replays
   std::string profile = {};  ///< steps to trace, as in "10-15" or "12", for profile_policy; empty: none
-  /// A sentence on the flags that parsing set because of the device, which a Session prints
-  /// (device_defaults).
+  /// A sentence on the flags that the device turned on by default (device_defaults); a Session prints it.
   std::string on_by_default = {};
 
   /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Of
@@ -140,8 +139,8 @@ struct TrainingOptions {
     if (quick) samples.resize(std::min(samples.size(), few_samples()));
   }
 
-  /// Returns epochs, max_steps, the snapshot to begin with, whether its settings may be others, and the
-  /// length of a rehearsal. An empty snapshot starts a new run. A resumed run says so on stderr.
+  /// Returns epochs, max_steps, the snapshot to resume from, whether settings may differ from its own, and
+  /// the length of a rehearsal. An empty snapshot starts a new run. A resumed run says so on stderr.
   [[nodiscard]] FitOptions fit_options(ResumeFrom snapshot = {}) const {
     return {.epochs = quick ? 1 : epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,

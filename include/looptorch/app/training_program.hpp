@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole training program: a command line with --output and the standard flags, and a Session made from
-// them. A program with another command line makes both itself (training_flags.hpp, session.hpp).
+// Makes a whole training program of one function: parses --output and the standard flags, and calls the
+// function with a Session. For a command line of your own use training_flags.hpp and session.hpp.
 //
 //   int main(int argc, char** argv) {
 //     app::TrainingProgram program("digits", "Learns to read digits.", {.epochs = 20, .batch_size = 32});

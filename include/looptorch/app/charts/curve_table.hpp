@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads learning curves, the CSV files that LearningCurve writes, for a chart or a summary.
+// Reads the CSV files that LearningCurve writes as columns of numbers, for a chart or a summary.
 #pragma once
 
 #include <looptorch/app/charts/line_chart.hpp>

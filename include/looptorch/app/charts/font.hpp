@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Letters of 5 x 7 pixels for the labels of charts.
+// Glyphs of 5 x 7 pixels for the labels of charts.
 #pragma once
 
 #include <array>

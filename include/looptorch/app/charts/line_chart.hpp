@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws curves over a common axis as pixels, with ticks and a legend. Needs no other tool.
+// Draws curves as an image with axes, ticks and a legend. Needs no plotting tool.
 #pragma once
 
 #include <looptorch/app/charts/font.hpp>

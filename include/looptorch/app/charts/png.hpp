@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes pictures as PNG files (RFC 2083), uncompressed, in stored zlib blocks, so that no library is needed.
-// Three bytes a pixel.
+// Writes pictures as PNG files (RFC 2083) without a library: uncompressed, three bytes a pixel.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The flags of a training program that are on by default on a CUDA card, because every guide turns them on
-// there: mixed precision in the type that the card computes fast, TF32, cuDNN's choice of algorithms, workers
-// by the number of cores, and retries when memory runs out. A CPU keeps fp32; other accelerators keep
-// LibTorch's defaults. Pure functions of the card's properties.
+// Chooses the flags that a training program turns on by default on a CUDA card: mixed precision in the type
+// that the card computes fast, TF32, cuDNN's choice of algorithms, workers by the number of cores, and
+// retries when memory runs out. A CPU keeps fp32; other accelerators keep LibTorch's defaults. Pure
+// functions of the card's properties.
 #pragma once
 
 #include <looptorch/app/device/cuda_device.hpp>
@@ -41,7 +41,7 @@ struct OpenSettings {
 struct NotByDefault {
   bool precision = false;     ///< the program computes in a type of its own
   bool fp16 = false;          ///< losses cannot be scaled
-  bool retry_on_oom = false;  ///< a window cannot be done again
+  bool retry_on_oom = false;  ///< a window cannot be rerun
 };
 
 /// A flag that is set as if it had been given; `value` is empty for one that takes none.
@@ -49,10 +49,10 @@ struct DeviceDefault {
   std::string flag, value, opposite;
 };
 
-/// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 comes with bf16
-/// alone, since a precision that was given is kept. Workers are one less than the cores, at most 6 and never
-/// fewer than usual. Steps are done again on one process: several would sum their gradients after backward
-/// instead of beside it.
+/// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 is turned on only
+/// together with bf16, so that a precision which the user gave is kept. Workers are one less than the cores,
+/// at most 6 and never fewer than usual. RetryOnOom is turned on for one process only: with it, several
+/// would sum gradients after backward instead of during it.
 [[nodiscard]] inline std::vector<DeviceDefault> device_defaults(const DeviceFacts& device,
                                                                 const OpenSettings& open) {
   constexpr std::int64_t kMostWorkers = 6;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// --memory-snapshot FILE: a record of LibTorch's CUDA allocator for https://pytorch.org/memory_viz, with each
-// block and the call stack that allocated it. Recording costs some microseconds an allocation, so use it only
-// to look for memory.
+// Writes the file of --memory-snapshot, a record of LibTorch's CUDA allocator for
+// https://pytorch.org/memory_viz: each block, with the call stack that allocated it. Use it to find what
+// takes the memory; recording costs some microseconds an allocation.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>
@@ -82,7 +82,7 @@ inline void check_memory_snapshot(const std::filesystem::path& file, at::Device 
         message("--memory-snapshot ", file.string(), ": there is no folder ", file.parent_path().string()));
 }
 
-/// Writes a record to a file, whole or not at all: when memory runs out, and as this ends unless it did.
+/// Writes a record to a file, whole or not at all: when memory runs out, otherwise on destruction.
 class MemorySnapshot {
  public:
   /// Begins the record. Of several ranks, those that do not lead add ".rank-N" to the file's name.
@@ -106,7 +106,8 @@ class MemorySnapshot {
     std::function<std::string()> read;
     bool ran_out = false;
 
-    /// Says where the file is, or why it is not. Throws nothing: an error may be on its way.
+    /// Prints where the file is, or why there is none. Throws nothing, since another error may be
+    /// propagating.
     void write(const char* when) noexcept try {
       write_file_atomically(file, read());
       tell(message("the memory", when, " is in ", file.string(), ", for https://pytorch.org/memory_viz"));

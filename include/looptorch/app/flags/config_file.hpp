@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Flags in a file, for --config: lines of KEY=VALUE, or a JSON object. Private to command_line.hpp.
+// Reads and writes flags as a file, for --config: lines of KEY=VALUE, or a JSON object. Private to
+// command_line.hpp.
 #pragma once
 
 #include <looptorch/app/flags/command_words.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A CommandLine's table of flags, and what is written of it: --help, the settings of a run, and a file for
+// The flags of a CommandLine as a table, and the texts made from it: --help, a run's settings, a file for
 // --config.
 #pragma once
 

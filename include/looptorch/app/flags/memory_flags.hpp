@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells a preflight and WatchMemory how a program's memory-saving flags are called, for their advice. Flags
-// that the program lacks are neither tried nor named.
+// Names a program's memory-saving flags, so that a preflight and WatchMemory can advise them. Leave the name
+// of a flag empty if the program lacks it.
 //
 //   const app::MemoryFlags flags{.least_batch = 2, .recomputation = ""};
 //   lt::Trainer trainer(net, optimizer, objective, lt::WatchMemory{.remedies = flags.of_parts()});

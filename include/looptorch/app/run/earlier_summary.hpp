@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The summary that an earlier call of a training program wrote. A call that resumes a finished run trains
-// nothing, so only that summary has the run's costs.
+// Reads and removes the summary that an earlier call of a training program wrote. A call that resumes a
+// finished run trains no step, so it reports the earlier call's time and memory as the run's:
 //
 //   const app::EarlierSummary earlier(options.output / "summary.json");
 //   save(model);
@@ -21,7 +21,8 @@
 
 namespace looptorch::app {
 
-/// What a summary file held, which is removed: a folder with a summary holds a finished model.
+/// The contents of a summary file. The file itself is removed, since a folder with a summary holds a
+/// finished model.
 class EarlierSummary {
  public:
   /// Reads and removes `file`. An absent or damaged summary is empty.

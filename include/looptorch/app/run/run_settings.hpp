@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of a program that affect what is learnt and are in no policy's state. They are saved in
-// snapshots, so that a run cannot resume with other settings unnoticed:
+// Saves a program's own settings in snapshots, so that a run cannot resume with others unnoticed. List in
+// this policy the settings that affect what is learnt and that no other policy saves:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::RunSettings({{"--mixup", app::setting(options.mixup)}}), ...);
@@ -29,8 +29,8 @@ template <class Value>
     return message(value);
 }
 
-/// Returns the samples of a dataset as text, "10 samples with checksum 1234", by their fingerprints in order.
-/// For data that a run measures itself by: a loader compares those that it trains on.
+/// Returns the samples of a dataset as text, "10 samples with checksum 1234", by their fingerprints in
+/// order. Use it for validation data; the loader compares the training data.
 template <FingerprintedDataset Data>
 [[nodiscard]] std::string samples_of(const Data& data) {
   const looptorch::detail::DataFingerprint fingerprint(
@@ -41,17 +41,17 @@ template <FingerprintedDataset Data>
   return message(data.size(), data.size() == 1 ? " sample" : " samples", " with checksum ", sum.value());
 }
 
-/// A policy that holds settings as text, by the names of their flags. A snapshot of a run with others is
-/// refused, with the name and both values of each that differs.
+/// Holds settings as text, by the names of their flags. Refuses a snapshot of a run with other settings,
+/// with the name and both values of each that differs.
 class RunSettings {
  public:
-  /// Also takes the samples_of data, by the names of their sources. A snapshot without those, of an earlier
-  /// version, resumes.
+  /// `data` are the samples_of further data, by name; a snapshot of an earlier version, which lacks them, is
+  /// accepted.
   explicit RunSettings(std::map<std::string, std::string> settings,
                        std::map<std::string, std::string> data = {})
       : settings_(std::move(settings)), data_(std::move(data)) {}
 
-  struct State {};  // so that a snapshot is compared before anything of it is taken over
+  struct State {};  // lets a resume compare the settings before it loads anything
 
   void state_dict(StateDict& out, State&) const {
     for (const auto* values : {&settings_, &data_})

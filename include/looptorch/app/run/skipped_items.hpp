@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. A few damaged
-// files among thousands should not end a night's run, and should not go unnoticed.
+// files among thousands then end no night's run, and are still reported.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +21,7 @@ namespace looptorch::app {
 /// The words of `SkippedItems::describe`.
 struct SkippedWords {
   std::string one = "entry", many = "entries";
-  /// Why an entry may be left out, where the program counts that: {"by a wrong line", "without audio"}.
+  /// The reasons that the program counts by kind: {"by a wrong line", "without audio"}.
   std::vector<std::string> kinds = {};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `--weights FILE` and `--rename OLD=NEW`: loads the first weights from a file, of this library or of
-// PyTorch, and prints which tensors came from it. Shapes are compared before anything is copied.
+// Adds `--weights FILE` and `--rename OLD=NEW`: loads the first weights from a file, of this library or of
+// PyTorch, and prints which tensors came from it. Compares all shapes before it copies any tensor.
 //
 //   app::add_weights_flags(line, options.weights);                                 // with the other flags
 //   app::begin_from_weights(*model, options.weights, session.resumes());           // before the optimizer

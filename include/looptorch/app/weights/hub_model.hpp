@@ -4,8 +4,8 @@
 //   line.required("model", "DIR", options.model, "folder of the model, or its name on the Hub");
 //   app::accept_hub_name(line, options.model);
 //
-// Nothing is downloaded. The cache's layout is documented by huggingface_hub: models--ORG--NAME/refs/main
-// names the folder of models--ORG--NAME/snapshots that has the files, as links.
+// Downloads nothing. In the cache that huggingface_hub documents, models--ORG--NAME/refs/main holds the name
+// of a folder in models--ORG--NAME/snapshots, which has links to the files.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `--rename OLD=NEW`: translates the names of tensors in a file to a model's by patterns.
+// Renames the tensors of a file to a model's names, by the patterns of `--rename OLD=NEW`:
 //
 //   encoder.layers.=encoder.blocks.            names with this prefix
 //   layers.*.fc1.*=blocks.*.up.*               each `*` keeps what it matched on the left
