@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Limits of a clip's length, and a clip's length by its file: finds before training which clips cannot be
-// used. Costs what `probe` costs.
+// Checks the lengths of a manifest's clips by the headers of their files, so that clips which cannot be used
+// are found before training. Costs what `probe` costs, once for a recording that is cut into several clips.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
@@ -84,8 +84,8 @@ struct ClipLimits {
   }
 };
 
-/// Tells how long the clips of a manifest are, by the headers of their files. A recording that is cut into
-/// several clips is looked at once. Safe to call from several threads.
+/// Returns how long the clips of a manifest are, by the headers of their files. A recording that is cut into
+/// several clips is probed once. Safe to call from several threads.
 class ClipLengths {
  public:
   /// Returns the seconds of a clip, up to the file's end at most. Throws what `check_within`,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the clips of a manifest's lines as samples at one rate, for datasets of speech and music. A clip that
-// is too long, silent or far too loud is a typed error. A clip that is too long is detected without decoding
-// the rest of its recording.
+// Reads the clips of a manifest's lines as samples at one rate, for datasets of speech and music. Throws a
+// typed error for a clip that is too long, silent or far too loud. A clip that is too long is detected
+// without decoding the rest of its recording.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>
@@ -35,8 +35,8 @@ struct ClipReaderOptions {
   double loudest = 1000;  ///< a peak above is no sound: integers that were stored as floats, a damaged file
 };
 
-/// Throws ClipSilent or ClipTooLoud, which begin with `name`, unless a sample of size `peak` may be a sound's
-/// greatest.
+/// Throws ClipSilent or ClipTooLoud, whose message begins with `name`, if a clip with this peak is too quiet
+/// or too loud.
 inline void check_peak(const std::string& name, float peak, const ClipReaderOptions& options = {}) {
   if (peak < options.silence) throw ClipSilent(name + ": is silent");
   if (peak > options.loudest)
@@ -48,7 +48,7 @@ inline void check_peak(const std::string& name, float peak, const ClipReaderOpti
 /// Reads clips. Safe to call from several threads; costs what decoding costs.
 class ClipReader {
  public:
-  /// Throws UsageError for a rate, a length or a slack that cannot be.
+  /// Throws UsageError for a rate, a length or a slack out of range.
   explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
 
   /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipOutside,

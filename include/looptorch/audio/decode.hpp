@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Decodes audio files through libsndfile (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed down to one channel, at
-// any sample rate. A file without samples, with values that are not finite, or truncated, in a format that
-// shows it (see decode), is an error, never silence. 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8
-// as Vorbis and 50 as Opus.
+// any sample rate. Throws for a file without samples, for values that are not finite, and for a truncated
+// file if its format shows that (see decode). 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as
+// Vorbis and 50 as Opus.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -72,21 +72,20 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 
 }  // namespace detail
 
-/// Returns the file's samples, or those between `start` and `end`. The latter equal that part of the whole
-/// file, also if it is resampled. The part before `start` is not decoded, except for some seconds of Vorbis
-/// and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is decoded only
-/// if the file does not state its length.
+/// Returns the file's samples, or those between `start` and `end`. The samples of a range equal that part of
+/// the whole file, also if it is resampled. The part before `start` is not decoded, except for some seconds
+/// of Vorbis and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is
+/// decoded only if the file does not state its length.
 ///
-/// Joined files (MP3, Ogg, FLAC) are read one after the other. Behind a header that was never finished
-/// everything is read as sound; a warning names the first such file.
+/// Joined files (MP3, Ogg, FLAC) are read one after the other. If a header was never finished, everything
+/// behind it is read as sound; a warning names the first such file.
 ///
-/// Throws FileError for a path that is no readable file, AudioError for a file that is not complete, finite,
-/// non-empty audio, or is joined of parts at different rates, AudioRangeError where no sample lies between
-/// `start` and `end`, and UsageError for an empty range or a negative
-/// rate. Truncation is detected in Ogg, as a lost page is, in MP3 and MP2 unless it is between two frames
-/// that none announces, and in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE,
-/// FLAC not written by a pipe. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to
-/// call from several threads.
+/// Throws FileError for a path that is no readable file; AudioError for a file that is not complete, finite,
+/// non-empty audio, or is joined of parts at different rates; AudioRangeError if no sample lies between
+/// `start` and `end`; UsageError for an empty range or a negative rate. Detects truncation in Ogg, also lost
+/// pages; in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE, FLAC unless a pipe
+/// wrote it; in MP3 and MP2 if it cuts a frame or the first frame states their number. Does not detect it in
+/// libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",

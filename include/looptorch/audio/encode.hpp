@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Encodes samples to audio files through libsndfile: WAV and FLAC, one channel, written completely or not at
-// all. Use it to listen to a model's output, and to store generated clips. (Reading: decode.hpp.)
+// Encodes samples to WAV and FLAC files through libsndfile: one channel, written completely or not at all.
+// Use it to listen to a model's output, and to store generated clips. decode.hpp reads them.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
@@ -135,7 +135,7 @@ inline std::vector<std::int32_t> quantised(const float* samples, std::size_t cou
 
 }  // namespace detail
 
-/// Writes one channel to a `.wav` or `.flac` file, replacing what was there; on an error that stays
+/// Writes one channel to a `.wav` or `.flac` file. Replaces an existing file, which an error leaves
 /// unchanged. Values beyond [-1, 1) are clipped, except in float32. `decode` restores the samples within half
 /// a step of the format.
 ///

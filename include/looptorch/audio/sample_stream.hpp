@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a recording from beginning to end, a block at a time, so many hours need no more memory than a short
-// one. The samples are those of `decode`: to the bit at the file's rate, up to the rounding of sums where
-// they are resampled.
+// Reads a recording from beginning to end, a block at a time, so that many hours need no more memory than a
+// short one. The samples are those of `decode`: bit-equal at the file's own rate, equal up to rounding if
+// resampled.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
@@ -40,8 +40,7 @@ class SampleStream {
   [[nodiscard]] std::int64_t position() const { return position_; }
 
   /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none behind it. Throws
-  /// AudioError for a file that ends before the length that it announces, and for samples that are not
-  /// finite.
+  /// AudioError for a file that ends before its announced length, and for samples that are not finite.
   [[nodiscard]] at::Tensor next(std::int64_t count) {
     const SampleRange wanted{position_, std::min(position_ + count, length())};
     if (wanted.begin >= wanted.end) return at::empty({0}, at::kFloat);

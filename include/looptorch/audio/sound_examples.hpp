@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Clips to play in a run's report, with the text that was recognised. The page holds the sound itself, so its
-// amount is limited.
+// Adds clips to a run's report, to be played there. The page holds the sound itself, so the length of all
+// clips is limited: a minute takes 2.6 MB.
 #pragma once
 
 #include <looptorch/audio/clip_reader.hpp>
@@ -18,7 +18,7 @@
 
 namespace looptorch::audio {
 
-/// A clip of a report. An example of another kind with the same title shares its place on the page.
+/// A clip of a report. The report shows examples with the same title together, such as a clip and its text.
 struct TitledClip {
   std::string title;
   Utterance clip;
@@ -35,8 +35,8 @@ class SoundExamples {
   explicit SoundExamples(double seconds = 60) : seconds_(seconds) {}
 
   /// Appends the clips' sound to `examples`, in order. Clips are played whole: one that is longer than what
-  /// remains of the limit is skipped, and so is one that cannot be read. Files are read only if the clips are
-  /// others than at the last call.
+  /// remains of the limit is skipped, and so is one that cannot be read. Files are read only if the clips
+  /// differ from those of the last call.
   void add_to(std::vector<Example>& examples, const std::vector<TitledClip>& clips) {
     if (clips != clips_) read(clips);
     examples.insert(examples.end(), sounds_.begin(), sounds_.end());

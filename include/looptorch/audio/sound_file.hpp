@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A sound file as libsndfile decodes it, with a length that was counted or written, not estimated. Covers
-// each of several streams in one file, and samples behind a header that was never finished.
+// Reads a sound file through libsndfile with its exact length, which libsndfile estimates in some formats.
+// Also reads what libsndfile ignores: further streams in one file, and samples behind a header that was never
+// finished.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -85,7 +86,7 @@ class SoundFile {
  private:
   static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
 
-  /// Finds what libsndfile is to read, one after the other.
+  /// Finds the streams that libsndfile reads one after the other.
   void find_parts() {
     const PiecedFile whole(file_);
     // Ogg: Vorbis, Opus or FLAC, one stream or several.
@@ -167,8 +168,8 @@ class SoundFile {
     if (parts_.size() > 1) part.close();
   }
 
-  /// Returns libsndfile's reason. Its MP3 reader reports a file without MPEG frames as one that does not
-  /// exist, though this one was opened before.
+  /// Returns libsndfile's reason, reworded if it misleads: its MP3 reader reports a file without MPEG frames
+  /// as missing.
   static std::string_view reason() {
     const std::string_view reported = sf_strerror(nullptr);
     if (reported.starts_with("File does not exist")) return "its format is not recognised";
@@ -177,7 +178,8 @@ class SoundFile {
     return reported;
   }
 
-  /// Returns the command that converts a file of a kind that libsndfile does not read; empty for no idea.
+  /// Returns the command that converts a file of a kind that libsndfile does not read; empty if none is
+  /// known.
   [[nodiscard]] std::string conversion() const {
     struct Kind {
       std::size_t at;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A constant such as a window or a filter bank, made once on the CPU and copied once to each device that
-// needs it. A copy in each call would make the host wait for the device.
+// Keeps a constant, such as a window or a filter bank, on each device that needs it: made once on the CPU,
+// and copied once a device. A copy in each call would make the host wait for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

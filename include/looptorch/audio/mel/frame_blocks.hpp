@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Processes frames of sound in small blocks that stay in the CPU's cache, which takes a third less time than
-// all frames at once. The blocks' memory is small enough for the allocator to keep it between clips, which
-// halves the time of a log-mel.
+// Processes frames of sound in small blocks that stay in the CPU's cache: a third less time than all frames
+// at once. A block is also small enough for the allocator to keep its memory between clips, which halves the
+// time of a log-mel.
 #pragma once
 
 #include <c10/core/Device.h>

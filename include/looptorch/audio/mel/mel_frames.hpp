@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts overlapping windowed frames to mel power: the common part of all mel spectrograms once a clip is
-// padded.
+// Converts a padded clip to mel power: overlapping frames, window, Fourier transform, mel filters. Shared by
+// all mel spectrograms.
+//
 // Shapes: B clips, T samples, F frames, W samples of a window, K frequencies, M mel bins.
 #pragma once
 

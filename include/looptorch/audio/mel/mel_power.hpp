@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Converts spectra to mel power: squares and sums. On the CPU one pass adds the short run of frequencies of
-// each mel filter: 0.5 ms for 3000 frames, against 1.5 ms for a chain of operators with a matrix product.
-// Other devices use that chain. Shapes: B clips, F frames, K frequencies, M mel bins.
+// Converts spectra to mel power. On the CPU one pass squares, and adds the few frequencies of each mel
+// filter: 0.5 ms for 3000 frames, against 1.5 ms for operators with a matrix product. Other devices use those
+// operators.
+// Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>

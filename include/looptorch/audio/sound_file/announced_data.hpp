@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads from the header how many bytes of samples a file should have, for formats without compression (WAV,
-// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens a truncated file. It finds nothing behind a
-// header that was never finished, as a pipe or a recorder that was switched off leaves it.
+// Finds where an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) should have its samples, and how
+// many bytes of them, by its header. libsndfile silently shortens a truncated file, and finds no samples
+// behind a header that was never finished, as a pipe or an interrupted recorder leaves it.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

@@ -14,8 +14,8 @@
 
 namespace looptorch::audio::detail {
 
-/// True if the last frame's checksum is right, behind which an ID3v1 tag may lie. A file that was cut off
-/// between two frames has one.
+/// True if the last frame's checksum is right; an ID3v1 tag may follow it. Also true for a file that was
+/// truncated between two frames.
 [[nodiscard]] inline bool flac_ends_whole(const PiecedFile& file) {
   constexpr std::uint64_t kLargestFrame = std::uint64_t{1} << 22, kTag = 128;
   std::string end(static_cast<std::size_t>(std::min(file.size(), kLargestFrame)), '\0');

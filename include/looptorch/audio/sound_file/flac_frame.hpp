@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The header of a frame of FLAC (RFC 9639).
+// Parses the header of a FLAC frame (RFC 9639).
 #pragma once
 
 #include <array>

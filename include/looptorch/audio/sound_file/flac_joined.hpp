@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Finds the FLAC files in a concatenation (`cat a.flac b.flac`), of which libsndfile reads only the first. No
-// header states the bytes of a stream. Up to 1 MB is always searched for further headers, a longer file only
-// if it cannot be one stream: its last frame ends elsewhere than the header says, or frame numbers go back.
-// That check takes 0.1 ms for any length.
+// Finds where each FLAC file begins in a concatenation (`cat a.flac b.flac`), of which libsndfile reads only
+// the first. Headers do not state a stream's bytes, so a file of up to 1 MB is searched for further headers.
+// A longer one is searched only if its frames are not numbered as those of one stream; that check takes 0.1
+// ms.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>
@@ -82,8 +82,8 @@ class FlacScan {
     return bytes_.size();
   }
 
-  /// True if frames all over the file are numbered as those of one stream. Two streams of one length pass
-  /// only if a thirty-second of the file holds as many samples as either.
+  /// True if frames all over the file are numbered as those of one stream. Fails to see two streams of one
+  /// length only if a thirty-second of the file holds as many samples as either.
   [[nodiscard]] bool is_one(const Header& header) {
     if (header.samples == 0) return false;
     std::uint64_t before = 0;

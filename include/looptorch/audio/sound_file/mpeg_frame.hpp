@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a frame of MPEG audio (ISO 11172-3, 13818-3, and the low rates known as MPEG 2.5), and the
-// silent frame in which encoders write a stream's length: Xing's, LAME's and Fraunhofer's.
+// Parses the header of an MPEG audio frame (ISO 11172-3, 13818-3, and the low rates known as MPEG 2.5), and
+// the silent frame in which encoders write a stream's length: Xing's, LAME's and Fraunhofer's.
 #pragma once
 
 #include <array>
@@ -64,8 +64,7 @@ struct MpegFrame {
   return frame;
 }
 
-/// The announcement of a frame without sound (Xing, Info, VBRI) about the frames behind it. A value that it
-/// lacks is 0.
+/// What a frame without sound (Xing, Info, VBRI) states about the frames behind it. A missing value is 0.
 struct MpegInfo {
   std::int64_t frames = 0;
   std::uint64_t bytes = 0;              ///< of this frame and those behind it

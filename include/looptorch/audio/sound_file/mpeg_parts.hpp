@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Counts the frames of an MPEG file (MP3, MP2) by their headers: the file states no length, or states one in
-// its first frame that may be wrong. A file joined from several is divided into parts, each for one decoder.
-// Reads the whole file and keeps some numbers: 3 ms for 10 MB in memory.
+// Counts the frames of an MPEG file (MP3, MP2) by their headers, since the file states no length, or one that
+// may be wrong. Divides a file joined from several into parts, one for each decoder. Reads the whole file: 3
+// ms for 10 MB in memory.
 #pragma once
 
 #include <looptorch/audio/sound_file/mpeg_frame.hpp>

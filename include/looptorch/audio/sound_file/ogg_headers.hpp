@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The headers of an Ogg stream. Followed by the stream's pages from a chosen one on, they are a file that
-// libsndfile decodes. (libsndfile's own seek can end at another position than it reports: its issues 794 and
-// 885.)
+// Extracts the headers of a Vorbis or Opus stream. Followed by any later pages of the stream, they make a
+// file that libsndfile decodes from there: its own seek can end at another position than it reports (its
+// issues 794 and 885).
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The consecutive streams of a chained Ogg file (RFC 3533), as in recordings of radio. libsndfile reads only
-// the first, so each is decoded by itself. Reads the headers of all pages, which also reveals a lost page,
-// and a truncated file, which libsndfile reads as complete: 2 us a page of some kilobytes.
+// Finds the consecutive streams of a chained Ogg file (RFC 3533), as in recordings of radio, of which
+// libsndfile reads only the first. Also finds lost pages and a truncated end, which libsndfile does not
+// report. Reads the headers of all pages: 2 us a page of some kilobytes.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that starts in the
-// middle needs time to agree with one that ran from the beginning: Vorbis a packet, Opus up to a second or
-// more, which no header states. So two decoders start at different distances, and the range counts only if
-// they agree, bit for bit, before it begins.
+// middle differs at first from one that ran from the beginning: for a packet of Vorbis, for up to a second or
+// more of Opus. No header states how long, so two decoders start at different distances, and the range counts
+// only if they agree, bit for bit, before it begins.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_headers.hpp>
@@ -65,9 +65,9 @@ class OggSeek {
   }
   [[nodiscard]] std::int64_t scale() const { return is_opus_ ? kOpusRate / info_.samplerate : 1; }
 
-  /// Opens a decoder before `frame`. The file and its tail end with the same frame, from which the tail's
-  /// first frame follows. The page before must give the same one; in Vorbis it does except for the first
-  /// packet, which produces no output.
+  /// Opens a decoder before `frame`. The tail's first frame is counted back from its end, which is the file's
+  /// end too. The page before must give the same number; in Vorbis it does except for the first packet, which
+  /// produces no output.
   [[nodiscard]] Decoder open(std::int64_t frame) const {
     const auto entry = index_.find(frame * scale() + headers_.pre_skip());
     if (!entry) return {};

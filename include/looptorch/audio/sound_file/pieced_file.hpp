@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file composed of ranges of another file and bytes in memory: one of several joined streams, the end of a
-// stream after its headers, or samples after a header with their size. libsndfile decodes it like any other.
+// Joins ranges of a file and bytes in memory to one file for libsndfile: one of several joined streams, the
+// end of a stream behind its headers, or samples behind a header that is completed.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

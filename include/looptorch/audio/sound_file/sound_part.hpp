@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One stream of sound: what libsndfile opens, and positions in it that count from the first sample that is
-// meant to be heard.
+// Reads one stream of a sound file through libsndfile. Positions count from the first sample of the sound;
+// the samples that an encoder put before it are passed over.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>

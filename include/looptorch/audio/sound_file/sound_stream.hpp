@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decodes sound by libsndfile, mixed down to one channel.
+// An open sound file of libsndfile, on disk or in pieces: reads frames in order, mixed down to one channel.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>
@@ -21,11 +21,11 @@ namespace looptorch::audio::detail {
 /// An open file of libsndfile, or none.
 class SoundStream {
  public:
-  /// True if libsndfile can be given the file's length.
+  /// The length that libsndfile is given for the file.
   enum class Length {
     known,
-    /// Its length is overstated, so that an estimate of the number of frames, which the decoder stops at, is
-    /// too large: that of MP3 is the length divided by the size of the first frame.
+    /// More than the file has. The decoder stops at its own estimate of the number of frames, which then is
+    /// too large instead of too small: for MP3 it is the length divided by the size of the first frame.
     overstated,
   };
 

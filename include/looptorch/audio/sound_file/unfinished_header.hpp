@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Prints, once a process, that a file is read to its end because its header was never finished.
+// Warns, once a process, that a file is read to its end because its header was never finished.
 #pragma once
 
 #include <looptorch/base/error.hpp>
