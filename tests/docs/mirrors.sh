@@ -8,6 +8,7 @@
 #   // Tests data/loader: batch_plan, turns
 #
 # Such a header must be reached by the test's includes. Headers without a test stand below, with the reason.
+# Each header begins with the licence, alone on its line, and a comment that says what the header offers.
 set -euo pipefail
 
 cd "$1"
@@ -33,6 +34,12 @@ fail() {
   printf '%s\n' "$1" >&2
   status=1
 }
+
+while IFS= read -r header; do
+  { read -r licence && read -r opening; } <"$header"
+  [ "$licence" = '// SPDX-License-Identifier: MIT' ] || fail "$header does not begin with the licence line alone"
+  [[ $opening == '// '* ]] || fail "$header has no opening comment behind the licence line"
+done < <(find include -name '*.hpp')
 
 headers=$(cd include/looptorch && find . -name '*.hpp' | sed -E 's|^\./||; s|\.hpp$||' | sort)
 edges=$(grep -rE '^#include <looptorch/' --include='*.hpp' include/looptorch |

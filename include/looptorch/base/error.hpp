@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The root of every exception that looptorch itself throws. LibTorch's own errors (c10::Error) pass through
-// unchanged.
+// The base of every exception that looptorch itself throws, and `message`, which words them. LibTorch's own
+// errors (c10::Error) pass through unchanged.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -40,8 +40,8 @@ struct UsageError : Error {
 
 namespace detail {
 
-/// A part of a message, which it refers to. The compiler looks for the operator that writes it once a type,
-/// not once a message, as for c10::str, whose header this narrow one does not need.
+/// Refers to a part of a message. The compiler resolves a part's operator<< once a type; with c10::str it
+/// would do so once a message, and need another header.
 class MessagePart {
  public:
   MessagePart(const char* text)

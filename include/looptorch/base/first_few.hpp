@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A list of names in a message, cut short.
+// Shortens a list of names for a message.
 #pragma once
 
 #include <looptorch/base/error.hpp>

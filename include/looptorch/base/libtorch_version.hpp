@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The version of LibTorch that is compiled against, 2.7 or newer, as far as looptorch's code depends on it.
-// Devices differ in base/device/older_libtorch.hpp.
+// Checks that LibTorch is 2.7 or newer, and names the differences between versions that the code depends on.
+// base/device/older_libtorch.hpp has those of devices.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Processes many items with several threads, without torch: making a corpus, checking its files. Training
-// data go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
+// Processes many items on several threads, without torch, such as making a corpus or checking its files.
+// Training data go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -40,7 +40,7 @@ class ItemsInTurn {
     report(++done_);
   }
 
-  /// Keeps the exception of the first item in order. It has been taken before any later one, so that it does
+  /// Keeps the exception of the first item in order. Earlier items were all taken before, so the choice does
   /// not depend on the threads.
   void fail(std::size_t item, std::exception_ptr error) {
     stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Random numbers that are the same with every compiler, standard library and processor. Samplers and
-// augmentation draw from them; use them also for a corpus that must be the same everywhere. A few nanoseconds
-// a number. Not for cryptography.
+// Draws random numbers that are the same with every compiler, standard library and processor. Samplers and
+// augmentation use them; use them also for a corpus that must be the same everywhere. A few nanoseconds a
+// number. Not for cryptography.
 #pragma once
 
 #include <cstddef>

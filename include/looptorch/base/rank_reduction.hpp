@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Values that all ranks reduce at one moment: sums, maxima, flags, texts by name. The loop makes one a
-// window, policies add to it in their hook `all_reduce`, and it is sent with the gradients. A run of one
+// Reduces values by name over all ranks at once: sums, maxima, flags, texts. The loop makes one reduction a
+// window: policies add to it in their hook `all_reduce`, and it is sent with the gradients. A run of one
 // process makes none.
 #pragma once
 
@@ -18,7 +18,8 @@
 
 namespace looptorch {
 
-/// Several ranks have no common way on: one failed or ended, or they are about to do different things.
+/// Thrown if the ranks cannot continue together: one failed or ended, or they are about to do different
+/// things.
 struct RanksDiffer : Error {
   using Error::Error;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The Python module that an exported program is running, for code that traces operators. C++ modules need
-// none: their functions are on the stack.
+// Tells code that traces operators which Python module an exported program is running. C++ modules need no
+// such note: their functions are on the call stack.
 #pragma once
 
 #include <string>

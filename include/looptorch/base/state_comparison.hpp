@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares two states value by value, and words differences the same way everywhere. Tensors are compared bit
-// for bit on the host.
+// Compares two states value by value, tensors bit for bit on the host, and describes their differences in
+// sentences that are alike everywhere.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,8 +18,7 @@
 
 namespace looptorch::detail {
 
-/// One step of loading, checked and ready to be made. Everything that can be refused is refused before any
-/// step is made.
+/// One step of loading a state, already checked. All steps are checked before the first is made.
 using Commit = std::function<void()>;
 
 inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {

@@ -22,8 +22,8 @@ struct StateError : Error {
   using Error::Error;
 };
 
-/// Thrown by a `load_state_dict` for a setting that is another than in the state. A resumed fit that lists
-/// the difference shows it as "what: saved -> here".
+/// Thrown by a `load_state_dict` for a setting that differs from the state's. A resumed fit that lists the
+/// difference shows it as "what: saved -> here".
 struct SettingDiffers : StateError {
   SettingDiffers(const std::string& what, const std::string& here, const std::string& saved)
       : StateError(message(what, " is ", here, " here, ", saved, " in the state")),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A variant of five types, written out because `std::variant` costs every file that trains about a fifth of
-// the trainer's compile time.
+// A value of a StateDict: a flag, an integer, a number, a text or a tensor. Written out because a
+// `std::variant` would cost every file that trains about a fifth of the trainer's compile time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ class StateValue {
       return kind_ == Kind::tensor ? &tensor_ : nullptr;
   }
 
-  /// Returns whether both hold the same of the five types.
+  /// True if both hold the same type.
   [[nodiscard]] bool same_type(const StateValue& other) const { return kind_ == other.kind_; }
 
   /// Calls `visitor` with the value and returns its result, of one type for all five.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists of tensors as sets: a tensor is the same if its handle shares the implementation.
+// Removes duplicates from a list of tensors, or the tensors of another list. Handles to the same tensor are
+// duplicates.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes a line of a terminal that is updated in place, and formats times and numbers for it.
+// Updates a line of a terminal in place, and formats times and numbers for it.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

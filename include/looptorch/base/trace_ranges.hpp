@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Nested named ranges in LibTorch's traces. Without a profiler none is recorded.
+// Opens nested named ranges in LibTorch's profiler traces. Records nothing without a profiler.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The names of types as the compiler spells them, for messages and to break ties between policies.
+// Returns the names of types as the compiler spells them, for messages.
 #pragma once
 
 #include <string_view>
 
 namespace looptorch::detail {
 
-/// Returns the compiler's spelling of T: stable within one compiler, which is all that breaking ties needs.
+/// Returns the compiler's spelling of T, within its spelling of this function.
 template <class T>
 constexpr std::string_view spelled_type() {
   return __PRETTY_FUNCTION__;

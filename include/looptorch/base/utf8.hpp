@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF. Linear, no allocation.
+// Reads, checks and writes UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// Linear; reading and checking allocate nothing.
 #pragma once
 
 #include <cstddef>

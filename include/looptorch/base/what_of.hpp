@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Exceptions of any type: describes one in one line, and drops those of cleanup.
+// Describes an exception of any type in one line, and runs cleanup code whose exceptions are dropped.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -22,8 +22,8 @@ namespace looptorch::detail {
   return at::isAccelerator(device.type()) && !device.is_mps();
 }
 
-/// True on a thread whose CPU tensors simulate an accelerator's (ShapesOnly): choices by the device are then
-/// the accelerator's.
+/// True on a thread whose CPU tensors stand for an accelerator's (ShapesOnly): code that chooses by the
+/// device then takes the accelerator's way.
 inline thread_local bool cpu_stands_for_accelerator = false;
 
 /// Returns the type of the accelerators that this process can use, or nothing where there is none.

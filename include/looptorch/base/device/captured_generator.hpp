@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures and restores a random generator's state. Generators that can exchange states, as CUDA's do for
-// graphs, do so: `set_state` would make cuDNN seed the dropout of recurrent layers again, and wait.
+// Captures and restores the state of a random generator. Generators that can exchange their states, as CUDA's
+// can, do so: `set_state` would make cuDNN seed the dropout of recurrent layers again, and wait.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -20,7 +20,7 @@
 
 namespace looptorch::detail {
 
-/// The state of a generator when it is made.
+/// Captures a generator's state on construction.
 class CapturedGenerator {
  public:
   explicit CapturedGenerator(at::Generator generator)
@@ -47,7 +47,7 @@ class CapturedGenerator {
     return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
 
-  /// Restores, when it ends, the state in which the generator was when it began.
+  /// On destruction restores the state that the generator had on construction.
   class Scope;
 
  private:
@@ -65,7 +65,7 @@ class CapturedGenerator {
     target.set_next_double_normal_sample(source.next_double_normal_sample());
   }
 
-  /// True on accelerators with generators that can exchange their states. LibTorch says so only by an error,
+  /// True on accelerators with generators that can exchange their states. LibTorch tells it only by throwing,
   /// so each kind of device is asked once.
   static bool can_exchange(const at::Generator& generator) {
     enum Answer : signed char { unknown, yes, no };

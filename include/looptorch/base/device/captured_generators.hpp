@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states of the process's default random generators, of the CPU and of accelerators in use, captured in
-// place in each window. `RandomStates` holds them as tensors, for snapshots.
+// Captures and restores the process's default random generators, of the CPU and of accelerators in use, for
+// rollbacks. Snapshots use RandomStates, which holds the states as tensors.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

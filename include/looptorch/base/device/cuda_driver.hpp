@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NVIDIA's driver, opened at run time: queries cards, and loads and launches machine code. Compiles and links
-// without CUDA.
+// Calls NVIDIA's driver, which is opened at run time: queries cards, and loads and launches machine code.
+// Compiles and links without CUDA.
 #pragma once
 
 #include <looptorch/base/device/opened_library.hpp>

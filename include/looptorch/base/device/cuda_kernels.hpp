@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels on NVIDIA's GPUs: compiled by NVRTC once a process and architecture, or read from a cache, loaded
-// once a device, and launched on LibTorch's current stream. If that fails, the reason is printed once and
-// tensor operations are used.
+// Compiles and launches kernels on NVIDIA's GPUs. NVRTC compiles them once a process and architecture, unless
+// a cache has them; they run on LibTorch's current stream. If that fails, prints the reason once, and tensor
+// operations are used.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A graph of device work: work issued to a stream between `begin` and `end` is recorded, not run. A replay
-// issues all of it by one launch, on the same addresses. Each device type has its maker: graph/cuda_graph.hpp
-// sets CUDA's, tests set theirs.
+// The interface of a graph of device work, such as a CUDA graph: work issued to a stream between `begin` and
+// `end` is recorded, not run. A replay issues all of it by one launch, on the same addresses.
+// graph/cuda_graph.hpp makes CUDA's.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -34,7 +34,7 @@ class DeviceGraph {
 /// of one pool must not run at the same time.
 using DeviceGraphMaker = std::unique_ptr<DeviceGraph> (*)(c10::Device device, const DeviceGraph* neighbour);
 
-/// Returns the maker of a type of device, to be set; null where devices have no graphs.
+/// Returns the maker for a type of device, by reference, to set it; null if such devices have no graphs.
 [[nodiscard]] inline DeviceGraphMaker& device_graph_maker(c10::DeviceType type) {
   static std::array<DeviceGraphMaker, c10::COMPILE_TIME_MAX_DEVICE_TYPES> makers{};
   return makers[static_cast<std::size_t>(type)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Returns the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
-// wait to a step. For CUDA devices NVIDIA's management library provides it, as for nvidia-smi.
+// wait to a step. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>
@@ -50,7 +50,8 @@ using DeviceUseMaker = DeviceUseReader (*)(c10::Device device);
   };
 }
 
-/// Returns the maker of a type of device, to be set by tests for theirs; null where nothing tells.
+/// Returns the maker for a type of device, by reference, so that tests can set theirs; null if the use is
+/// unknown.
 [[nodiscard]] inline DeviceUseMaker& device_use_maker(c10::DeviceType type) {
   static std::array<DeviceUseMaker, c10::COMPILE_TIME_MAX_DEVICE_TYPES> makers = [] {
     std::array<DeviceUseMaker, c10::COMPILE_TIME_MAX_DEVICE_TYPES> known{};

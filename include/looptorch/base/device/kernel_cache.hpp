@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiled kernels in a folder, which the next process loads in milliseconds instead of compiling for a
-// second. Several processes may share the folder. A file appears whole or not at all; a damaged one, or one
-// of another source, compiler or device, counts as absent.
+// Keeps compiled kernels in a folder, from which the next process loads them in milliseconds instead of
+// compiling for a second. Several processes may share the folder. A file appears whole or not at all; a
+// damaged one, or one of another source, compiler or device, counts as absent.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds what runs kernels on a device: CudaKernels on NVIDIA's GPUs. Another type of device may be given a
-// runner, as tests do for the CPU.
+// Returns what runs kernels on a device: CudaKernels on NVIDIA's GPUs, or a runner that was set for a type of
+// device, as tests do for the CPU.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>
@@ -27,8 +27,8 @@ struct ReadyKernels {
   [[nodiscard]] explicit operator bool() const { return table_bytes > 0; }
 };
 
-/// Returns a source's kernels on a device, which are compiled now unless they were before. Empty where tensor
-/// operations stay, which on an accelerator is said once.
+/// Returns a source's kernels on a device; the first call compiles them. Empty if tensor operations must do
+/// instead; for an accelerator the reason is printed once.
 [[nodiscard]] inline ReadyKernels ready_kernels(const KernelSource& source, c10::Device device) {
   KernelRunner* runner = own_kernel_runner(device.type());
   if (!runner && device.is_cpu()) return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels as CUDA C++ text, compiled at run time, and their runner. A kernel has one argument, a table of
-// tensors: so a list of them is one launch without a copy to the device, and a captured graph keeps its own
-// table.
+// Describes kernels as CUDA C++ text that is compiled at run time, and the interface of what runs them. A
+// kernel's one argument is a table of tensors: a list of tensors takes one launch and no copy to the device,
+// and a captured graph keeps its own table.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -66,8 +66,8 @@ class KernelRunner {
   static constexpr std::size_t kLargeTable = 32764, kSmallTable = 4096;
 
   /// Compiles and loads a source for a device unless it has been. Returns how many bytes a table may have, or
-  /// 0 if kernels cannot run there. While a graph is captured nothing is compiled: then 0 for a source that
-  /// has not been.
+  /// 0 if kernels cannot run there. Compiles nothing while a graph is captured: returns 0 for a source that
+  /// was not prepared before.
   virtual std::size_t prepare(const KernelSource& source, c10::Device device) = 0;
 
   /// Launches a kernel of a prepared source on the device's current stream, and does not wait for it. Throws

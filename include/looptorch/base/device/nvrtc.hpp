@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NVRTC, which compiles CUDA C++ at run time. It is opened by name: first LibTorch's own, then the one next
-// to the CUDA runtime that LibTorch has loaded, as in wheels, then as the system finds it. Needs no GPU and
-// no driver.
+// Compiles CUDA C++ at run time by NVRTC, without a GPU or a driver. Opens LibTorch's own NVRTC, or else the
+// one next to the CUDA runtime that LibTorch has loaded, as in wheels, or else the system's.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

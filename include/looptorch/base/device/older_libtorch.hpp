@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One name for what LibTorch has since 2.9 and for its substitute in older versions: the common interface of
+// Gives older versions of LibTorch what it has since 2.9, under the same names: the common interface of
 // device allocators, the error type of a failed device, and the newer switches for TF32.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A shared library opened at run time, such as NVIDIA's driver, and its functions by name. Nothing of it is
-// needed to compile or to link.
+// Opens a shared library at run time, such as NVIDIA's driver, and finds its functions by name. Nothing of
+// the library is needed to compile or to link.
 #pragma once
 
 #include <dlfcn.h>

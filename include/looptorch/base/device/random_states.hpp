@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states of the process's default random generators: the CPU's, and that of every accelerator that the
-// process uses. Generators that a program makes for itself are not included.
+// Holds the states of the process's default random generators as tensors, for snapshots: the CPU's, and that
+// of every accelerator that the process uses. Generators that a program makes for itself are not included.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

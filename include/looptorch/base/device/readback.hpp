@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A number being copied from a device to the host. Starting the copy costs nothing. Only `take` waits, and by
+// Copies a number from a device to the host without a wait when the copy starts. Only `take` waits, and by
 // then the number has usually arrived.
 #pragma once
 

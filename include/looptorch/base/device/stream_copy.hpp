@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies large memory that is not read again soon. The copy bypasses the caches, so that the target is not
-// read first and the caller's data stay cached. On x86 a third faster than std::memcpy, which bypasses the
-// caches only for copies larger than most of the last-level cache.
+// Copies large memory past the CPU's caches, so that the target is not read first and the caller's data stay
+// cached. Use it for memory that is not read again soon. On x86 a third faster than std::memcpy, which
+// bypasses the caches only for copies larger than most of the last-level cache.
 #pragma once
 
 #include <cstddef>

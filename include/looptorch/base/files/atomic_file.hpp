@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT Files that are either complete or absent: written next to the target under
-// another name, synced, then renamed. Use it for everything that a later run reads back. Costs one fsync of
-// the file and one of its folder.
+// SPDX-License-Identifier: MIT
+// Writes a file that is either complete or absent: next to the target under another name, synced, then
+// renamed. Use it for everything that a later run reads back. Costs one fsync of the file and one of its
+// folder.
 #pragma once
 
 #include <looptorch/base/error.hpp>

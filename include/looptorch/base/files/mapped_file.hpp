@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A file mapped into memory. Opening it costs nothing; pages come from the disk as they are touched and are
+// Maps a file into memory. Opening it costs nothing; pages come from the disk as they are touched and are
 // shared with every other process that maps the file. Use it for large files that are read in part or only
 // once.
 #pragma once

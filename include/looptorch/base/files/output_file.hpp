@@ -42,10 +42,10 @@ template <class Call>
   return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
 
-/// Locks a file that was just created at `path`, by which other processes know that it is being written and
-/// was not left by a killed process. Returns true if it still exists: else one of them has removed it before.
-/// Also true on a file system without locks, where no process removes any. Some file systems count no links;
-/// there the file is looked up by its name.
+/// Locks a file that was just created at `path`, so that other processes do not take it for one that a killed
+/// process left. Returns false if one of them has removed it before. Returns true on a file system without
+/// locks, where no process removes any. Some file systems count no links; there the file is looked up by its
+/// name.
 [[nodiscard]] inline bool lock_new_file(const FileDescriptor& file, const std::filesystem::path& path) {
   if (retried([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
     return false;
@@ -66,7 +66,7 @@ class OutputFile {
       const auto put = ::write(file_.get(), bytes, size);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) throw_file_error(named_, "cannot write", errno);
-      if (put == 0) throw_file_error(named_, "cannot write", EIO);  // or this would go on for ever
+      if (put == 0) throw_file_error(named_, "cannot write", EIO);  // or the loop would never end
       bytes += put;
       size -= static_cast<std::size_t>(put);
     }

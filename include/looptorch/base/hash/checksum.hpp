@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A 64-bit checksum against accidents, not against attackers: one change in 2^64 goes unseen. About 7 GB/s on
-// one core, and the same on every little-endian platform.
+// Computes a 64-bit checksum that detects accidents, not attacks: it misses one change in 2^64. About 7 GB/s
+// on one core, and the same on every little-endian platform.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Cyclic redundancy checks of 32 bits, as file formats ask for them: PNG and gzip (CRC-32), TFRecord and
-// iSCSI (CRC-32C). Eight bits a step, some 400 MB/s.
+// Computes the 32-bit cyclic redundancy checks of file formats: CRC-32 for PNG and gzip, CRC-32C for TFRecord
+// and iSCSI. Eight bits a step, some 400 MB/s.
 #pragma once
 
 #include <array>

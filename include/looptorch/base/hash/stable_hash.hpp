@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A hash that is the same on every machine and in every run, for ids, names of files, and splits that must
-// not change. About 1 GB/s. For tables with keys from a file use KeyedHash, where colliding keys cannot be
-// prepared.
+// Hashes text to the same number on every machine and in every run, for ids, names of files, and splits that
+// must not change. About 1 GB/s. Texts that collide are easy to construct: for tables whose keys come from a
+// file use KeyedHash.
 #pragma once
 
 #include <cstdint>

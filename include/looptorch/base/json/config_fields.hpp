@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A config struct described once, by a constexpr table of its fields. Reading it from JSON, checking, writing
-// and comparing follow from the table, and errors name the file and each key at fault.
+// Reads, checks, writes and compares config structs in JSON, each described once by a constexpr table of its
+// fields. Errors name the file and each key at fault.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rows of a table of config_fields.hpp: members with limits by type, and keys that have one value. Below
-// them, how a value is read, formatted and checked.
+// The rows of a config's table: members with limits by type, and keys that have one value. Also reads,
+// formats and checks their values. Include config_fields.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -72,7 +72,7 @@ struct ConfigField {
 };
 
 /// Describes a key with one value that names the config's kind, such as "model_type". No member holds it. It
-/// is always written. A config without it, or with another value, is refused with no word of other keys.
+/// is always written. A config without it, or with another value, is refused before other keys are checked.
 template <class Value>
 struct RequiredValue {
   const char* key;
@@ -111,7 +111,7 @@ template <class Value>
   return text;
 }
 
-/// Returns that a value, as messages show it, is outside the limits, to stand behind its key.
+/// Returns the text that a value, as messages show it, is outside the limits, to follow its key.
 template <class Value>
 [[nodiscard]] std::string outside(const std::string& value, const FieldLimits<Value>& limits) {
   if constexpr (std::is_enum_v<Value>) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads numbers and bytes that JSON texts contain as hexadecimal digits, since JSON has no value for them.
+// Reads numbers and bytes that JSON texts contain as hexadecimal digits, because JSON has no type for bytes
+// and for all 64-bit numbers.
 #pragma once
 
 #include <looptorch/base/error.hpp>

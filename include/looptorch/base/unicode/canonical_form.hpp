@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Unicode's normal form D, in which two spellings of one text agree, such as "é" as one character or as "e"
-// with an accent. Linear, with a look-up or two in a table for each character beyond ASCII.
+// Converts text to Unicode's normal form D, in which two spellings of one text agree, such as "é" as one
+// character or as "e" with an accent. Linear, with a look-up or two in a table for each character beyond
+// ASCII.
 #pragma once
 
 #include <looptorch/base/unicode/canonical_tables.hpp>
