@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts and accesses the fields of plain aggregates by structured binding, up to kMaxFields fields. So a
-// user's batch type needs no macro and no base class.
+// Accesses the fields of plain aggregates, up to kMaxFields of them, by structured binding. So a user's batch
+// type needs no macro and no base class.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds audio files by their names.
+// Finds audio files in folders by their extensions.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace looptorch {
 
-/// How the names of the usual audio files end, in the order in which one is looked for.
+/// The extensions of audio files, in the order in which they are searched for.
 inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac", ".mp3", ".ogg", ".opus"};
 
-/// Returns the end of a file's name from its last dot on, A to Z in small letters: ".wav" of "a/B.WAV".
+/// Returns a file's extension in small letters: ".wav" of "a/B.WAV".
 [[nodiscard]] inline std::string small_extension(const std::filesystem::path& file) {
   std::string extension = file.extension().string();
   for (char& letter : extension) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
@@ -30,8 +30,8 @@ inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac
 }
 
 /// Returns files as they are, and for a folder the files within it and below that `is_wanted`, by name. A
-/// folder without any is itself in the list: the caller can report it and continue with the others. Throws
-/// std::filesystem::filesystem_error for a folder that cannot be read.
+/// folder without any is itself returned, so that the caller can report it and continue with the others.
+/// Throws std::filesystem::filesystem_error for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> audio_files(
     const std::vector<std::string>& names,
     const std::function<bool(const std::filesystem::path&)>& is_wanted = is_audio_file) {

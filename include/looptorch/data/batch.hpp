@@ -84,7 +84,7 @@ constexpr bool traversable() {
 
 }  // namespace detail
 
-/// A type in which looptorch can find tensors: see the head of this file.
+/// A type in which looptorch finds tensors; the comment at the top of this file lists them.
 template <class T>
 concept BatchLike = detail::traversable<std::remove_cvref_t<T>>();
 

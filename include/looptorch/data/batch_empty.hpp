@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory for batches under construction, reused once no tensor refers to it: from LibTorch's pinned host pool
-// if the loader pins (it waits for pending copies), otherwise from the loader's own pool.
+// Allocates tensors for a batch that is being made, from memory that is reused once no tensor refers to it:
+// that of LibTorch's pinned host pool if the loader pins, otherwise of the loader's own pool.
 #pragma once
 
 #include <looptorch/data/batch_memory_pool.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A pool of slots, each the memory of one batch: a block for every tensor. There are as many slots as batches
-// that exist at once. Free of torch, so that ThreadSanitizer sees all of it. Reusing a block costs a lock and
-// no allocation.
+// A pool of memory for batches: for each batch that exists at once, a block for each of its tensors. Reusing
+// a block costs a lock and no allocation. Free of torch, so that ThreadSanitizer sees all of it.
 #pragma once
 
 #include <algorithm>
@@ -58,8 +57,8 @@ class BatchMemoryPool : public std::enable_shared_from_this<BatchMemoryPool> {
   BatchMemoryPool& operator=(const BatchMemoryPool&) = delete;
 
   /// Returns a block of at least `bytes` for the tensor at `position` of a batch: a free one, which grows if
-  /// need be, or a new one. Each position has its own blocks, so that a tensor that is kept holds only its
-  /// own memory.
+  /// need be, or a new one. Each position has its own blocks, so that a tensor which the consumer keeps holds
+  /// only its own memory.
   [[nodiscard]] Lease take(std::size_t position, std::size_t bytes) {
     Lease block = free_or_new(position, bytes);
     if (block->bytes_ < bytes) grow(*block, bytes);

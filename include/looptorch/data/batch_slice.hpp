@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes some of a batch's samples, for a retry with smaller micro-batches. Tensors are views of the batch's:
-// only handles are copied.
+// Takes some of a batch's samples, for a retry with smaller micro-batches. Copies no data: tensors are views
+// of the batch's.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The concept of a dataset: any type with `size()` and a `get(index)` that several threads may call at once,
-// without a base class. A dataset that augments asks for the sample's seed. Samples become a batch by the
+// Defines what a dataset is: any type with `size()` and a `get(index)` that several threads may call at once.
+// It needs no base class. A dataset that augments asks for the sample's seed. Samples become a batch by the
 // dataset's own `collate`, by a callable given to the loader, or field by field.
 #pragma once
 
@@ -74,9 +74,9 @@ concept LocatedDataset = requires(const T& dataset, std::int64_t index) {
 };
 
 /// A dataset with `fingerprint(index)`, a text that tells the sample's content from others', such as its line
-/// in a manifest. Snapshots keep a checksum of all of them, and a resumed run with other samples, or another
-/// order, is refused. It should be cheap, depend on no path of this machine, and leave out what a run may
-/// change.
+/// in a manifest. Snapshots keep a checksum of all texts; a run with other samples, or another order, is
+/// refused when it resumes. A text should be cheap, depend on no path of this machine, and not include what a
+/// run may change.
 template <class T>
 concept FingerprintedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.fingerprint(index) } -> std::convertible_to<std::string>;

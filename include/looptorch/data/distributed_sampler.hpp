@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One rank's shard of another sampler: all ranks draw the same epoch, and each takes every world_size-th
-// sample, or every world_size-th batch if the sampler decides batches, or blocks of them. Needs no
-// communication.
+// Gives a rank its shard of another sampler: all ranks draw the same epoch, and each takes every
+// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block` it takes
+// several in a row. Needs no communication.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -33,8 +33,9 @@ struct DistributedSamplerOptions {
   std::int64_t block = 1;  ///< Samples, or batches of a batch sampler, that a rank takes in a row.
 };
 
-/// Yields shares of equal size unless they are to be kept uneven, disjoint except for repeats. Give every
-/// rank the same inner sampler and seed. If the inner sampler decides batches, ranks take whole ones.
+/// Yields this rank's shard. Shards have equal sizes unless `Uneven::keep` is set, and are disjoint except
+/// for repeats. Give every rank the same inner sampler and seed. If the inner sampler decides batches, ranks
+/// take whole ones.
 ///
 ///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>
@@ -46,8 +47,7 @@ class DistributedSampler {
       "docs/errors.md#sampler");
 
  public:
-  /// Throws UsageError for a rank outside [0, world_size), a block below 1, and blocks that are not kept
-  /// uneven.
+  /// Throws UsageError for a rank outside [0, world_size), a block below 1, and blocks without Uneven::keep.
   explicit DistributedSampler(DistributedSamplerOptions options = {}, Inner inner = {})
       : options_(options), inner_(std::move(inner)) {
     if (options_.world_size < 1 || options_.rank < 0 || options_.rank >= options_.world_size)
@@ -90,9 +90,9 @@ class DistributedSampler {
     return DistributedSampler(options_, inner_.with_batch_size(batch_size));
   }
 
-  /// Returns the identity without the rank, since all ranks are at the same position.
-  /// With blocks it names those of all ranks together, and so is the same on any number of ranks that share
-  /// them. One process that takes single samples has the inner sampler's own order.
+  /// Returns the identity without the rank, since all ranks are at the same position. With blocks it names
+  /// the block of all ranks together, and so is the same on any number of ranks that divides it. One process
+  /// that takes single samples has the inner sampler's identity.
   std::string identity() const {
     if (options_.block * options_.world_size == 1) return detail::sampler_identity(inner_);
     if (options_.uneven == Uneven::keep)
@@ -114,7 +114,7 @@ class DistributedSampler {
     return count / options_.world_size + one_more;
   }
 
-  /// Returns the index among all of this rank's i-th.
+  /// Returns the position, in the order of all ranks, of this rank's i-th sample or batch.
   std::int64_t position_of(std::int64_t i, std::int64_t count) const {
     const std::int64_t block = i / options_.block * options_.world_size + options_.rank;
     return (block * options_.block + i % options_.block) % count;

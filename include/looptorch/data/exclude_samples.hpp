@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Excludes samples from epochs: a list on disk, as SkipBadWindows writes it, and a sampler that removes them
-// from another one's order. Indices stay those of the whole dataset. Costs 8 bytes a kept sample while an
-// order is made.
+// Excludes samples from epochs: reads and writes a list on disk, as SkipBadWindows does, and removes its
+// samples from another sampler's order. Indices stay those of the whole dataset. Costs 8 bytes a kept sample
+// while an order is made.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -75,7 +75,7 @@ inline void add_to_sample_list(const std::filesystem::path& path, const std::vec
 }
 
 /// Yields what `Inner` yields for a dataset without some samples. Inner sees a smaller dataset, so it must
-/// have no settings a sample, as weights and lengths are.
+/// have no setting for each sample, as weights and lengths are.
 ///
 ///     ExcludeSamples sampler(read_sample_list("bad_samples.txt"), RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>

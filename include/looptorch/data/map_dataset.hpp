@@ -48,8 +48,9 @@ inline SampleContext context_below(const SampleContext& context) {
 /// reference and must outlive this; a temporary is moved in. A dataset's own collate is kept if the type of
 /// its samples stays the same.
 ///
-///     MapDataset noisy(clips, [](Clip clip, const SampleContext& context) { ... mixer(clip, context.seed)
-/// ... });
+///     MapDataset noisy(clips, [](Clip clip, const SampleContext& context) {
+///       return mixer(clip, context.seed);
+///     });
 template <class Set, class Function>
 class MapDataset {
   using Inner = std::remove_cvref_t<Set>;

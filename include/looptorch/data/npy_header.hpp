@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a NumPy array on disk (`.npy`, format 1, 2 and 3): the dtype, order and shape of what
-// follows. It is a literal of Python, which is parsed here and never run. Free of torch.
+// Parses the header of a NumPy array on disk (`.npy`, format 1, 2 and 3): dtype, order and shape. The header
+// is a literal of Python, which is parsed here and never run. Free of torch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

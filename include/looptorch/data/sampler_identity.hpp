@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sampler's name and settings in one line, to match a saved position with its order.
+// Names a sampler and its settings in one line, by which a saved position is matched with its order.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -50,7 +50,7 @@ std::string sampler_identity(const T& sampler) {
   }
 }
 
-/// Returns a text that distinguishes lists of numbers.
+/// Returns a checksum that distinguishes lists of numbers.
 template <class Number>
 std::uint64_t checksum_of(std::span<const Number> numbers) {
   Checksum sum;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The default collate, for samples of any plain type. Tensors are stacked, numbers become a tensor, texts and
-// lists become vectors, and an aggregate is collated field by field. Resolved at compile time; in a loader
-// tensors are stacked straight into its slot.
+// Collates samples of any plain type, by default: stacks tensors, makes a tensor of numbers and vectors of
+// texts and lists, and collates aggregates field by field. Chosen at compile time. In a loader, tensors are
+// stacked straight into its reused memory.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>

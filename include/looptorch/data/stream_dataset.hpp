@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A dataset that is read from front to back and whose length is unknown: a socket, a tar archive, a
-// generator. Reading is serial; the expensive work on a sample goes into `transform`, which runs in the
-// workers.
+// Defines what a stream is: a dataset that is read from front to back and whose length is unknown, such as a
+// socket, a tar archive or a generator. Reading is serial; the expensive work on a sample goes into
+// `transform`, which runs in the workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,13 +31,13 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 
 }  // namespace detail
 
-/// A type whose `next()` returns std::optional of the next sample, empty at the end. It is called from
-/// different threads, but never from two at once. Optional members:
-/// - `begin(std::int64_t epoch)`: starts anew; without it the stream is read once.
-/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws: makes the
+/// A type whose `next()` returns std::optional of the next sample, empty at the end. The loader calls it from
+/// different threads, but never from two at once. Optional members: - `begin(std::int64_t epoch)`: starts
+/// anew; without it the stream is read once. - `transform(sample) const`, or `transform(sample, const
+/// SampleContext&) const` if it draws: makes the
 ///   sample that is collated, in several workers at once, while `next` reads on.
-/// - `collate(std::span<Sample>) const`, as a dataset's.
-/// - `state_dict()` and `load_state_dict(const StateDict&)`: its position, so that a resumed loader need not
+/// - `collate(std::span<Sample>) const`, as a dataset's. - `state_dict()` and `load_state_dict(const
+/// StateDict&)`: its position, so that a resumed loader need not
 ///   read the processed part again. Called between two `next`; `begin`, if there is one, comes before
 ///   `load_state_dict`.
 /// - `fingerprint() const`: a text that tells the stream's data from others', by which a resumed run knows
@@ -53,8 +53,8 @@ concept RestartableStream = StreamDataset<T> && requires(T& stream, std::int64_t
   stream.begin(epoch);
 };
 
-/// Shuffles a stream: each sample is drawn from a buffer of `size` samples, which is refilled as the stream
-/// is read. Given to a loader of a stream instead of a sampler. Holds `size` samples as they were read.
+/// Shuffles a stream: draws each sample from a buffer of `size` samples, which is refilled as the stream is
+/// read. Give it to a loader of a stream instead of a sampler. Holds `size` samples as they were read.
 struct ShuffleBuffer {
   std::int64_t size = 1000;
   std::uint64_t seed = 0;
@@ -73,11 +73,10 @@ concept FingerprintedStream = StreamDataset<T> && requires(const T& stream) {
   { stream.fingerprint() } -> std::convertible_to<std::string>;
 };
 
-/// One rank's share of a stream that every rank reads: of each `world_size` samples in turn, the one of its
-/// rank. Together the ranks have each sample once. Given to a loader of a stream instead of a sampler.
+/// Selects one rank's shard of a stream that every rank reads: of each `world_size` samples, the one of its
+/// rank. Together the ranks have each sample once. Give it to a loader of a stream instead of a sampler.
 /// Samples keep their numbers in the whole stream, so that ranks draw different random numbers. The other
-/// ranks' samples are read but not transformed; a stream that can read a share by itself should do so
-/// instead.
+/// ranks' samples are read but not transformed; if a stream can read only its shard, do that instead.
 struct StreamShare {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;

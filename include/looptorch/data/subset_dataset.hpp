@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Some samples of a dataset in any order: a split, a filter, a smaller run. 8 bytes a sample.
+// Selects some samples of a dataset in any order: a split, a filter, a smaller run. Costs 8 bytes a sample.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fills a cache with several threads: each takes the next sample until all are stored or one fails. Stops at
-// the first sample that does not fit.
+// Computes the samples of a cache on several threads, ahead of training. Ends at the first sample that fails,
+// unless failures are to be listed. Once a sample does not fit, computes no others.
 #pragma once
 
 #include <looptorch/base/error.hpp>

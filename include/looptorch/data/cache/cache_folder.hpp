@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A folder of sample packs, one for each kind of sample, with a common size limit. A process that has a pack
-// open holds a shared lock on its NAME.lock, so that no other process removes it.
+// Shares a folder and its size limit among sample packs, one for each kind of sample. A process that has a
+// pack open holds a shared lock on its NAME.lock, so that no other process removes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

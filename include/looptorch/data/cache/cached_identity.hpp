@@ -55,7 +55,7 @@ inline std::string content_identity(const std::filesystem::path& path) {
   return message(file.size(), '|', low.value(), '|', high.value());
 }
 
-/// Content identities of files, for as long as the file system shows no change of them. Safe to use from
+/// Remembers the content identities of files until the file system shows that they changed. Safe to use from
 /// several threads.
 class ContentIdentities {
  public:
@@ -89,8 +89,8 @@ class ContentIdentities {
 };
 
 /// Returns the file's content identity, by the process's own ContentIdentities: each file is read once a
-/// process, however many samples are made of it. What samples of files are cached by, unless the files are so
-/// many and so slow to read that file_identity is better. Throws FileError.
+/// process, however many samples are made of it. Use it to cache samples of files; if reading all files once
+/// takes too long, use file_identity. Throws FileError.
 [[nodiscard]] inline std::string remembered_content_identity(const std::filesystem::path& path) {
   static ContentIdentities identities;
   return identities(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The options of CachedDataset and of its build ahead of training, and their reports.
+// The options of CachedDataset and of its build ahead of training, and the counts that both report.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The parts of a sample pack: keys, the ranges of samples in the data file, and their records in the index.
+// The parts of a sample pack: keys, the ranges of samples in the data file, and the records of the index.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a key's record in an index that stays on disk. A hash table of 8 bytes a slot, at most two thirds
-// full: ten million keys take 128 MB, and a second to read in.
+// Finds a key's record in a pack's index, which stays on disk, by a hash table in memory. 8 bytes a slot, at
+// most two thirds full: ten million keys take 128 MB, and a second to read in.
 #pragma once
 
 #include <looptorch/data/cache/pack_entry.hpp>

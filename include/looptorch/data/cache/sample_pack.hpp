@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The files of a cache: NAME.data holds the samples in sequence, and NAME.index a record of 64 bytes for
-// each, which is written after its data. So a sample is stored completely or not at all, whenever a process
-// is killed, without a sync of the disk; checksums detect what a power failure loses. Any number of processes
-// and threads read and append at once. Reading takes no file lock; appending locks the index. Opening reads
-// the index: 0.1 us and 8 to 24 bytes of memory a record.
+// The two files of a cache, which any number of processes and threads read and extend at once. NAME.data
+// holds the samples in sequence, and NAME.index a record of 64 bytes for each, which is written after its
+// data: so a killed process leaves no incomplete sample, and no sync of the disk is needed. Checksums detect
+// what a power failure loses. Appending locks the index, reading locks nothing. Opening reads the index: 0.1
+// us and 8 to 24 bytes of memory a record.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The samples of one kind (settings, version, type) in a cache folder: encoding, checksums, the size limit.
+// Stores and reads the samples of one kind (settings, version, type) in a cache folder, with checksums,
+// within the size limit.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes one batch of samples: collects them, skips or reports failures as the options say, collates and pins.
-// Common to datasets and streams.
+// Shared by datasets and streams.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -45,7 +45,7 @@ struct MadeBatch {
   std::shared_ptr<const StateDict> stream = {};  ///< a stream's position behind this batch, if it has one
 };
 
-/// Throws if the batch is no longer wanted. The exception never reaches the user.
+/// Throws if the batch is no longer needed. The exception never reaches the user.
 inline void throw_if_stopped(const std::stop_token& stop) {
   if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans an epoch's batches with either kind of sampler: one that orders samples, which the loader cuts into
-// batches, or one that decides the batches itself. The sampler's result is checked before any sample is read.
+// Plans an epoch's batches. A sampler either orders samples, which the loader cuts into batches, or makes the
+// batches itself. Checks what the sampler returns before any sample is read.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adapts a range of batches to a fit: its size, whether it can restart, how to begin an epoch in its middle,
-// and where each batch came from. Made once a fit.
+// Adapts any range of batches to a fit: its size, whether it can restart, how to begin an epoch in its
+// middle, and where each batch came from. Made once a fit.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -86,7 +86,7 @@ class BatchRange {
 
   [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
 
-  /// Counts this many batches in the identity: those of the rank that has most.
+  /// Sets the number of batches in the identity: that of the rank with the most.
   void count_as(std::optional<std::int64_t> batches) { counted_as_ = batches; }
 
   /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`
@@ -126,7 +126,7 @@ class BatchRange {
   }
 
   /// Returns an iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer. A
-  /// single-pass range is there already, unless `from_start`: another process had begun the epoch.
+  /// single-pass range is already there, unless another process began the epoch (`from_start`).
   [[nodiscard]] auto begin_at(std::int64_t epoch, std::int64_t skip, bool from_start) const {
     if constexpr (EpochRange<Range>) range_.begin_epoch(epoch);
     if constexpr (SkippableRange<Range>) {

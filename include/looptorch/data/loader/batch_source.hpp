@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a dataset, with samples in the sampler's order. It is shared by the loader's workers,
-// and const, so that they need no lock.
+// Makes the batches of a dataset in the sampler's order. It is const, so that the loader's workers share it
+// without a lock.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -100,7 +100,7 @@ class BatchSource final : public Regroupable {
   /// Returns the dataset's path of a sample, or an empty one.
   std::string path(std::int64_t index) const { return path_of(dataset_, index); }
 
-  /// Returns the values that another loader must have in common for its batches to be the same.
+  /// Returns the values that determine the batches: another loader with equal values makes the same ones.
   StateDict identity() const {
     return with_batches_of(
         regrouping_ ? regrouping_->planned.batch_size : batch_size(),
@@ -214,7 +214,8 @@ class BatchSource final : public Regroupable {
   std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
 };
 
-/// Stands in after a failed check, so that no further errors follow; never defined.
+/// Takes the place of a source after a failed check, so that no further errors follow. Its members have no
+/// definitions.
 struct RefusedBatchSource {
   using Batch = int;
   using Visit = EpochOrder;

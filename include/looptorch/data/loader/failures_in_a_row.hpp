@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts consecutive samples that fail, with no batch between. Without a limit, a reader would wait forever
-// for a batch of an endless stream that always fails.
+// Limits how many samples may fail one after the other. Without a limit, the reader of an endless stream that
+// always fails would wait forever for a batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

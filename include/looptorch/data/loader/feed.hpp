@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The source of a fit's batches, as policies and snapshots see it: the batches of an epoch, a loader's
-// statistics, the fingerprint of its data.
+// Describes the source of a fit's batches to policies and snapshots: the number of batches in an epoch, a
+// loader's statistics, the identity of its data.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tracks the sample that the worker of each batch is processing, for the message of a timeout. Kept only if
-// there is a timeout; a lock and a look-up a sample. Free of torch.
+// Records which sample the worker of each batch is at, for the message of a timeout. Made only if there is a
+// timeout; costs a lock and a look-up a sample. Free of torch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a loader treats a sample that fails, and its errors. Use `OnError::skip` if a few damaged files among
-// many must not end a long run, and check `loader.skipped()` afterwards.
+// The errors of a loader, and its choice between failing and skipping. Use `OnError::skip` if a few damaged
+// files among many must not end a long run, and check `loader.skipped()` afterwards.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The state that a loader keeps beyond its epochs. Only the reader's thread writes and reads it.
+// What a loader keeps from one epoch to the next: its position, skipped samples and statistics. Only the
+// reader's thread writes and reads it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

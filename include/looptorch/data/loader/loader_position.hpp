@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A loader's position, and the check that another loader can resume from it. The position is two numbers, and
-// the check compares a few settings, since samplers have no state.
+// A loader's position, and the check that another loader can resume from it. The position is two numbers,
+// since samplers have no state; the check compares the settings that determine the batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>

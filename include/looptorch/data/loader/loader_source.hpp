@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Selects a loader's source of batches: a dataset's, a stream's, or, after a mistake, one that is never
-// defined, so that no further errors follow the mistake's message.
+// Selects a loader's source of batches: a dataset's or a stream's. For arguments that are neither, selects a
+// declared type without definitions, so that one compiler error names the mistake and none follow it.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>
@@ -12,7 +12,7 @@
 
 namespace looptorch::detail {
 
-/// Checks what a loader is made of, and names the source of its batches.
+/// Checks a loader's template arguments, and names the source of its batches.
 template <class Set, class Order, class Collate>
 struct LoaderSource {
   static constexpr bool has_data = false, has_order = true, has_collate = true;

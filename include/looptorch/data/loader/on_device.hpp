@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Applies a function to whole batches on the device: features of many clips in a few large operators, in
-// addition to the workers or instead of them. Use it if the device has time to spare and the cores have not.
-// Costs the device's memory for one more batch.
+// Applies a function to whole batches on the device, such as features of many clips by a few large operators,
+// besides or instead of the workers. Use it if the device has time to spare and the cores have not. Costs the
+// device's memory for one more batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

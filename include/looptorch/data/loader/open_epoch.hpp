@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An epoch while it is being read: its workers and the current batch. Owned by the loader's iterators, so
-// that leaving a loop stops the workers; the loader can only cancel it.
+// Reads one epoch of a loader: holds its workers and the current batch. The loader's iterators own it, so
+// that leaving a loop stops the workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Threads that produce numbered values ahead of a consumer, who receives them in order: the core of the
+// Produces numbered values in threads ahead of a consumer, who receives them in order: the core of the
 // loader, free of torch so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
-// polling. At most `workers + prefetch` values exist inside at any time, in production or finished.
+// polling. Holds at most `workers + prefetch` values, in production or finished.
 #pragma once
 
 #include <looptorch/data/loader/turn_lock.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a run resume with smaller batches: each window keeps its samples, and 1 batch of 8 becomes 8 batches
-// of 1. Costs one pass over the list of where the epoch's batches end.
+// Lets a run resume with another batch size: each window keeps its samples, so 1 batch of 8 becomes 8 batches
+// of 1. Costs one pass over the ends of the epoch's batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -42,8 +42,8 @@ struct Regrouping {
   bool operator==(const Regrouping&) const = default;
 
   /// Returns the position here of a position in the plan, both in batches of the epoch. `planned_size` and
-  /// `size` are the epoch's numbers of batches. Where these are not known, a part of a window is the last
-  /// one. Empty for a position in the middle of a window.
+  /// `size` are the epoch's numbers of batches. If these are not known, takes an incomplete window for the
+  /// last one. Empty for a position in the middle of a window.
   [[nodiscard]] std::optional<std::int64_t> from_planned(std::int64_t batch,
                                                          std::optional<std::int64_t> planned_size,
                                                          std::optional<std::int64_t> size) const {
@@ -90,19 +90,19 @@ class Regroupable {
  public:
   /// Returns the largest number of samples in a batch; 0 if the sampler does not tell.
   [[nodiscard]] virtual std::int64_t batch_size() const = 0;
-  /// Returns the identity with the number of batches, as it is with another batch size. Empty if there is no
-  /// such loader. `identity_with(batch_size())` is the source's own.
+  /// Returns the identity with the number of batches, as it is with another batch size. Empty if the sampler
+  /// cannot make such batches. `identity_with(batch_size())` is the source's own.
   [[nodiscard]] virtual std::optional<StateDict> identity_with(std::int64_t batch_size) const = 0;
-  /// Says which data differ from those of the fingerprint `saved` in what messages call `there`. Where the
-  /// identity holds none, returns nothing.
+  /// Returns a text on which data differ from those of the fingerprint `saved`, which belongs to what
+  /// messages call `there`. Empty if this loader has no fingerprint.
   [[nodiscard]] virtual std::string different_data(const std::string& saved, const char* there) const = 0;
   /// True if batches are cut from an order of samples. False if a sampler decides which samples share a
   /// batch.
   [[nodiscard]] virtual bool cuts_an_order() const = 0;
-  /// Returns why windows cannot be regrouped so; empty if they can. Both shapes hold the same number of
+  /// Returns why windows cannot be regrouped this way; empty if they can. Both shapes hold the same number of
   /// samples.
   [[nodiscard]] virtual std::string refusal(const Regrouping& how) const = 0;
-  /// Returns the number of batches in an epoch that is regrouped so; empty for a stream.
+  /// Returns the number of batches in an epoch that is regrouped this way; empty for a stream.
   [[nodiscard]] virtual std::optional<std::int64_t> size_with(const Regrouping& how) const = 0;
   /// Regroups the epochs that are opened from now on; empty: reads them as they are planned here.
   virtual void regroup(std::optional<Regrouping> how) = 0;

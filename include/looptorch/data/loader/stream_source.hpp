@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a stream: workers take turns at reading a batch's samples, and transform and collate
-// them in parallel. So only the shuffle buffer is queued between reader and workers.
+// Makes the batches of a stream: workers take turns at reading a batch's samples, then transform and collate
+// them in parallel. Reading needs no thread of its own, and no queue but the shuffle buffer.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// LibTorch's DataLoader as a range of batches for fit, evaluate and Validate. A DataLoader has begin() and
-// end(), but its iterators are not those of a C++20 range. Use it to keep a pipeline of torch::data; a
-// PinnedPrefetchLoader resumes in mid-epoch, knows its length and names the samples of an error.
+// Makes LibTorch's DataLoader a range of batches for fit, evaluate and Validate, since its iterators are not
+// those of a C++20 range. Use it to keep a pipeline of torch::data; a PinnedPrefetchLoader resumes in
+// mid-epoch, knows its length and names the samples of an error.
 //
 //   auto loader = torch::data::make_data_loader(std::move(dataset), 32);
 //   TorchBatches batches(*loader);
@@ -18,9 +18,9 @@
 namespace looptorch {
 
 /// Holds a DataLoader by reference: it must outlive the range. Every pass is an epoch of the DataLoader,
-/// which its sampler may shuffle. A pass that was left before its end, as by `max_steps`, is read to its end
-/// before the next one begins, since a DataLoader with workers allows one at a time; so give all fits on a
-/// DataLoader the same TorchBatches.
+/// which its sampler may shuffle. A DataLoader with workers allows one pass at a time: a pass that was left
+/// early, as by `max_steps`, is read to its end before the next one begins. So give all fits on a DataLoader
+/// the same TorchBatches.
 template <class Loader>
 class TorchBatches {
   using Position = decltype(std::declval<Loader&>().begin());

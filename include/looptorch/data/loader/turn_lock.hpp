@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lets threads take turns in a given order, so that workers read one stream without a thread of its own. Free
-// of torch.
+// Lets threads take turns in a given order, so that workers can read one stream themselves. Free of torch.
 #pragma once
 
 #include <chrono>

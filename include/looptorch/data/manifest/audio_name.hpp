@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Resolves the name of an audio file in a manifest: a path relative to the manifest's folder, an absolute
-// one, or one in the user's home folder, as NeMo reads it.
+// Resolves the name of an audio file in a manifest as NeMo does: a path relative to the manifest's folder, an
+// absolute one, or one in the user's home folder.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -52,7 +52,7 @@ namespace looptorch::detail {
   return before + (before.ends_with('/') ? "" : "/") + std::move(name);
 }
 
-/// Returns what may be wrong with a name without a file, to follow the name in an error; empty if unknown.
+/// Returns what may be wrong with the name of a missing file, to follow it in an error; empty if unknown.
 [[nodiscard]] inline std::string hint_for_missing(std::string_view name) {
   if (is_windows_path(name)) return "; it is a path of Windows: write the path that the file has here";
   if (name.find('\\') != name.npos) return "; part folders by \"/\", not by \"\\\"";

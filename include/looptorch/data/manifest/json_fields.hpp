@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fields of one JSON object of a manifest or transcript, with checked types. Their errors lack the line,
-// which the caller adds.
+// Reads the fields of one JSON object of a manifest or transcript, with checked types. Its errors name no
+// line; the caller adds it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts a manifest's JSON line to an utterance. The reader and the writer both validate lines with it.
+// Converts a manifest's JSON line to an utterance. Both the reader and the writer check lines by it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fingerprints of a list's lines for snapshots: file, times, text, speaker and language. Files are named
-// below the folder that holds all of them, so that a corpus may be moved. Reads no file.
+// Computes fingerprints of a list's lines for snapshots: file, times, text, speaker and language. Files are
+// named relative to the deepest folder that holds all of them, so that a corpus may be moved. Reads no file.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

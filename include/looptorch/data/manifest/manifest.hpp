@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Manifests: one utterance a line, as JSON (NeMo's and most speech corpora's), CSV or TSV (Common Voice's),
-// or a folder of clips (Hugging Face's audiofolder, LJSpeech, or recordings with their texts beside them).
-// Nothing is skipped silently: every fault names file and line, and either ends the reading or is listed.
-// About 4 us and 600 bytes a line, half of which are the components that std::filesystem::path keeps of each
-// path. Checking that the audio exists takes as long again on a disk without a cache.
+// Reads and writes manifests: one utterance a line, as JSON (NeMo's and most speech corpora's), CSV or TSV
+// (Common Voice's), or a folder of clips (Hugging Face's audiofolder, LJSpeech, or recordings with their
+// texts beside them). Nothing is skipped silently: every fault names file and line, and either ends the
+// reading or is listed. About 4 us and 600 bytes a line; checking that the audio exists takes as long again
+// on a disk without a cache.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>
@@ -34,17 +34,16 @@ struct ManifestOptions {
 /// Throws FileError for a manifest that cannot be read.
 ///
 /// Audio may also be called `file_name`, `audio_file`, `audio_path`, `audio` or `wav_filename`, and the text
-/// `transcription`, `sentence` or `transcript`. A folder stands for its metadata.csv, .tsv or .jsonl, or
-/// without these for all recordings NAME.wav, .flac, ... in it and below that have a NAME.txt beside them.
+/// `transcription`, `sentence` or `transcript`. For a folder, reads its metadata.csv, .tsv or .jsonl. Without
+/// these takes all recordings NAME.wav, .flac, ... in it and below that have a NAME.txt beside them.
 ///
-/// Tables begin with a header, but for LJSpeech's lines ID|text|normalised text, whose recordings lie in
+/// Tables begin with a header, except for LJSpeech's lines ID|text|normalised text, whose recordings lie in
 /// wavs/. Columns are named like the keys; also `client_id` (speaker), and `path`, Common Voice's: a file in
 /// the folder `clips`, unless it is absolute or names that folder. Commas, semicolons or bars separate the
-/// fields of a `.csv`; with the first two quoting is that
-/// of RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes. A
-/// row over several lines is wrong if two of them name audio: then a quote was not closed. In `.tsv`, as in
-/// Common Voice's, quotes are ordinary characters, and a backslash escapes a tab, line end, quote or
-/// backslash behind it.
+/// fields of a `.csv`; with the first two quoting is that of RFC 4180: a field that begins with a quote ends
+/// with one, and may hold line ends and doubled quotes. A row over several lines is wrong if two of them name
+/// audio: then a quote was not closed. In `.tsv`, as in Common Voice's, quotes are ordinary characters, and a
+/// backslash escapes a tab, line end, quote or backslash behind it.
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a corpus is laid out on disk: what separates the fields of a table, LJSpeech's lines without a header,
-// and a folder in which each recording has a text of the same name. Private to manifest_reader.hpp.
+// Recognises how a corpus is laid out on disk: a table's separator, LJSpeech's lines without a header, a
+// folder in which each recording has a text of the same name. Private to manifest_reader.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The names of a line's fields in corpora: ours and NeMo's, Common Voice's, Hugging Face's audiofolder,
-// DeepSpeech's.
+// Maps the names that corpora give to an utterance's fields to ours: NeMo's, Common Voice's, Hugging Face's
+// audiofolder's, DeepSpeech's.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
@@ -52,8 +52,8 @@ inline constexpr ManifestName kManifestNames[] = {{"audio_filepath", "audio_file
   return names;
 }
 
-/// Returns the first name of `key` that a line of JSON has, Common Voice's "path" apart, which is a table's;
-/// without any the key itself.
+/// Returns the first name of `key` that a line of JSON has; the key itself if it has none. Common Voice's
+/// "path" does not count: it is a table's.
 [[nodiscard]] inline std::string_view name_in_line(const Json& line, std::string_view key) {
   for (const auto& known : kManifestNames)
     if (known.key == key && known.name != "path" && line.contains(known.name)) return known.name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads rows of a CSV or TSV text, each with its line number, for tables of annotations that are not
-// manifests. Takes linear time for any text: see TableRows::refuse.
+// Reads rows of a CSV or TSV text, each with its line number, for manifests and for other tables. Takes
+// linear time for any text: see TableRows::refuse.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

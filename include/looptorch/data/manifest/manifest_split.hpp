@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits utterances at random into training, validation and test parts. The parts depend on their number,
-// their order and the seed alone, with every compiler and on every machine. Linear.
+// Splits utterances at random into training, validation and test parts. The parts depend only on the number
+// and order of the utterances and on the seed, with every compiler and on every machine. Linear.
 #pragma once
 
 #include <looptorch/base/error.hpp>
