@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Exchanges SyncBN statistics of one micro-batch. All messages have the same size, so that a rank with no
-// batch left can take part without knowing which layer the others are in. Two small messages a micro-batch
-// and two a layer.
+// Exchanges SyncBN's statistics during a micro-batch. All messages have the same size, so a rank with no
+// batch left takes part without knowing which layer the others are in. Two small messages a micro-batch and
+// two a layer.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The layout of gradients in a bucket: one after another or, with a sharded optimizer, all of rank 0's, then
-// all of rank 1's, and so on, so that each rank's part is contiguous.
+// Lays out gradients in a bucket: one after the other or, with a sharded optimizer, all of rank 0's, then all
+// of rank 1's, and so on, so that each rank's part is contiguous.
 #pragma once
 
 #include <looptorch/optim/optimizer_parts.hpp>
@@ -67,7 +67,7 @@ inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members,
   }
 }
 
-/// Returns the elements of a slice in a tensor like its parameter, as an alias.
+/// Returns a view of a slice's elements in a tensor of its parameter's shape.
 inline at::Tensor place_of(const BucketMember& member, const at::Tensor& tensor, const BucketSlice& slice) {
   if (member.slices.size() == 1) return tensor.detach();
   return OptimizerParts::flat(tensor).narrow(0, slice.range.begin, slice.range.count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Data parallelism (DDP): trains one model on several processes, each with its part of the data, as if one
-// process took it all. Gradients, weights, losses and decisions are those of all ranks. Costs one all-reduce
-// of the gradients a window, most of it during backward. Use it when one machine or one GPU is too slow.
+// Trains one model on several processes (DDP), each with its part of the data, as if one process took it all.
+// Gradients, weights, losses and decisions are those of all ranks. Use it when one machine or one GPU is too
+// slow. Costs one all-reduce of the gradients a window, most of it during backward.
 //
 //   torchrun --nproc-per-node 2 --no-python ./train
 //

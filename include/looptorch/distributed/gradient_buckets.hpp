@@ -36,8 +36,7 @@ class GradientBuckets {
   /// sharded.
   using Launch = std::function<void(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank)>;
 
-  /// `bytes` is the size of a full bucket; the first, sent last, is as large. `parts` shards these parameters
-  /// over `ranks`; null: no shards.
+  /// `bytes` is the size of a full bucket. `parts` shards these parameters over `ranks`; null: no shards.
   GradientBuckets(const std::vector<at::Tensor>& parameters, std::int64_t bytes, Launch launch,
                   const OptimizerParts* parts = nullptr, std::int64_t ranks = 1)
       : state_(std::make_shared<State>()) {
@@ -61,7 +60,7 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// True if the buckets are of these parameters, frozen and trained as they are now.
+  /// True if the buckets were made for these parameters, with the same ones frozen.
   [[nodiscard]] bool matches(const std::vector<at::Tensor>& parameters) const {
     const std::vector<at::Tensor> now = distinct(parameters);
     if (now.size() != listed_.size()) return false;
@@ -71,15 +70,15 @@ class GradientBuckets {
     return true;
   }
 
-  /// Sets the gradients so far aside as those of shards before `shard`. Later gradients of backward belong to
-  /// `shard`.
+  /// Keeps the gradients so far as the sum of the shards before `shard`. Later gradients of backward belong
+  /// to `shard`.
   void enter_shard(std::int64_t shard) {
     at::NoGradGuard no_gradients;
     while (state_->shards.count() < shard) state_->shards.close(taken_gradients());
   }
   [[nodiscard]] std::int64_t shard() const { return state_->shards.count(); }
 
-  /// Lets buckets go during the next backward; gradients enter them times `factor`.
+  /// Lets buckets be sent during the next backward; gradients enter them multiplied by `factor`.
   void arm(double factor) {
     state_->begin(factor);
     state_->armed = true;
@@ -104,7 +103,7 @@ class GradientBuckets {
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->shards.clear();
   }
-  /// Makes the sums of this rank's shards their gradients, and leaves the parameters none. They stay in the
+  /// Makes the sums the gradients of this rank's parts, and leaves the parameters none. They stay in the
   /// buckets' memory until the next window.
   void unpack_part(std::size_t rank) {
     at::NoGradGuard no_gradients;

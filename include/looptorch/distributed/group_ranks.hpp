@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loop's ranks on a process group: reductions, gradients summed in buckets, and sharded optimizers.
+// Implements the loop's Ranks on a process group: reductions, gradients summed in buckets, sharded
+// optimizers.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NCCL, which carries tensors on CUDA devices if LibTorch has it and nccl.h is found. Reductions of numbers
-// stay with Gloo. Compiles and links; has not run on a GPU.
+// Sends tensors on CUDA devices by NCCL, if LibTorch has it and nccl.h is found. Reductions of numbers stay
+// with Gloo. Compiles and links; has not run on a GPU.
 #pragma once
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)
@@ -38,8 +38,7 @@ namespace looptorch::detail {
 #endif
 }
 
-/// True for a collective that must be polled: NCCL takes a wait that times out for the run's end, and aborts
-/// its connections.
+/// True for a collective that must be polled: if a wait of NCCL's times out, it aborts its connections.
 [[nodiscard]] inline bool is_to_be_asked([[maybe_unused]] const c10d::Work& work) {
 #if LOOPTORCH_HAS_NCCL
   return dynamic_cast<const c10d::ProcessGroupNCCL::WorkNCCL*>(&work) != nullptr;

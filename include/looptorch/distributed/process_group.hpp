@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The connected processes of a run: their common store, Gloo for gradients and reductions, and NCCL for
+// Connects the processes of a run: by a common store, by Gloo for gradients and reductions, and by NCCL for
 // tensors on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
 #pragma once
 
@@ -151,7 +151,7 @@ class ProcessGroup {
     }
   }
 
-  /// Waits up to 10 s until all ranks are here; correctness does not depend on it.
+  /// Waits up to 10 s until all ranks reach this call; correctness does not depend on it.
   void leave_together() {
     at::Tensor here = at::zeros({1}, at::kByte);
     std::vector<at::Tensor> list{here};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Watches the other ranks of a run, so that none waits for one that has failed, stopped or exited. A thread
-// writes a heartbeat to the store five times a second, and reads the others'. Costs a few small messages, and
-// nothing in a step. Each rank reads only the next few ranks and tells all if one is silent, so the store's
-// work grows linearly.
+// writes a heartbeat to the store five times a second, and reads those of the next few ranks; if one is
+// silent, it tells all. So the store's work grows linearly with the ranks. A step costs nothing.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -33,7 +32,7 @@ inline constexpr std::chrono::seconds kSilenceOfLost{3};
 /// How many ranks each one reads.
 inline constexpr std::int64_t kWatchedRanks = 8;
 
-/// Tells the store that this rank lives, and watches some others. A thread of its own does both.
+/// Writes this rank's heartbeat to the store, and reads those of some others, in a thread of its own.
 class RankWatch {
  public:
   using Clock = std::chrono::steady_clock;

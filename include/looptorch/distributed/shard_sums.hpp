@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sums the gradients of a window's shards in a fixed binary tree: neighbours first, then the neighbours of
-// these sums. Ranks that hold whole subtrees thus get the same bits as one rank alone. Holds at most
+// these sums. So ranks that each hold a whole subtree get the same bits as one rank alone. Holds at most
 // log2(shards of this rank) sums besides the current gradients, and adds no more often than backward would.
 #pragma once
 
