@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compares an exported program with its model before a file of it appears.
+// Runs an exported program beside its model and compares their outputs, before a file of it appears.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -61,8 +61,8 @@ namespace looptorch::detail {
   return (a - b).abs().max().item<double>();
 }
 
-/// True if a forward on a device does not repeat its own bits, as GPU operators that add in any order do, and
-/// `found` differs by about as much. A forward that differs from itself by more than rounding is none.
+/// True if a forward on a device does not repeat its own bits, since some GPU operators add in any order, and
+/// `found` differs by about as much. False for a forward that differs from itself by more than rounding.
 template <class Repeat>
 [[nodiscard]] bool is_own_noise(const at::Tensor& wanted, const at::Tensor& found, const Repeat& repeat) {
   if (wanted.is_cpu() || !wanted.is_floating_point() || wanted.sizes() != found.sizes()) return false;

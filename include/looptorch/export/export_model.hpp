@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a trained model to a file that others run without its C++ code: torch.export's .pt2, for Python,
-// AOTInductor and ONNX, or TorchScript. Takes some 10 to 25 forward passes; includes LibTorch's tracer, so
-// that only programs which export should include it.
+// AOTInductor and ONNX, or TorchScript. Takes some 10 to 25 forward passes. Include it only in programs that
+// export, since it includes LibTorch's tracer.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -192,8 +192,8 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
 /// torch.export's archive for `.pt2`, TorchScript for `.ts` and `.pt`. `example` is a tensor or a tuple of
 /// tensors, `forward` returns a tensor, a tuple or a vector of them. Before the file appears the program is
 /// run at several sizes and for other values, and gives the forward's bits. Throws ExportError for what a
-/// file cannot hold, and FileError; the model, the modes of its modules, the random generators and LibTorch's
-/// switches are then restored, as at the end.
+/// file cannot hold, and FileError. Restores the model, the modes of its modules, the random generators and
+/// LibTorch's switches, also after an error.
 template <class Model, class Forward, class Example>
 requires(!std::convertible_to<Forward, std::filesystem::path>) ExportReport
     export_model(Model& model, Forward forward, const Example& example, const std::filesystem::path& path,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes an ExportedModel back: the file that was read, with the current weights. Program, names, open sizes,
-// the tree of inputs and outputs and the mode stay, so Python's torch.export.load reads it like the original.
+// mode and the structure of inputs and outputs stay, so Python's torch.export.load reads it like the
+// original.
 #pragma once
 
 #include <looptorch/base/error.hpp>

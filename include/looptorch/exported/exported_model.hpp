@@ -57,12 +57,12 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] const std::vector<std::string>& output_names() const {
     return program_.signature.output_names;
   }
-  /// Returns the position of an output. Throws UsageError for a name that there is not.
+  /// Returns the position of an output. Throws UsageError for an unknown name.
   [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
 
-  /// Returns what training usually has and this export lacks, such as "dropout of encoder.drop" of a model in
-  /// eval mode, which computes the same in both modes: its first forward in training warns of it. Empty for a
-  /// model exported in training mode: its modes switch as in Python.
+  /// Returns what training usually has and this export lacks, such as "dropout of encoder.drop". A model
+  /// exported in eval mode computes the same in both modes; its first forward in training warns of that.
+  /// Empty for a model exported in training mode: its modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
   /// Recomputes each module with a matching path, as "encoder.layers.*" (`*`, `?`, `[abc]`), in backward, and

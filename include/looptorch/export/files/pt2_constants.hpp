@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Constant arguments of operators in torch.export's JSON.
+// Writes constant arguments of operators as torch.export's JSON.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The nodes and tensors of a program in torch.export's JSON. Operators are written as they were called,
-// composite and in-place ones too (the verifier "TRAINING"): readers decompose them.
+// Writes the nodes and tensors of a program as torch.export's JSON. Operators are written as they were
+// called, also composite and in-place ones (verifier "TRAINING"): readers decompose them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

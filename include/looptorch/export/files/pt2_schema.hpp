@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The pieces of torch.export's JSON, schema version 8: numbers of dtypes, devices, sizes as sympy
+// Writes the values in torch.export's JSON, schema version 8: numbers of dtypes, devices, sizes as sympy
 // expressions, metadata of tensors.
 #pragma once
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bytes of a program's tensors in a .pt2: a record for each storage, and a list of each tensor's place.
+// Writes the tensors of a program to a .pt2: the bytes of each storage, and a list that says where each
+// tensor lies in them.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

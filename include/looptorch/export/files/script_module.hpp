@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A TorchScript module without code that holds a model's tensors by their names. The tensors are shared, not
-// copied.
+// Makes a TorchScript module without code that holds a model's tensors by their names. Shares the tensors.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sizes that an exported model leaves open, such as the batch.
+// Describes the sizes that an exported model leaves open, such as the batch.
 #pragma once
 
 #include <cstddef>

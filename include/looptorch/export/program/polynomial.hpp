@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Integer polynomials of the dynamic sizes, by which an exported program computes its own sizes: a batch of B
-// clips of T frames in H heads is reshaped to B * H rows of T.
+// Integer polynomials of the dynamic sizes, by which an exported program computes its sizes: it reshapes a
+// batch of B clips of T frames in H heads to B * H rows of T.
 #pragma once
 
 #include <looptorch/export/program/dynamic_dims.hpp>

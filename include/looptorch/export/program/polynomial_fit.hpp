@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the polynomial of the dynamic sizes that a number follows, from its values at some sizes: 1 + n + n(n
-// + 1)/2 values determine one of degree 2 in n dims, and one more checks it.
+// Finds the polynomial of the dynamic sizes that a number follows, from its values at some sizes. A
+// polynomial of degree 2 in n dims needs 1 + n + n(n + 1)/2 values, and one more to check it.
 #pragma once
 
 #include <looptorch/export/program/polynomial.hpp>

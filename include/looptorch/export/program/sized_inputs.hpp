@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Varies the example's inputs: their sizes by repeating or cutting the example, their values by mirroring and
-// halving it. Valid tokens, probabilities and lengths stay valid.
+// Makes further inputs for a model from an example: other sizes by repeating or cutting it, other values by
+// mirroring and halving it. Valid tokens, probabilities and lengths stay valid.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The state of model and process in which a forward is exported.
+// Puts a model and the process into the state for an export (eval mode, no gradients, no operators of
+// oneDNN), and restores both afterwards.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -15,9 +16,9 @@
 
 namespace looptorch::detail {
 
-/// While it lives the module is in eval mode, gradients are off, and so are oneDNN's own operators, which
-/// other machines lack. Then all of it, and the random generators of the process, are as before. The switch
-/// of oneDNN is the whole process's: other threads may compute slower meanwhile.
+/// Sets eval mode, and switches off gradients and oneDNN's own operators, which other machines lack. On
+/// destruction restores all of these and the random generators. oneDNN's switch is the whole process's: other
+/// threads may compute slower meanwhile.
 class ExportScope {
  public:
   ExportScope(torch::nn::Module& module, at::Device device)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes one program with dynamic sizes of programs that were recorded at several sizes: each number that
-// differs among them becomes a polynomial of the sizes, or is refused by name.
+// Merges programs that were recorded at several sizes into one with dynamic sizes. Each number that differs
+// among them becomes a polynomial of the sizes, or is refused by name.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A module's parameters and buffers by their names in a program, and a check that tracing does not write to
-// them.
+// Lists a module's parameters and buffers by their names in a program, and checks that tracing does not write
+// to them.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a recorded graph into an ExportedProgram in which all sizes are numbers.
+// Converts a recorded graph to an ExportedProgram in which all sizes are numbers.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Traces a module's forward into an ExportedProgram. The only header of this folder that others need.
+// Traces a module's forward into an ExportedProgram. Other folders need only this header of the folder.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

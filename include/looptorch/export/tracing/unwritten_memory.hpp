@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds memory that a forward filled without the tracer's notice, by a pointer or an accessor, as at::tensor
-// does. The program would read uninitialised memory.
+// Refuses a program that would read uninitialised memory, because the forward filled a tensor by a pointer or
+// an accessor, as at::tensor does, which the tracer does not see.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tensors of a .pt2: a list maps each tensor to a range of a file in the archive.
+// Reads the tensors of a .pt2, of which a list says where each one lies in the archive.
 #pragma once
 
 #include <looptorch/base/error.hpp>

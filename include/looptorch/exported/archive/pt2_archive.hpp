@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The archive that torch.export.save writes, since PyTorch 2.9: a program as JSON, and the bytes of its
-// tensors, which are mapped. No pickle in it is read.
+// Opens the archive that torch.export.save writes since PyTorch 2.9: a program as JSON, and the bytes of its
+// tensors, which are mapped. Reads no pickle in it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers and texts by which torch.export's JSON, schema version 8, names dtypes, layouts, memory formats
-// and devices.
+// Converts the numbers and texts by which torch.export's JSON, schema version 8, names dtypes, layouts,
+// memory formats and devices.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A program of torch.export in the form that is run: calls of LibTorch's operators and sums of sizes, in
+// Holds a program of torch.export ready to run: calls of LibTorch's operators and arithmetic of sizes, in
 // order, on numbered slots. Operators are resolved and constants boxed once, when the file is read.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tracks which of Python's modules the running nodes belong to, while operators are recorded: traces have a
-// range for each, and a NaN is found in one. Costs a comparison a node otherwise.
+// Tracks which of Python's modules the running nodes belong to, while operators are recorded: a trace gets a
+// range for each module, and a NaN is traced to one. Otherwise costs a comparison a node.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

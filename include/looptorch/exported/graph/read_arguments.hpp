@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Arguments of operators in torch.export's JSON, boxed as LibTorch's dispatcher takes them.
+// Reads the arguments of operators in torch.export's JSON, and boxes them for LibTorch's dispatcher.
 #pragma once
 
 #include <looptorch/base/error.hpp>

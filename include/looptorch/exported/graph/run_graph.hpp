@@ -114,7 +114,7 @@ class GraphRun {
   GraphRun(const GraphRun&) = delete;
   GraphRun& operator=(const GraphRun&) = delete;
 
-  /// Says which module the next nodes come from.
+  /// Sets the module that the next nodes come from.
   void enter(std::size_t module) { ranges_.enter(module); }
 
   /// Runs one node. A call may have one argument, `other`, replaced by `value`, such as a dropout's

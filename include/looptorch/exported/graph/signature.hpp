@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The inputs and outputs of a program of torch.export: weights, constants, inputs, outputs, and buffers that
-// it updates.
+// Reads the inputs and outputs of a program of torch.export: weights, constants, inputs, outputs, and buffers
+// that the program updates.
 #pragma once
 
 #include <looptorch/base/error.hpp>

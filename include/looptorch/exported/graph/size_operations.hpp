@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Python's arithmetic of sizes, by which a program of torch.export computes its shapes: `_operator.floordiv`
-// and its like, on whole numbers, floats and truth values.
+// Computes sizes as a program of torch.export does, by Python's arithmetic: `_operator.floordiv` and its
+// like, on whole numbers, floats and truth values.
 #pragma once
 
 #include <looptorch/base/error.hpp>

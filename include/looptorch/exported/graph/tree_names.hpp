@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names of a program's outputs, by how Python packed them: "logits" of a dictionary or of a ModelOutput,
-// "hidden_states.0" of a tuple within one.
+// Names a program's outputs by how Python packed them: "logits" in a dictionary or a ModelOutput,
+// "hidden_states.0" in a tuple within one.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The modules of an exported model: a tree with Python's names. Its linear layers can take adapters.
+// Makes the modules of an exported model, as a tree with Python's names. Its linear layers can take adapters.
 #pragma once
 
 #include <looptorch/adapters/lora_layer.hpp>

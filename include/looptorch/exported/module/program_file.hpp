@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A .pt2 as a whole: its program, and its tensors in the tree of a module.
+// Reads a .pt2 as a whole: its program, and its tensors into the tree of a module.
 #pragma once
 
 #include <looptorch/base/error.hpp>

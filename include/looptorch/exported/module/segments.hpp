@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Parts of a program that are recomputed in backward: between two nodes, or each repeated block, which is
-// found by the names of its modules.
+// Selects the parts of a program that are recomputed in backward: the nodes between two, or each repeated
+// block, found by the names of its modules.
 #pragma once
 
 #include <looptorch/base/error.hpp>
