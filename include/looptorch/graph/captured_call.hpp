@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records what a function issues to a device as a graph, which a replay issues by one launch. For work of
-// fixed shapes without gradients, such as a token of a decoder; CaptureGraphs captures training.
+// Records what a function issues to a device as a graph, which a replay issues by one launch. Use it for work
+// of fixed shapes without gradients, such as a token of a decoder; CaptureGraphs captures training.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// CUDA graphs, by LibTorch's CUDAGraph. Without CUDA in LibTorch, or without the CUDA Toolkit's headers, this
-// header does nothing.
+// Makes CUDA graphs (device_graph.hpp) by LibTorch's CUDAGraph. Does nothing if LibTorch has no CUDA, or if
+// the CUDA Toolkit's headers are missing.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A micro-batch that may run as a graph: its form, which is the key of its graph, and why it can have none
-// whatever its form is.
+// Decides whether a micro-batch may run as a graph: returns the reason why none of its fit or window may, and
+// the form by which micro-batches share a graph.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>
@@ -23,8 +23,8 @@
 
 namespace looptorch::detail {
 
-/// An objective that tells a loss's weight before computing it, and whose arithmetic depends on nothing else
-/// that only the host knows.
+/// An objective that returns a loss's weight before it computes the loss. Its arithmetic must depend on no
+/// other value of the batch that only the host knows.
 template <class Objective, class Batch>
 concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
   { objective.weight(batch) } -> std::convertible_to<double>;

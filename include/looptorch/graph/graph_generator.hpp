@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The random numbers of a graph. A graph draws from the generator's state object at its capture. Code that
-// restores a generator, such as a recomputing layer, may have replaced that object since.
+// Gives a graph its random numbers. A graph draws from the generator state that was current at its capture,
+// which code that restores a generator, such as a recomputing layer, may have replaced since. So each replay
+// begins at the generator's position, and sets it afterwards.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the end of a window as a graph: whether losses are finite, unscaling, clipping, the optimizer's step
-// counts. The optimizer's kernels follow it by a launch of their own, so that rates and other options are
-// those of the moment. Needs gradients at the addresses that micro-batches' graphs write to.
+// Runs the end of a window as a graph: the check for finite losses, unscaling, clipping, the optimizer's step
+// counts. The optimizer's kernels are launched behind it, so that they take the current rates and options.
+// Needs gradients at the addresses that micro-batches' graphs write to.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -112,12 +112,13 @@ class GraphedEnd {
   }
 
   [[nodiscard]] const LossBuffers& losses() { return graphs_.losses(I, device()); }
-  /// True if the window's losses can be added in place: a sink keeps the sums that it is given.
+  /// True if the window's losses can be added in place. A metric sink prevents that: it keeps the sums that
+  /// it is given.
   [[nodiscard]] bool may_add_losses() {
     return !engine_.run().sink() && work().losses.device_sum().defined();
   }
 
-  /// True if the graph is one for this window, but for its gradients.
+  /// True if the graph fits this window; does not compare gradients.
   [[nodiscard]] bool fits(const EndGraph& end) {
     return end.factor == context_.pending().number() && end.scale.is_same(scale_of(engine_)) &&
            end.adds_losses == may_add_losses() && optimizer().can_begin(end.step.get());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a micro-batch as a graph, if one may be made of it. A form, which is shapes, types and values on the
-// host that micro-batches have in common, lives as follows:
+// Runs a micro-batch as a graph, if possible. Micro-batches of one form (shapes, types and values on the
+// host) share a graph, and go through these states:
 //
 //   eager      always, if the fit or its window can have no graph: GraphCandidate (graph_candidate.hpp)
 //   warming up the first ones run eagerly, and show what a graph needs (micro_batch_warm_up.hpp)
@@ -9,8 +9,8 @@
 //   refused    eager from then on, if warm-up or capture found a reason (MicroBatchGraph::refuse)
 //
 // micro_batch_graphs.hpp keeps the graphs by form, and drops all of them when a parameter moves, freezes or a
-// module changes its mode. The end of a window behind replayed micro-batches is a graph of its own
-// (graphed_end.hpp). Kernels of the optimizer, schedules and averages stay outside of both.
+// module changes its mode. After replayed micro-batches the end of the window is a graph of its own
+// (graphed_end.hpp). No graph holds the optimizer's kernels, schedules and averages.
 #pragma once
 
 #include <looptorch/graph/graph_candidate.hpp>

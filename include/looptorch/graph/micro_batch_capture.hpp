@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures: records one micro-batch of a form as a graph, on copies of its tensors, without running it.
-// Refuses the form if that fails, and then leaves gradients and the generator as they were.
+// Captures one micro-batch of a form as a graph, on copies of its tensors, without running it. If that fails,
+// refuses the form, and leaves gradients and the generator as they were.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -32,8 +32,8 @@
 
 namespace looptorch::detail {
 
-/// The observer of a capture: differentiates the bare loss, weighed by the gradient given to it. Hooks get a
-/// copy of that, made by the graph: the next replay discards their changes.
+/// Observes a capture: leaves the loss as it is, and gives its weight and scale to backward as the gradient.
+/// Hooks get a copy of that gradient, made by the graph, so the next replay discards their changes.
 template <class Engine>
 struct CaptureObserver : MicroBatchObserver {
   CaptureObserver(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The graphs of a Trainer: one for each form of micro-batch and one for each update's end of a window, with
-// the memory that they read and write. Only stores and drops them; graphed_micro_batch.hpp describes their
-// life cycle.
+// Stores the graphs of a Trainer, and the memory that they read and write: one for each form of micro-batch
+// and one for each update's end of a window. graphed_micro_batch.hpp describes their life cycle.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

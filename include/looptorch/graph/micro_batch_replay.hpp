@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Replays: fills a graph's memory with a micro-batch and its loss's weight, and runs it by one launch.
-// The weight enters as the gradient of the loss.
+// Replays a form's graph for a micro-batch: copies the batch and its loss's weight into the graph's memory,
+// and runs it by one launch. The weight enters as the gradient of the loss.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Warms up: runs the first micro-batches of a form eagerly, and notes what a graph of them needs: the
-// parameters that backward reaches, a loss to copy the form of, whether the device's generator is drawn from.
-// Refuses the form if one of them does what a graph cannot repeat.
+// Warms up a form: runs its first micro-batches eagerly, and notes what a graph needs: the parameters that
+// backward reaches, a loss of the same shape and type, whether the device's generator is drawn from. Refuses
+// the form if one of them does what a graph cannot repeat.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
