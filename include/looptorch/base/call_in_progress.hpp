@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records which call of a Trainer is in progress. A hook or objective that calls its own Trainer gets a
-// UsageError if the inner call would overwrite the outer one's plan, window or counters.
+// Records which call of a Trainer is in progress, so that a hook or an objective cannot call its own Trainer
+// where that would overwrite the outer call's plan, window or counters. Such a call throws UsageError.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Removes duplicates from a list of tensors, or the tensors of another list. Handles to the same tensor are
-// duplicates.
+// Removes duplicates from a list of tensors, such as tied weights, and subtracts one list from another.
+// Handles to the same tensor count as equal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Excludes samples from epochs: reads and writes a list on disk, as SkipBadWindows does, and removes its
-// samples from another sampler's order. Indices stay those of the whole dataset. Costs 8 bytes a kept sample
-// while an order is made.
+// Excludes samples from epochs: reads and writes a list of them on disk, the one that SkipBadWindows writes
+// too, and removes them from another sampler's order. Indices stay those of the whole dataset. Costs 8 bytes
+// a kept sample while an order is made.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// SyncBN for any unchanged model, as torch.nn.SyncBatchNorm, which LibTorch lacks: statistics over all ranks
-// forward, and the sums of their gradients backward. Replaces LibTorch's batch_norm, which every BatchNorm
-// module calls, at the dispatcher's key for autograd. Outside of a micro-batch of several ranks LibTorch's
-// own code runs.
+// Gives any unchanged model SyncBN, as PyTorch's SyncBatchNorm does, which LibTorch lacks: statistics over
+// all ranks forward, and the sums of their gradients backward. Replaces LibTorch's batch_norm, which every
+// BatchNorm module calls, at the dispatcher's key for autograd. Outside of a micro-batch of several ranks
+// LibTorch's own code runs.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds which gradients a backward reaches, and restores them after a failed capture.
+// Finds which gradients a backward reaches, and restores gradients after a failed capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>

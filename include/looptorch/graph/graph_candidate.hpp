@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a micro-batch may run as a graph: returns the reason why none of its fit or window may, and
-// the form by which micro-batches share a graph.
+// Decides whether a micro-batch may run as a graph: returns the reason why no micro-batch of its fit or
+// window may, and the form by which micro-batches share a graph.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

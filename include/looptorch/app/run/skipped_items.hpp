@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. A few damaged
-// files among thousands then end no night's run, and are still reported.
+// Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. So a few
+// damaged files among thousands do not end a night's run, and are still reported.
 #pragma once
 
 #include <looptorch/base/error.hpp>

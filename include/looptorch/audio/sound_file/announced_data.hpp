@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds where an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) should have its samples, and how
-// many bytes of them, by its header. libsndfile silently shortens a truncated file, and finds no samples
-// behind a header that was never finished, as a pipe or an interrupted recorder leaves it.
+// Reads from the header of an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) where its samples
+// should be, and how many bytes they should have. libsndfile silently shortens a truncated file, and finds no
+// samples behind a header that was never finished, as a pipe or an interrupted recorder leaves it.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Extracts the headers of a Vorbis or Opus stream. Followed by any later pages of the stream, they make a
-// file that libsndfile decodes from there: its own seek can end at another position than it reports (its
+// Extracts the headers of a Vorbis or Opus stream. With any later pages behind them they make a file that
+// libsndfile decodes from there. libsndfile's own seek can end at another position than it reports (its
 // issues 794 and 885).
 #pragma once
 

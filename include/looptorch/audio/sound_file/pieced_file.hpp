@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Joins ranges of a file and bytes in memory to one file for libsndfile: one of several joined streams, the
-// end of a stream behind its headers, or samples behind a header that is completed.
+// Presents ranges of a file and bytes in memory as one file to libsndfile: one of several joined streams, the
+// end of a stream behind its headers, or samples behind a header that was completed.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

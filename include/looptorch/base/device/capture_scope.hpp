@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells code that a graph is being captured, during which it must not read a generator or copy to the host.
+// Tells code that a graph is being captured. Meanwhile the code must not read a generator or copy to the
+// host.
 #pragma once
 
 #include <atomic>

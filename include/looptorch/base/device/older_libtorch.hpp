@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives older versions of LibTorch what it has since 2.9, under the same names: the common interface of
-// device allocators, the error type of a failed device, and the newer switches for TF32.
+// Gives LibTorch 2.7 and 2.8 what newer versions have, under the same names: the common interface of device
+// allocators, the error type of a failed device, and the newer switches for TF32.
 #pragma once
 
 #include <looptorch/base/libtorch_version.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Allows or forbids TF32 for fp32 matrix products, convolutions and recurrent layers on CUDA. LibTorch has an
-// older and, from 2.9 on, a newer interface for it and throws where they disagree, so both are set together
-// here.
+// Allows or forbids TF32 for fp32 matrix products, convolutions and recurrent layers on CUDA. Since 2.9
+// LibTorch has two interfaces for that and throws if they disagree, so both are set together here.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

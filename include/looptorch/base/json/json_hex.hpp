@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads numbers and bytes that JSON texts contain as hexadecimal digits, because JSON has no type for bytes
-// and for all 64-bit numbers.
+// Reads bytes and 64-bit numbers that JSON texts hold as hexadecimal digits, since JSON has no types for
+// them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Member access of json.hpp's values, and the hash index that keeps large objects fast. Include json.hpp.
+// Implements the members of JSON objects, with a hash index that keeps large objects fast. Include json.hpp.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

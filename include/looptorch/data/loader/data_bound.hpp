@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a run waits too long for its data, and words the advice.
+// Decides whether a run waits too long for its data, and writes the advice.
 #pragma once
 
 #include <looptorch/base/error.hpp>

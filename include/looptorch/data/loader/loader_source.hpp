@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Selects a loader's source of batches: a dataset's or a stream's. For arguments that are neither, selects a
-// declared type without definitions, so that one compiler error names the mistake and none follow it.
+// Selects a loader's source of batches: a dataset's or a stream's. For wrong arguments selects a type without
+// definitions, so that the compiler reports the mistake alone.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>

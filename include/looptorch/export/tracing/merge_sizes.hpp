@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Merges programs that were recorded at several sizes into one with dynamic sizes. Each number that differs
-// among them becomes a polynomial of the sizes, or is refused by name.
+// among them becomes a polynomial of the sizes. If there is none, the error names the operator and the
+// argument.
 #pragma once
 
 #include <looptorch/base/error.hpp>
