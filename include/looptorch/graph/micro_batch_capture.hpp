@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures one micro-batch of a form as a graph, on copies of its tensors, without running it. If that fails,
-// refuses the form, and leaves gradients and the generator as they were.
+// Captures a micro-batch as the graph of its form (graphed_micro_batch.hpp), on copies of its tensors,
+// without running it. If that fails, refuses the form, and leaves gradients and the generator as they were.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

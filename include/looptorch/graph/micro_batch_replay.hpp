@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Replays a form's graph for a micro-batch: copies the batch and its loss's weight into the graph's memory,
-// and runs it by one launch. The weight enters as the gradient of the loss.
+// Replays the graph of a micro-batch's form (graphed_micro_batch.hpp): copies the batch and its loss's weight
+// into the graph's memory, and runs it by one launch. The weight enters as the gradient of the loss.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

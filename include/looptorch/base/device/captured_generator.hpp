@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures and restores the state of a random generator. Generators that can exchange their states, as CUDA's
-// can, do so: `set_state` would make cuDNN seed the dropout of recurrent layers again, and wait.
+// Captures and restores the state of a random generator. Exchanges states where generators can, as CUDA's
+// can, since `set_state` would make cuDNN seed the dropout of recurrent layers again, and wait.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
