@@ -30,7 +30,7 @@ namespace looptorch {
 
 /// Returns at most `count` candidates, the nearest first. A candidate is near if its distance is at most a
 /// third of the longer name, or if one name ends in a dot and the other name. Names beyond 512 bytes are
-/// passed over.
+/// skipped.
 [[nodiscard]] std::vector<std::string> near_names(std::string_view name,
                                                   const std::vector<std::string>& candidates,
                                                   std::size_t count = 2);

@@ -40,7 +40,7 @@ inline int cuda_runtime_version() {
   return found && reinterpret_cast<int (*)(int*)>(found)(&version) == 0 ? version : 0;
 }
 
-/// Returns the kernels in LibTorch, or none if it does not tell.
+/// Returns the kernels in LibTorch, or none if they are unknown.
 inline std::vector<CudaKernels> kernels_in_libtorch() {
   try {
     return parse_nvcc_flags(at::detail::getCUDAHooks().showConfig());
@@ -57,7 +57,7 @@ inline std::optional<CudaBuild> cuda_build() {
   return CudaBuild{TORCH_VERSION, cuda, kernels_in_libtorch()};
 }
 
-/// Returns a card's name and capability, or nothing if the driver does not tell.
+/// Returns a card's name and capability, or nothing if the driver does not answer.
 [[nodiscard]] inline std::optional<CudaMachine::Card> card_at(const looptorch::detail::CudaDriver& driver,
                                                               int index) {
   constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
@@ -88,7 +88,7 @@ inline std::optional<CudaMachine> cuda_machine() {
 
 }  // namespace detail
 
-/// Asks the driver first: LibTorch is asked only where there are cards.
+/// Returns the facts of this machine. Asks LibTorch only if the driver has cards.
 inline CudaFacts query_cuda() {
   CudaFacts facts{{}, detail::cuda_machine()};
   if (facts.machine && !facts.machine->cards.empty()) facts.build = detail::cuda_build();

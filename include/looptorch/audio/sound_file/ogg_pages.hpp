@@ -85,8 +85,8 @@ class OggIndex {
   /// Returns the bytes of the headers; 0 if the file has another layout.
   [[nodiscard]] std::uint64_t headers() const { return sound_; }
 
-  /// Returns an entry point at or before `position`: the last one, except that pages which packets run
-  /// through are passed over. None if it is the beginning.
+  /// Returns the last entry point at or before `position`; none if that is the beginning. Pages that begin
+  /// within a packet are skipped.
   [[nodiscard]] std::optional<OggEntryPoint> find(std::int64_t position) const {
     std::optional<OggEntryPoint> found;
     if (sound_ == 0) return found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads one stream of a sound file through libsndfile. Positions count from the first sample of the sound;
-// the samples that an encoder put before it are passed over.
+// Reads one stream of a sound file through libsndfile. Positions count from the first sample of the sound,
+// behind those that an encoder put before it.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>

@@ -61,7 +61,7 @@ using DeviceUseMaker = DeviceUseReader (*)(c10::Device device);
   return makers[static_cast<std::size_t>(type)];
 }
 
-/// A device's use, which one thread asks for and another takes: the driver may need milliseconds to tell.
+/// A device's use: one thread asks the driver, which may take milliseconds, and another takes the answer.
 class DeviceUse {
  public:
   /// Asks at most every `interval`.

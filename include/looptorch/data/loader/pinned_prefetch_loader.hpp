@@ -42,7 +42,7 @@ namespace looptorch {
 ///
 /// An exception of a sample or a collate becomes a `LoaderError` instead of its batch and ends the epoch.
 /// `skip(error.batch + 1)` continues behind it, and `on_error = OnError::skip` leaves such samples out and
-/// lists them. Batches that have lost all their samples are passed over, but keep their number. A stream
+/// lists them. A batch that has lost all its samples is skipped, and leaves a gap in the numbers. A stream
 /// whose samples fail a thousand times in a row throws LoaderError. A batch that does not arrive within
 /// `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving` of its time, the
 /// loader or ShowProgress warns once. Options out of range throw UsageError. A loader of a stream has no

@@ -13,7 +13,7 @@
 namespace looptorch::detail {
 
 /// Takes the bytes of a writer. An exception within LibTorch's writer would leave a destructor and end the
-/// process, so that the first error is kept until `commit`.
+/// process, so the first error is kept until `commit`.
 class ArchiveFile {
  public:
   /// Throws FileError if the folder cannot be written.

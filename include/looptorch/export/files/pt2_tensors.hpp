@@ -27,7 +27,7 @@ struct SavedTensor {
   bool is_parameter = false;
 };
 
-/// Returns what is known of a tensor that is here.
+/// Returns the metadata of a tensor.
 [[nodiscard]] inline TensorMeta meta_of(const at::Tensor& tensor) {
   TensorMeta meta{tensor.scalar_type(), tensor.device(), tensor.requires_grad()};
   for (const auto size : tensor.sizes()) meta.sizes.emplace_back(size);

@@ -24,7 +24,7 @@ namespace looptorch::detail::exported {
 using Slot = std::uint32_t;
 inline constexpr Slot kNoSlot = static_cast<Slot>(-1);
 
-/// How an argument is made of what is in slots.
+/// How an argument is made from the values in slots.
 enum class ArgumentKind : std::uint8_t {
   constant,
   slot,

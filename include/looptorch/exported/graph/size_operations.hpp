@@ -125,7 +125,7 @@ inline c10::IValue neg(const Numbers& all) { return sub({std::int64_t{0}, all[0]
 inline c10::IValue pos(const Numbers& all) { return all[0]; }
 inline c10::IValue max(const Numbers& all) { return compare<std::less<>>(all).toBool() ? all[1] : all[0]; }
 inline c10::IValue min(const Numbers& all) { return compare<std::less<>>(all).toBool() ? all[0] : all[1]; }
-/// Drops what is behind the point.
+/// Rounds towards zero.
 inline c10::IValue to_int(const Numbers& all) {
   if (is_whole(all)) return whole(all[0]);
   constexpr double kMost = 9e18;

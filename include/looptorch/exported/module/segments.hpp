@@ -23,7 +23,8 @@
 
 namespace looptorch::detail::exported {
 
-/// Nodes from `begin` on, before `end`, as a function of what they read to what others read of them.
+/// The nodes in [begin, end) as a function: its arguments are the values that they read, its results those
+/// that other nodes read of theirs.
 struct Segment {
   std::size_t begin, end;
   CheckpointOptions options;
