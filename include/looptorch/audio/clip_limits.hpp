@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks the lengths of a manifest's clips by the headers of their files, so that clips which cannot be used
-// are found before training. Costs what `probe` costs, once for a recording that is cut into several clips.
+// Checks the lengths of a manifest's clips by the headers of their files. Use it to find clips that are too
+// long before training. Costs what `probe` costs, once for a recording that is cut into several clips.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns SIGTERM and SIGINT into a flag that a run can poll, so that a run stopped by a scheduler or by Ctrl-C
-// can finish the work under way. A second signal has its usual effect at once. A poll reads one atomic.
+// Turns SIGTERM and SIGINT into a flag that a run can poll. So a run that a scheduler or Ctrl-C stops can
+// finish the work under way. A second signal has its usual effect at once. A poll reads one atomic.
 #pragma once
 
 #include <signal.h>

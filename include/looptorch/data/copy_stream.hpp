@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies from host memory to an accelerator on a separate stream, in parallel with the computation. Each copy
-// is recorded with LibTorch's pool of pinned memory, which reuses a block only after its copy is done, and
-// with the device's allocator, which tracks the streams that use a tensor.
+// Copies from host memory to an accelerator on a separate stream, in parallel with the computation. LibTorch
+// learns of each copy: its pool of pinned memory reuses a block only after the copy is done, and the device's
+// allocator tracks the streams that use a tensor.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

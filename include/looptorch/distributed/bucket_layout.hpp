@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lays out gradients in a bucket: one after the other or, with a sharded optimizer, all of rank 0's, then all
-// of rank 1's, and so on, so that each rank's part is contiguous.
+// Lays out gradients in a bucket, one after the other. With a sharded optimizer, all of rank 0's come first,
+// then all of rank 1's, and so on, so that each rank's part is contiguous.
 #pragma once
 
 #include <looptorch/optim/optimizer_parts.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gives a graph its random numbers. A graph draws from the generator state that was current at its capture.
-// Code that restores a generator, such as a recomputing layer, may have replaced that state since, so each
-// replay begins at the generator's position and sets it afterwards.
+// Code that restores a generator, such as a recomputing layer, may have replaced that state. So each replay
+// begins at the generator's position and sets it afterwards.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

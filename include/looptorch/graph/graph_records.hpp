@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The records of a Trainer's graphs: one for each form of micro-batch (its shapes, types and values on the
-// host), one for each end of a window, the losses that they share, what they assume of the model, and counts
-// of how they ran. micro_batch_graphs.hpp stores them.
+// The records of a Trainer's graphs: of each form of micro-batch (its shapes, types and values on the host)
+// and of each end of a window. Also the losses that graphs share, what they assume of the model, and counts
+// of how they ran. micro_batch_graphs.hpp stores the records.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Identifies a file for a cache of its samples: by name, size and time, which costs reading its folder entry,
-// or by contents, which costs reading the file once and makes the cache usable on another machine.
+// Identifies a file for a cache of its samples. By name, size and time it costs reading the file's folder
+// entry. By contents it costs reading the file once, and makes the cache usable on another machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Refuses a program that would read uninitialised memory, because the forward filled a tensor by a pointer or
-// an accessor, as at::tensor does, which the tracer does not see.
+// Refuses a program that would read uninitialised memory. A forward that fills a tensor by a pointer or an
+// accessor, as at::tensor does, makes one: the tracer does not see it.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>
