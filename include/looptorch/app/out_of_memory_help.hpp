@@ -89,8 +89,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns sentences that name the flags of `line` that save memory and are not given yet, those that measure
-/// it, and the one that resumes a run, with a link to the page on them. `least_batch` is the smallest
+/// Returns sentences on the flags of `line`: those not given yet that save memory, those that measure it, and
+/// the one that resumes a run. They end with a link to the page on them. `least_batch` is the smallest
 /// --batch-size that the program takes. `error` is LibTorch's sentence: for a CUDA card before Ampere --fp16
 /// is named, and for fragmented memory the variable that prevents it.
 [[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1,

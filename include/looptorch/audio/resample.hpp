@@ -39,13 +39,13 @@ struct SampleRange {
 
 /// Resamples between two fixed rates. Building one takes 2 ms for 44.1 to 16 kHz, so use it for many clips.
 ///
-/// A polyphase filter: a sinc under Kaiser's window that passes up to 90 % of the lower rate's Nyquist
-/// frequency and stops from there on, so that neither aliases nor images exceed -80 dB of full scale. Beyond
-/// its ends the sound counts as silence. Calling is const and safe from several threads; no gradient flows.
+/// A polyphase filter: a sinc under Kaiser's window. It passes up to 90 % of the lower rate's Nyquist
+/// frequency and stops from there on: aliases and images stay below -80 dB of full scale. Beyond its ends the
+/// sound counts as silence. Calling is const and safe from several threads; no gradient flows.
 class Resampler {
  public:
-  /// Takes integer rates in Hz. Throws UsageError for a rate below 1, and for two so far apart or with so
-  /// small a common divisor that the filter would have more than 2^24 coefficients (64 MiB).
+  /// Takes integer rates in Hz. Throws UsageError for a rate below 1, and if the filter would have more than
+  /// 2^24 coefficients (64 MiB): for rates far apart, or with a small common divisor.
   Resampler(std::int64_t from_hz, std::int64_t to_hz);
 
   /// Converts float32 `[..., T]` to `[..., N]`, N = ceil(T * to / from), on the samples' device. Sample n

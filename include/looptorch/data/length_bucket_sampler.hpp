@@ -58,8 +58,8 @@ struct SampleTooLong : UsageError {
 
 /// Yields every sample once an epoch, in batches of similar lengths. The composition of the batches and their
 /// order are drawn anew for each epoch from (seed, epoch) alone. A batch's number of samples times its
-/// longest length never exceeds the budget. With `longest_first` the first batch has the most samples of the
-/// greatest length that any epoch pads to, so that insufficient memory shows at once.
+/// longest length never exceeds the budget. With `longest_first` each epoch begins with a full batch that
+/// holds the longest sample, so insufficient memory shows at once.
 ///
 /// The samples, sorted by length, are cut into buckets. All batches of a bucket are as large as its longest
 /// sample allows, so the number of batches is the same in every epoch.

@@ -61,8 +61,8 @@ class RandomStates {
     return sentences;
   }
 
-  /// Turns the states that rank 0 saved into those of rank `rank`, by seeds drawn from them and the rank, so
-  /// that resumed ranks do not all draw the same numbers.
+  /// Turns the states that rank 0 saved into those of rank `rank`, by seeds drawn from both. Otherwise all
+  /// resumed ranks would draw the same numbers.
   void derive(std::int64_t rank) {
     for (auto& [device, state] : states_) {
       const at::Tensor bytes = state.contiguous().view(at::kByte);

@@ -93,8 +93,8 @@ class Regroupable {
   /// Returns the identity with the number of batches, as it is with another batch size. Empty if the sampler
   /// cannot make such batches. `identity_with(batch_size())` is the source's own.
   [[nodiscard]] virtual std::optional<StateDict> identity_with(std::int64_t batch_size) const = 0;
-  /// Returns a text on which data differ from those of the fingerprint `saved`, which belongs to what
-  /// messages call `there`. Empty if this loader has no fingerprint.
+  /// Returns a text on which data differ from those of the fingerprint `saved`; `there` names its side. Empty
+  /// if this loader has no fingerprint.
   [[nodiscard]] virtual std::string different_data(const std::string& saved, const char* there) const = 0;
   /// True if batches are cut from an order of samples. False if a sampler decides which samples share a
   /// batch.
