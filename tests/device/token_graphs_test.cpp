@@ -8,13 +8,14 @@
 
 #include "support/device.hpp"
 
-#include <whisper/decoding/decoding.hpp>
+#include <whisper/decoding/fallback.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,13 @@ whisper::DecodingOptions options_for(std::optional<int64_t> end = {}) {
   return options;
 }
 
+/// The same with timestamps, which end some texts sooner than others.
+whisper::DecodingOptions timed_options() {
+  auto options = options_for(kNoTimestamps - 1);
+  options.without_timestamps = false;
+  return options;
+}
+
 /// Decodes eagerly and by graphs; the texts must be the same. Returns how many lengths they have.
 std::size_t lengths(whisper::Whisper& model, const at::Tensor& states,
                     const whisper::DecodingOptions& options, whisper::TokenGraphs& graphs) {
@@ -81,25 +89,84 @@ std::size_t lengths(whisper::Whisper& model, const at::Tensor& states,
 TEST_CASE("a token's graphs write the eager texts, for any search and any number of clips") {
   if (!has_device()) return;
   auto model = random_model();
-  whisper::TokenGraphs graphs(model->decoder());
+  whisper::TokenGraphs graphs(model->decoder()), timed_graphs(model->decoder());
   std::size_t most = 0;
   for (const int64_t clips : {1, 5, 8, 3}) {
     const auto states = states_of(clips, clips);
     const auto endless = whisper::decode(model, states, options_for());
     for (const std::size_t at : {2, 9, 40}) {  // where the first text ends; others do sooner, later or never
       CAPTURE(clips, at);
-      auto options = options_for(endless[0].tokens[at]);
-      most = std::max(most, lengths(model, states, options, graphs));
-      options.beam_size = 3;
-      most = std::max(most, lengths(model, states, options, graphs));
-      options.temperature = 0.7, options.best_of = 4;
-      most = std::max(most, lengths(model, states, options, graphs));
-      options.temperature = 0, options.without_timestamps = false;
-      (void)lengths(model, states, options, graphs);
+      for (const bool timed : {false, true}) {
+        auto options = timed ? timed_options() : options_for(endless[0].tokens[at]);
+        auto& by = timed ? timed_graphs : graphs;
+        most = std::max(most, lengths(model, states, options, by));
+        options.beam_size = 3;
+        most = std::max(most, lengths(model, states, options, by));
+        options.temperature = 0.7, options.best_of = 4;
+        most = std::max(most, lengths(model, states, options, by));
+      }
     }
   }
   CHECK(most >= 5);
   CHECK(graphs.size() <= 20);
+  CHECK(timed_graphs.size() <= 20);
+}
+
+TEST_CASE("searches that differ in their rules share no graph, those that differ in temperature do") {
+  if (!has_device()) return;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  const auto states = states_of(4, 5);
+  auto options = options_for();
+  options.max_new_tokens = 20;
+  const auto graphs_after = [&](const whisper::DecodingOptions& next) {
+    (void)lengths(model, states, next, graphs);
+    return graphs.size();
+  };
+  options.beam_size = 3;
+  CHECK(graphs_after(options) == 1);
+  options.other_ends = {7};
+  CHECK(graphs_after(options) == 2);  // a candidate more
+  options.suppress.push_back(whisper::decode(model, states, options)[0].tokens[1]);
+  CHECK(graphs_after(options) == 3);
+  auto timed = timed_options();
+  timed.max_new_tokens = 20, timed.beam_size = 3;
+  CHECK(graphs_after(timed) == 4);
+  options.best_of = 3;
+  for (const double temperature : {0.3, 1.0}) {
+    options.temperature = temperature;
+    CHECK(graphs_after(options) == 5);
+  }
+  options.seed = 5;
+  CHECK(graphs_after(options) == 5);
+}
+
+TEST_CASE("graphs decode the eager texts again at higher temperatures, with and without timestamps") {
+  if (!has_device()) return;
+  auto model = random_model();
+  whisper::TokenGraphs graphs(model->decoder());
+  const auto states = states_of(5, 4);
+  for (const bool timed : {false, true}) {
+    auto options = timed ? timed_options() : options_for();
+    options.max_new_tokens = 20, options.best_of = 2, options.beam_size = timed ? 3 : 1;
+    std::vector<double> averages;
+    for (const auto& text : whisper::decode(model, states, options))
+      averages.push_back(text.average_log_probability);
+    std::sort(averages.begin(), averages.end());
+    const whisper::FallbackOptions fallback{.compression_ratio = {}, .log_probability = averages[2] + 0.01};
+    const auto hear = [&](whisper::TokenGraphs* by) {
+      return whisper::decode_with_fallback(
+          model, states, options, fallback, [](const auto&) { return std::string(); }, by);
+    };
+    const auto eager = hear(nullptr), replayed = hear(&graphs);
+    bool again = false;
+    for (std::size_t clip = 0; clip < eager.size(); ++clip) {
+      CHECK(eager[clip].tokens == replayed[clip].tokens);
+      CHECK(eager[clip].temperature == replayed[clip].temperature);
+      again |= eager[clip].temperature > 0;
+    }
+    CHECK(again);
+  }
 }
 
 TEST_CASE("graphs serve windows of other lengths of sound, and texts that reach the last position") {
@@ -129,8 +196,7 @@ TEST_CASE("a row that is not finite spoils no later window") {
   (void)lengths(model, states_of(2, 2), options_for(), graphs);
 }
 
-TEST_CASE(
-    "a replayed token is one launch and a copy beside what the search needs, and waits for that alone") {
+TEST_CASE("a replayed token is one launch and a copy each way, and waits once, whatever the search") {
   if (!is_simulated()) return;
   namespace sim = looptorch_test::accelerator;
   auto model = random_model();
@@ -149,15 +215,20 @@ TEST_CASE(
     const auto [many, many_waits] = count(30);
     return std::pair(static_cast<double>(many - few) / 20, static_cast<double>(many_waits - few_waits) / 20);
   };
-  auto options = options_for();
-  for (const int64_t beam : {1, 3}) {
-    options.beam_size = beam;
+  const auto check = [&](const whisper::DecodingOptions& options, double moves) {
     const auto eager = per_token(options, nullptr), replayed = per_token(options, &graphs);
     CHECK(eager.first >= 90);
-    CHECK(eager.second == 2);
-    CHECK(replayed.second == 2);
-    if (beam == 1) CHECK(replayed.first == 8);
-    CHECK(replayed.first < 11);  // three more where the beam's rows change places
+    CHECK(eager.second == 1);
+    CHECK(replayed.second == 1);
+    CHECK(replayed.first >= 3);
+    CHECK(replayed.first <= 3 + moves);
+  };
+  for (auto options : {options_for(), timed_options()}) {
+    check(options, 0);
+    options.beam_size = 3;
+    check(options, 2);  // where the beam's rows change places
+    options.temperature = 0.7, options.best_of = 4;
+    check(options, 0);
   }
 }
 

@@ -2,7 +2,7 @@
 // Beam search as in openai-whisper: continues the best `beam_size` texts and collects those that end; a clip
 // is done with round(beam_size * patience) of them.
 //
-// Shapes: R rows, clip by clip; V vocabulary; K candidates of a row.
+// Shapes: R rows, clip by clip; K candidates of a row.
 #pragma once
 
 #include "token_search.hpp"
@@ -32,17 +32,17 @@ class BeamTexts {
   /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
-  /// Takes the scores after each row; the first time there is one row a clip.
-  SearchStep advance(const at::Tensor& scores_RV) {
-    const auto count = std::min<int64_t>(width() + 1 + std::ssize(options_.other_ends), scores_RV.size(1));
-    const auto [log_probs_RK, tokens_RK] = at::topk(at::log_softmax(scores_RV.to(at::kFloat), 1), count, 1);
-    const auto log_probs = log_probs_RK.cpu(), tokens = tokens_RK.cpu();
+  /// A beam draws nothing.
+  static double draw(std::size_t /*row*/) { return 0; }
+
+  /// Takes the candidates of each row, as TokenChoice returns them; the first time there is one row a clip.
+  SearchStep advance(const at::Tensor& chosen_R2K) {
     const auto rows = texts_.size() / live_.size();
     Rows next;
     SearchStep step;
     std::vector<std::size_t> live;
     for (std::size_t clip = 0; clip < live_.size(); ++clip) {
-      auto continued = continue_clip(found_[live_[clip]], candidates(clip * rows, rows, log_probs, tokens));
+      auto continued = continue_clip(found_[live_[clip]], candidates(clip * rows, rows, chosen_R2K));
       if (found_[live_[clip]].size() >= wanted_ || continued.texts.size() < width_) {
         fill_up(found_[live_[clip]], continued);
         continue;
@@ -83,19 +83,16 @@ class BeamTexts {
     std::vector<int64_t> tokens, parents;
   };
 
-  [[nodiscard]] int64_t width() const { return static_cast<int64_t>(width_); }
-
   /// Returns a clip's continuations, best first.
   [[nodiscard]] std::vector<Candidate> candidates(std::size_t first, std::size_t rows,
-                                                  const at::Tensor& log_probs,
-                                                  const at::Tensor& tokens) const {
-    const auto log_prob = log_probs.accessor<float, 2>();
-    const auto token = tokens.accessor<int64_t, 2>();
+                                                  const at::Tensor& chosen_R2K) const {
+    const auto chosen = chosen_R2K.accessor<float, 2>();
+    const auto count = chosen.size(1) / 2;
     std::vector<Candidate> all;
     for (auto row = first; row < first + rows; ++row) {
-      const auto r = static_cast<int64_t>(row);
-      for (int64_t k = 0; k < log_prob.size(1); ++k)
-        all.push_back({sums_[row] + log_prob[r][k], token[r][k], row});
+      const auto of_row = chosen[static_cast<int64_t>(row)];
+      for (int64_t k = 0; k < count; ++k)
+        all.push_back({sums_[row] + of_row[k], static_cast<int64_t>(of_row[count + k]), row});
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });

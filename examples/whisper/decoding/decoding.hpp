@@ -13,6 +13,7 @@
 #include "beam_search.hpp"
 #include "decoding_options.hpp"
 #include "score_rules.hpp"
+#include "token_choice.hpp"
 #include "token_graphs.hpp"
 #include "token_search.hpp"
 
@@ -65,14 +66,29 @@ inline void check_decoding(const DecodingOptions& options) {
               "decode: the model has no token for the start of previous text");
 }
 
-/// Returns the scores after the tokens of `step`, `[R, V]`.
-inline at::Tensor scores_after(const SearchStep& step, Decoder& decoder, const at::Tensor& states_BSD,
-                               DecoderCache& cache) {
-  const auto device = states_BSD.device();
-  if (!counts_up(step.parents, cache.rows())) cache.select_rows(ScoreRules::ids(step.parents, device));
-  if (!counts_up(step.clips, cache.clips())) cache.select_clips(ScoreRules::ids(step.clips, device));
-  const auto tokens_R1 = ScoreRules::ids(step.tokens, device).unsqueeze(1);
-  return decoder->logits(decoder->extend(tokens_R1, states_BSD, cache).select(1, -1)).to(at::kFloat);
+/// Returns the scores after the tokens of `step`, `[R, V]` in fp32.
+inline at::Tensor scores_after(const SearchStep& step, const StepInputs& inputs, Decoder& decoder,
+                               const at::Tensor& states_BSD, DecoderCache& cache) {
+  if (!counts_up(step.parents, cache.rows())) cache.select_rows(inputs.parents_R());
+  if (!counts_up(step.clips, cache.clips()))
+    cache.select_clips(ScoreRules::ids(step.clips, states_BSD.device()));
+  const auto outputs_R1D = decoder->extend(inputs.tokens_R1(), states_BSD, cache);
+  return decoder->logits(outputs_R1D.select(1, -1)).to(at::kFloat);
+}
+
+/// Returns the inputs of the search's rows for the next choice, after the tokens of `step` or, without any,
+/// after the prompt.
+template <class Search>
+std::vector<RowInputs> inputs_of(const SearchStep& step, Search& search, const ScoreRules& rules,
+                                 double temperature) {
+  std::vector<RowInputs> rows;
+  for (const auto& text : search.texts()) {
+    const auto row = rows.size();
+    rows.push_back(
+        {.first = rules.first_allowed(text), .number = search.draw(row), .temperature = temperature});
+    if (!step.tokens.empty()) rows[row].token = step.tokens[row], rows[row].parent = step.parents[row];
+  }
+  return rows;
 }
 
 template <class Search>
@@ -84,27 +100,35 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
   const auto room = std::min(
       std::min(options.max_length, model->config().max_target_positions) - static_cast<int64_t>(first.size()),
       options.max_new_tokens);
-  const ScoreRules rules(options, device);
+  const TokenChoice choice(options, device);
   Search search(clips, options);
   DecoderCache cache;
   std::vector<double> no_speech(static_cast<std::size_t>(clips));
   auto& decoder = model->decoder();
   SearchStep step;
   for (int64_t produced = 0; produced < room; ++produced) {
-    at::Tensor scores_RV;
-    if (produced > 0) {
-      scores_RV = graphs ? graphs->next(step, cache) : scores_after(step, decoder, states_BSD, cache);
+    auto rows = inputs_of(step, search, choice.rules(), options.temperature);
+    at::Tensor chosen;
+    if (produced > 0 && graphs) {
+      chosen = graphs->next(step, rows, choice, cache);
     } else {
-      const auto tokens_BL = ScoreRules::ids(first, device).expand({clips, -1});
-      const auto outputs_BLD = decoder->extend(tokens_BL, states_BSD, cache);
-      scores_RV = decoder->logits(outputs_BLD.select(1, -1)).to(at::kFloat);
-      const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
-      if (options.special.no_speech >= 0)
-        no_speech =
-            no_speech_probabilities(decoder->logits(outputs_BLD.select(1, start)), options.special.no_speech);
+      const StepInputs inputs{StepInputs::view(rows).to(device, /*non_blocking=*/true)};
+      at::Tensor scores_RV;
+      if (produced > 0) {
+        scores_RV = scores_after(step, inputs, decoder, states_BSD, cache);
+      } else {
+        const auto tokens_BL = ScoreRules::ids(first, device).expand({clips, -1});
+        const auto outputs_BLD = decoder->extend(tokens_BL, states_BSD, cache);
+        scores_RV = decoder->logits(outputs_BLD.select(1, -1)).to(at::kFloat);
+        if (std::ssize(rows) > clips) scores_RV = scores_RV.repeat_interleave(std::ssize(rows) / clips, 0);
+        const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
+        if (options.special.no_speech >= 0)
+          no_speech = no_speech_probabilities(decoder->logits(outputs_BLD.select(1, start)),
+                                              options.special.no_speech);
+      }
+      chosen = choice(scores_RV, inputs, /*begins=*/produced == 0).cpu();
     }
-    rules.apply(scores_RV, search.texts(), /*begins=*/produced == 0);
-    step = search.advance(std::move(scores_RV));
+    step = search.advance(chosen);
     if (step.tokens.empty()) break;
   }
   auto found = std::move(search).take();
@@ -126,8 +150,7 @@ inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_
                                        const DecodingOptions& options, TokenGraphs* graphs = nullptr) {
   detail::check_decoding(options);
   torch::NoGradGuard no_grad;
-  if (options.beam_size > 1 && options.temperature <= 0)
-    return detail::run_search<BeamTexts>(model, states_BSD, options, graphs);
+  if (options.uses_beam()) return detail::run_search<BeamTexts>(model, states_BSD, options, graphs);
   return detail::run_search<SampledTexts>(model, states_BSD, options, graphs);
 }
 

@@ -47,6 +47,9 @@ struct DecodingOptions {
   bool empty_texts = false;           ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
   std::vector<int64_t> other_ends{};  ///< Further tokens at which a text ends.
 
+  /// True if several texts are followed at once, and none is drawn.
+  [[nodiscard]] bool uses_beam() const { return beam_size > 1 && temperature <= 0; }
+
   /// True for a token at which a text ends, which is no part of it.
   [[nodiscard]] bool ends_text(int64_t token) const {
     return token == end_of_text || std::find(other_ends.begin(), other_ends.end(), token) != other_ends.end();

@@ -9,12 +9,19 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 namespace whisper {
+
+/// The first token of text and the first timestamp that may come next. Text comes first in the vocabulary,
+/// then its end, then what stands for no text, then the timestamps.
+struct FirstAllowed {
+  int64_t text = 0, time = 0;
+};
 
 /// Sets the scores of tokens that may not come next to minus infinity. Made for one device.
 class ScoreRules {
@@ -27,19 +34,33 @@ class ScoreRules {
         first_timestamp_(options.special.first_timestamp()),
         last_initial_(first_timestamp_ + std::llround(options.max_initial_seconds / kSecondsPerStep)) {}
 
-  /// `texts[r]` holds the tokens that row r of `scores_RV` has produced so far; `begins` is true for the
-  /// first.
-  void apply(at::Tensor& scores_RV, const std::vector<std::vector<int64_t>>& texts, bool begins) const {
+  /// Returns what may follow `text`, the tokens that a row has produced so far. Timestamps come in pairs,
+  /// except the last before the end, never go back, and enclose some time; the first token is one.
+  [[nodiscard]] FirstAllowed first_allowed(const std::vector<int64_t>& text) const {
+    if (!timed_) return {};
+    if (text.empty()) return {.text = first_timestamp_};
+    const auto size = text.size();
+    const bool last = is_time(text[size - 1]), before = size < 2 || is_time(text[size - 2]);
+    if (last && before) return {.time = std::numeric_limits<int64_t>::max()};
+    const auto time = std::find_if(text.rbegin(), text.rend(), [&](int64_t token) { return is_time(token); });
+    if (time == text.rend()) return {};
+    return last ? FirstAllowed{.text = end_of_text_, .time = *time} : FirstAllowed{.time = *time + 1};
+  }
+
+  /// `first_R2` holds each row's FirstAllowed, and matters with timestamps only; `begins` is true for the
+  /// first token of all rows.
+  void apply(at::Tensor& scores_RV, const at::Tensor& first_R2, bool begins) const {
     scores_RV.index_fill_(1, suppress_, kForbidden);
     if (begins) scores_RV.index_fill_(1, begin_suppress_, kForbidden);
     if (!timed_) return;
     scores_RV.select(1, first_timestamp_ - 1).fill_(kForbidden);
-    for (std::size_t row = 0; row < texts.size(); ++row) {
-      auto scores_V = scores_RV[static_cast<int64_t>(row)];
-      forbid_by_order(scores_V, texts[row]);
-      if (begins) forbid(scores_V, 0, first_timestamp_);
-      if (begins) forbid(scores_V, last_initial_ + 1, scores_V.size(0));
-    }
+    const auto ids_V = at::arange(scores_RV.size(1), first_R2.options());
+    const auto forbid_below = [&](int64_t begin, int64_t end, const at::Tensor& first_R1) {
+      scores_RV.slice(1, begin, end).masked_fill_(ids_V.slice(0, begin, end) < first_R1, kForbidden);
+    };
+    forbid_below(0, first_timestamp_, first_R2.narrow(1, 0, 1));
+    forbid_below(first_timestamp_, scores_RV.size(1), first_R2.narrow(1, 1, 1));
+    if (begins) scores_RV.slice(1, last_initial_ + 1).fill_(kForbidden);
     prefer_timestamps(scores_RV);
   }
 
@@ -52,24 +73,7 @@ class ScoreRules {
   static constexpr float kForbidden = -std::numeric_limits<float>::infinity();
   static constexpr double kSecondsPerStep = 0.02;
 
-  static void forbid(at::Tensor& scores_V, int64_t begin, int64_t end) {
-    if (begin < end) scores_V.slice(0, begin, end).fill_(kForbidden);
-  }
-
   [[nodiscard]] bool is_time(int64_t token) const { return token >= first_timestamp_; }
-
-  /// Timestamps come in pairs, except the last before the end, never go back, and enclose some time.
-  void forbid_by_order(at::Tensor& scores_V, const std::vector<int64_t>& text) const {
-    const auto size = text.size();
-    const bool last = size >= 1 && is_time(text[size - 1]), before = size < 2 || is_time(text[size - 2]);
-    if (last && before) forbid(scores_V, first_timestamp_, scores_V.size(0));
-    if (last && !before) forbid(scores_V, 0, end_of_text_);
-    for (auto it = text.rbegin(); it != text.rend(); ++it) {
-      if (!is_time(*it)) continue;
-      forbid(scores_V, first_timestamp_, last && !before ? *it : *it + 1);
-      break;
-    }
-  }
 
   /// Forces a timestamp if all timestamps together are more probable than the most probable other token.
   void prefer_timestamps(at::Tensor& scores_RV) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the decoder's step for one token as a CUDA graph: one launch instead of some hundred. Use it on a GPU,
-// which computes these kernels faster than the host issues them. The prompt runs eagerly.
+// Runs a token's step, from the decoder to the chosen tokens, as a graph of the device: one launch and a copy
+// each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the host
+// issues them. The prompt runs eagerly.
 //
 // Shapes: R rows, W of each of C clips; V vocabulary; P positions.
 #pragma once
@@ -8,11 +9,10 @@
 #include <looptorch/graph/captured_call.hpp>
 
 #include "../model/decoder.hpp"
-#include "score_rules.hpp"
+#include "token_choice.hpp"
 #include "token_search.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -23,27 +23,40 @@
 
 namespace whisper {
 
-/// Decodes tokens by graphs, one for each number of clips, of rows of a clip, and of positions, the first and
-/// the last rounded up to powers of two. The memory is that of the largest search so far. Rows of clips that
-/// have ended are computed on until half of the clips have ended.
+/// Decodes tokens by graphs, one for each choice and number of clips, of rows of a clip, and of positions,
+/// the second and the last rounded up to powers of two. The memory is that of the largest search so far. Rows
+/// of clips that have ended are computed on until half of the clips have ended.
 class TokenGraphs {
  public:
   /// The model must be on a device with graphs, and its weights must keep their places.
   explicit TokenGraphs(Decoder decoder) : decoder_(std::move(decoder)) {}
 
-  /// Returns the scores after each token of `step`, fp32 `[R, V]`, which the next call overwrites. The first
-  /// call of a search gets what the prompt left in `cache`, a row a clip, and empties it. Waits for nothing
-  /// but a capture.
-  [[nodiscard]] at::Tensor next(const SearchStep& step, DecoderCache& cache) {
-    cache.layers.empty() ? follow(step) : begin(step, cache);
-    std::vector<int64_t> inputs(static_cast<std::size_t>(1 + rows()), 0);
-    inputs[0] = length_++;
-    for (std::size_t row = 0; row < step.tokens.size(); ++row)
-      inputs[1 + index(row_of(static_cast<int64_t>(row)))] = step.tokens[row];
-    inputs_.narrow(0, 0, std::ssize(inputs)).copy_(at::tensor(inputs), /*non_blocking=*/true);
-    Graph& graph = graph_here();
+  /// Returns on the host what `choice` makes of the scores after each token of `step`, whose rows' `inputs`
+  /// are. The first call of a search gets what the prompt left in `cache`, a row a clip, and empties it.
+  /// Waits for the device once.
+  [[nodiscard]] at::Tensor next(const SearchStep& step, const std::vector<RowInputs>& inputs,
+                                const TokenChoice& choice, DecoderCache& cache) {
+    const auto from = cache.layers.empty() ? follow(step) : std::vector<int64_t>();
+    if (!cache.layers.empty()) begin(step, cache);
+    std::vector<RowInputs> all(index(rows()));
+    std::vector<int64_t> live;
+    for (const auto& row : inputs) {
+      live.push_back(row_of(std::ssize(live)));
+      all[index(live.back())] = row;
+    }
+    for (std::size_t row = 0; row < from.size(); ++row) all[row].parent = from[row];
+    all[0].position = length_;
+    const auto inputs_here = slots();
+    inputs_here.rows_R7.copy_(StepInputs::view(all), /*non_blocking=*/true);
+    if (!from.empty()) {
+      const auto held = cache_.self_NRHPd.narrow(3, 0, length_);
+      held.narrow(1, 0, rows()).copy_(held.index_select(1, inputs_here.parents_R()));
+    }
+    ++length_;
+    Graph& graph = graph_here(choice);
     graph.call.replay();
-    return live_R_.defined() ? graph.scores_RV.index_select(0, live_R_) : graph.scores_RV;
+    const auto chosen = graph.chosen.cpu();
+    return std::ssize(live) < rows() ? chosen.index_select(0, at::tensor(live)) : chosen;
   }
 
   /// Returns how many graphs there are.
@@ -52,7 +65,8 @@ class TokenGraphs {
  private:
   struct Graph {
     looptorch::CapturedCall call;
-    at::Tensor scores_RV;
+    TokenChoice choice;  // whose memory the graph reads
+    at::Tensor chosen;
   };
 
   [[nodiscard]] static std::size_t index(int64_t number) { return static_cast<std::size_t>(number); }
@@ -92,8 +106,9 @@ class TokenGraphs {
     place(step.clips.size());
   }
 
-  /// Moves the rows that go on, if they change, and all of them to fewer places if half of them suffice.
-  void follow(const SearchStep& step) {
+  /// Gives the rows that go on fewer places if half of them suffice. Returns the row that each row of the
+  /// memory continues, or nothing if all stay.
+  std::vector<int64_t> follow(const SearchStep& step) {
     const auto fewest = power_above(step.clips.size()), before = rows();
     const bool shrinks = fewest < clips_;
     std::vector<int64_t> parents, clips;
@@ -107,28 +122,19 @@ class TokenGraphs {
       cache_.cross_NCHSd.narrow(1, 0, clips_).copy_(taken);
     } else if (clips.size() < places_.size()) {
       places_ = std::move(clips);
-      list_live();
     }
     std::vector<int64_t> from(index(rows()));
     std::iota(from.begin(), from.end(), int64_t{0});
     for (std::size_t row = 0; row < parents.size(); ++row)
       from[index(row_of(static_cast<int64_t>(row)))] = parents[row];
-    if (detail::counts_up(from, before)) return;
-    const auto held = cache_.self_NRHPd.narrow(3, 0, length_);
-    held.narrow(1, 0, rows()).copy_(held.index_select(1, on_device(from)));
+    if (detail::counts_up(from, before)) from.clear();
+    return from;
   }
 
   /// Gives the first places to so many clips.
   void place(std::size_t count) {
     places_.resize(count);
     std::iota(places_.begin(), places_.end(), int64_t{0});
-    list_live();
-  }
-
-  void list_live() {
-    std::vector<int64_t> live;
-    for (int64_t row = 0; row < std::ssize(places_) * width_; ++row) live.push_back(row_of(row));
-    live_R_ = std::ssize(live) < rows() ? on_device(live) : at::Tensor();
   }
 
   // ---- Memory and graphs ----
@@ -150,42 +156,45 @@ class TokenGraphs {
     cache_.self_NRHPd = at::empty({of_layers, most, heads, decoder_->positions(), d}, cross.options());
     cache_.cross_NCHSd =
         at::empty({of_layers, std::max(old_clips, clips_), heads, cross.size(2), d}, cross.options());
-    inputs_ = at::zeros({1 + most}, cross.options().dtype(at::kLong));
+    inputs_R7_ = at::zeros({most, StepInputs::kFields}, cross.options().dtype(at::kLong));
   }
 
   [[nodiscard]] at::Tensor on_device(const std::vector<int64_t>& numbers) const {
     return ScoreRules::ids(numbers, cache_.self_NRHPd.device());
   }
 
+  /// Returns where the inputs of the rows in use lie.
+  [[nodiscard]] StepInputs slots() const { return {inputs_R7_.narrow(0, 0, rows())}; }
+
   /// Returns the graph of the step whose position is the last.
-  Graph& graph_here() {
+  Graph& graph_here(const TokenChoice& choice) {
     constexpr int64_t kFewestPositions = 64;
     const auto wanted = std::max(kFewestPositions, power_above(index(length_)));
     const auto positions = std::min(wanted, decoder_->positions());
     const auto* neighbour = graphs_.empty() ? nullptr : &graphs_.begin()->second.call;
-    const std::array key{clips_, width_, positions};
+    std::vector<int64_t> key{clips_, width_, positions};
+    key.insert(key.end(), choice.key().begin(), choice.key().end());
     if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second;
-    at::Tensor scores_RV;
+    at::Tensor chosen;
     const auto step = [&] {
       const FixedCache cache{cache_.self_NRHPd.narrow(1, 0, rows()).narrow(3, 0, positions),
                              cache_.cross_NCHSd.narrow(1, 0, clips_)};
-      const auto tokens_R1 = inputs_.narrow(0, 1, rows()).unsqueeze(1);
-      const auto states_RD = decoder_->extend_at(tokens_R1, inputs_.narrow(0, 0, 1), cache).select(1, 0);
-      scores_RV = decoder_->logits(states_RD).to(at::kFloat);
+      const auto inputs = slots();
+      const auto states_RD = decoder_->extend_at(inputs.tokens_R1(), inputs.position_1(), cache).select(1, 0);
+      chosen = choice(decoder_->logits(states_RD).to(at::kFloat), inputs);
     };
     step();  // loads kernels, which a capture must not; the replay writes the same again
-    looptorch::CapturedCall call(inputs_.device(), step, neighbour);
-    return graphs_.emplace(key, Graph{std::move(call), scores_RV}).first->second;
+    looptorch::CapturedCall call(inputs_R7_.device(), step, neighbour);
+    return graphs_.emplace(std::move(key), Graph{std::move(call), choice, chosen}).first->second;
   }
 
   Decoder decoder_;
   FixedCache cache_;
-  at::Tensor inputs_;              // the position, and a token a row
-  at::Tensor live_R_;              // rows of the memory that the search follows; undefined: all
+  at::Tensor inputs_R7_;           // StepInputs of the memory's rows
   int64_t clips_ = 0, width_ = 0;  // of the memory in use
   int64_t length_ = 0;             // positions held
   std::vector<int64_t> places_;    // by clip of the search: its place among the memory's
-  std::map<std::array<int64_t, 3>, Graph> graphs_;
+  std::map<std::vector<int64_t>, Graph> graphs_;
 };
 
 }  // namespace whisper

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Chooses tokens greedily, or by sampling at a temperature. A search keeps one or several unfinished texts of
-// each clip, one a row. `advance` takes the scores after each row and returns which tokens continue which
-// rows. BeamTexts in beam_search.hpp has the same interface.
+// Follows texts greedily, or samples them at a temperature. A search keeps one or several unfinished texts of
+// each clip, one a row. `advance` takes what TokenChoice has chosen for each row and returns which tokens
+// continue which rows. BeamTexts in beam_search.hpp has the same interface.
 //
-// Shapes: R rows, clip by clip; V vocabulary.
+// Shapes: R rows, clip by clip.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -52,32 +52,34 @@ class SampledTexts {
   SampledTexts(int64_t clips, const DecodingOptions& options)
       : options_(options),
         group_(options.temperature > 0 ? options.best_of : 1),
-        found_(clips),
-        texts_(clips) {
-    for (std::size_t clip = 0; clip < found_.size(); ++clip) rows_.push_back({.clip = clip});
+        found_(static_cast<std::size_t>(clips)),
+        texts_(static_cast<std::size_t>(clips * group_)) {
+    for (std::size_t row = 0; row < texts_.size(); ++row) {
+      const auto member = row % static_cast<std::size_t>(group_);
+      rows_.push_back({.clip = row / static_cast<std::size_t>(group_),
+                       .draw = looptorch::SplitMix64(looptorch::derive_seed(options_.seed, member))});
+    }
   }
 
   /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
-  /// Takes the scores after each row; the first time there is one row a clip.
-  SearchStep advance(at::Tensor scores_RV) {
-    const auto clips = static_cast<int64_t>(rows_.size()) / (started_ ? group_ : 1);
-    const auto parent_of = [&, started = started_](int64_t row) { return started ? row : row / group_; };
-    if (!std::exchange(started_, true)) {
-      widen();
-      if (group_ > 1) scores_RV = scores_RV.repeat_interleave(group_, 0);
-    }
-    const auto next = choose(scores_RV);
+  /// Returns a row's next random number, from 0 to 1.
+  double draw(std::size_t row) { return rows_[row].draw.uniform(); }
+
+  /// Takes the token of each row and its log-probability, as TokenChoice returns them.
+  SearchStep advance(const at::Tensor& chosen_R2) {
+    const auto chosen = chosen_R2.accessor<float, 2>();
+    const bool begins = !std::exchange(started_, true);
     SearchStep step;
-    for (int64_t clip = 0; clip < clips; ++clip) {
+    for (int64_t clip = 0; clip < std::ssize(rows_) / group_; ++clip) {
       bool goes_on = false;
-      for (int64_t row = clip * group_; row < (clip + 1) * group_; ++row) goes_on |= append(row, next);
+      for (int64_t row = clip * group_; row < (clip + 1) * group_; ++row) goes_on |= append(row, chosen[row]);
       if (!goes_on) continue;
       step.clips.push_back(clip);
       for (int64_t row = clip * group_; row < (clip + 1) * group_; ++row) {
-        step.tokens.push_back(next.tokens[static_cast<std::size_t>(row)]);
-        step.parents.push_back(parent_of(row));
+        step.tokens.push_back(token_of(chosen[row]));
+        step.parents.push_back(begins ? clip : row);
       }
     }
     keep(step.clips);
@@ -98,55 +100,21 @@ class SampledTexts {
     looptorch::SplitMix64 draw{0};
   };
 
-  struct Choice {
-    std::vector<int64_t> tokens;
-    std::vector<float> log_probabilities;
-  };
+  using Chosen = at::TensorAccessor<float, 1>;  // a log-probability and its token
 
-  /// Gives each text of a clip a row, with random numbers of its own.
-  void widen() {
-    std::vector<Row> rows;
-    for (const auto& row : rows_) {
-      for (int64_t member = 0; member < group_; ++member) {
-        rows.push_back(row);
-        rows.back().draw =
-            looptorch::SplitMix64(looptorch::derive_seed(options_.seed, static_cast<std::uint64_t>(member)));
-      }
-    }
-    rows_ = std::move(rows);
-    texts_.resize(rows_.size());
-  }
-
-  Choice choose(const at::Tensor& scores_RV) {
-    const auto log_probs_RV = at::log_softmax(scores_RV.to(at::kFloat), 1);
-    const auto tokens_R1 =
-        options_.temperature > 0 ? drawn(scores_RV) : log_probs_RV.argmax(1, /*keepdim=*/true);
-    const auto tokens = tokens_R1.cpu(), chosen = log_probs_RV.gather(1, tokens_R1).cpu();
-    const auto *ids = tokens.const_data_ptr<int64_t>(), *end = ids + tokens.numel();
-    const auto* log_probs = chosen.const_data_ptr<float>();
-    return {{ids, end}, {log_probs, log_probs + chosen.numel()}};
-  }
-
-  /// Draws a token of each row by the inverse of its distribution.
-  at::Tensor drawn(const at::Tensor& scores_RV) {
-    const auto sums_RV = at::softmax(scores_RV.to(at::kDouble) / options_.temperature, 1).cumsum(1);
-    std::vector<double> numbers;
-    for (auto& row : rows_) numbers.push_back(row.draw.uniform());
-    const auto numbers_R1 = torch::tensor(numbers, at::kDouble).unsqueeze(1).to(scores_RV.device());
-    return at::searchsorted(sums_RV, numbers_R1 * sums_RV.slice(1, -1), /*out_int32=*/false, /*right=*/true)
-        .clamp_max(scores_RV.size(1) - 1);
-  }
+  static int64_t token_of(const Chosen& chosen) { return static_cast<int64_t>(chosen[1]); }
 
   /// Appends the chosen token to a row; returns whether the row continues.
-  bool append(int64_t index, const Choice& next) {
+  bool append(int64_t index, const Chosen& chosen) {
     const auto at = static_cast<std::size_t>(index);
+    const auto token = token_of(chosen);
     auto& row = rows_[at];
     auto& text = texts_[at];
     if (row.ended) return false;
-    row.log_probability += next.log_probabilities[at];
-    row.ended = options_.ends_text(next.tokens[at]);
+    row.log_probability += chosen[0];
+    row.ended = options_.ends_text(token);
     if (row.ended) return false;
-    text.push_back(next.tokens[at]);
+    text.push_back(token);
     const auto length = options_.ends_loops ? loop_begin(text) : std::nullopt;
     if (length) text.resize(*length);
     row.ended = length.has_value();
@@ -155,7 +123,7 @@ class SampledTexts {
 
   /// Stores the texts of finished clips: all but those listed, by their index among the live ones.
   void keep(const std::vector<int64_t>& clips) {
-    const auto group = static_cast<std::size_t>(started_ ? group_ : 1);
+    const auto group = static_cast<std::size_t>(group_);
     std::vector<Row> rows;
     std::vector<std::vector<int64_t>> texts;
     auto next = clips.begin();

@@ -56,10 +56,18 @@ Ids allowed(const at::Tensor& scores_V) {
   return ids;
 }
 
+/// Applies the rules to the scores after each text.
+void forbid(at::Tensor& scores_RV, const std::vector<Ids>& texts) {
+  const whisper::ScoreRules rules(timed_options(), at::kCPU);
+  std::vector<whisper::RowInputs> rows;
+  for (const auto& text : texts) rows.push_back({.first = rules.first_allowed(text)});
+  rules.apply(scores_RV, whisper::StepInputs{whisper::StepInputs::view(rows)}.first_R2(), texts[0].empty());
+}
+
 /// The tokens that may follow a text.
 Ids allowed_after(const Ids& text, const at::Tensor& scores = even_scores(1)) {
   auto after = scores.clone();
-  whisper::ScoreRules(timed_options(), at::kCPU).apply(after, {text}, text.empty());
+  forbid(after, {text});
   return allowed(after[0]);
 }
 
@@ -218,7 +226,7 @@ TEST_CASE("A timestamp is forced if all of them together are more probable than 
 TEST_CASE("Each row follows the rules for its own text") {
   auto scores = even_scores(2);
   scores.slice(1, 0, 20) += 10;
-  whisper::ScoreRules(timed_options(), at::kCPU).apply(scores, {{20}, {20, 11, 25}}, false);
+  forbid(scores, {{20}, {20, 11, 25}});
   CHECK(allowed(scores[0]).back() == 18);
   CHECK(allowed(scores[1]).front() == 10);
 }
