@@ -5,7 +5,6 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/audio_files.hpp>
-#include <looptorch/graph/captured_call.hpp>
 
 #include "listening/file_transcriber.hpp"
 #include "listening/growing_files.hpp"
@@ -18,7 +17,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,10 +42,6 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   recognizer.model->decoder()->hold_half_weights();
   options.hearing.apply(recognizer);
-  if (options.capture && !looptorch::CapturedCall::is_supported(device))
-    std::cerr << "--capture has no effect on " << device << ", which has no graphs" << std::endl;
-  else if (options.capture)
-    recognizer.token_graphs = std::make_shared<whisper::TokenGraphs>(recognizer.model->decoder());
   return recognizer;
 }
 

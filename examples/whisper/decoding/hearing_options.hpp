@@ -5,11 +5,14 @@
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/graph/captured_call.hpp>
 
 #include "recognizer.hpp"
 
 #include <cmath>
 #include <cstdint>
+#include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,12 +26,12 @@ struct HearingOptions {
   std::int64_t beam_size = 1, best_of = 5;
   double patience = 1, temperature = 0;
   std::optional<double> length_penalty{};
-  bool fallback = true;
+  bool fallback = true, capture = false;
   std::optional<bool> timestamps{};  ///< Off, unless times are needed.
   FallbackOptions thresholds{};
 
-  /// Sets the recognizer's decoding. Throws CommandLineError for an invalid list of tokens, and
-  /// GenerationConfigError for what the model cannot do.
+  /// Sets the recognizer's decoding, whose weights must keep their places with `capture`. Throws
+  /// CommandLineError for an invalid list of tokens, and GenerationConfigError for what the model cannot do.
   void apply(Recognizer& recognizer) const;
 };
 
@@ -76,6 +79,11 @@ inline void HearingOptions::apply(Recognizer& recognizer) const {
   }
   if (const auto text = detail::trimmed(initial_prompt); !text.empty())
     decoding.previous = recognizer.tokenizer.encode(" " + std::string(text));
+  if (!capture) return;
+  if (const auto device = recognizer.options().device(); looptorch::CapturedCall::is_supported(device))
+    recognizer.token_graphs = std::make_shared<TokenGraphs>(recognizer.model->decoder());
+  else
+    std::cerr << "--capture has no effect on " << device << ", which has no graphs" << std::endl;
 }
 
 /// Adds the flags of `options` to a command line.
@@ -109,6 +117,7 @@ inline void add_flags(looptorch::app::CommandLine& line, HearingOptions& options
       "timestamps", options.timestamps,
       "decodes timestamps, too, which the text leaves out; by default in files longer than a window, and "
       "where times are written");
+  line.toggle("capture", options.capture, "runs each token as one CUDA graph, after a clip's first");
 }
 
 }  // namespace whisper

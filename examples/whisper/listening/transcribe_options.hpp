@@ -34,7 +34,7 @@ struct TranscribeOptions {
   std::string clip_timestamps;
   std::optional<double> hallucination_silence{};
   std::int64_t batch_size = 1;
-  bool stream = true, capture = false;
+  bool stream = true;
   HearingOptions hearing;
   SubtitleOptions subtitles;
   PcmFormat pcm;
@@ -143,7 +143,6 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.toggle("stream", options.stream,
               "hears raw samples as they arrive; without it, and with --vad, once all are there, as a file");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
-  line.toggle("capture", options.capture, "runs each token as one CUDA graph, after a clip's first");
   line.flag("fp32", options.precision, "fp32", "computes in 32 bits").one_of("precision");
   line.flag("fp16", options.precision, "fp16", "in 16 bits, on an accelerator").one_of("precision");
   line.flag("bf16", options.precision, "bf16", "in 16 bits with fp32's range").one_of("precision");
