@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--programs DIR] OUTPUT: a Konkani speech recogniser from nothing in one command.
+# run.sh [--quick] [--programs DIR] OUTPUT [-- FLAG...]: a Konkani speech recogniser from nothing in one command.
 #
 # Makes a corpus of synthetic speech, trains the minimal size on the CPU, and measures it on sentences that training
 # never saw. Meant to take 20 minutes on two cores; OUTPUT then holds
@@ -10,12 +10,13 @@
 #   corpus/        the clips and their manifests; cache/: their log-mel frames
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute, a smaller model, higher error rates.
+# FLAG...: further flags of konkanivani_train.
 # --programs: the folder of the example's programs; without it they are set up and built first, in
 # ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: run.sh [--quick] [--programs DIR] OUTPUT"
+usage="usage: run.sh [--quick] [--programs DIR] OUTPUT [-- FLAG...]"
 quick='' programs='' output=''
 refuse() {
   printf 'error: %s; %s\n' "$1" "$usage" >&2
@@ -30,6 +31,7 @@ while [ $# -gt 0 ]; do
       programs=$2
       shift
       ;;
+    --) shift && break ;;
     -*) refuse "there is no option $1" ;;
     *)
       [ -z "$output" ] || refuse "one output folder at most"
@@ -72,7 +74,7 @@ echo "==> Making the corpus"
 "$programs/konkanivani_corpus" --output "$output/corpus" "${corpus[@]}"
 echo "==> Training"
 "$programs/konkanivani_train" --data "$output/corpus" --output "$output/model" --device cpu --workers 1 --seed 1 \
-  --cache "$output/cache" --snapshot-every 200 --resume auto "${training[@]}"
+  --cache "$output/cache" --snapshot-every 200 --resume auto "${training[@]}" "$@"
 echo "==> Measuring by joint decoding"
 "$programs/konkanivani_evaluate" --model "$output/model" --manifest "$output/corpus/test.jsonl" --device cpu \
   --decoding joint --summary "$output/evaluation.json"

@@ -14,7 +14,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
 out=$work/out
 check_refusals "$out"
-"$run" --quick --programs "$programs" "$out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
+make=("$run" --quick --programs "$programs" "$out" -- --epochs 4) # half of --quick's
+"${make[@]}" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 summary=$out/summary.json
 cat "$summary"
 for key in cer wer cer_untrained clips steps seconds; do
@@ -31,10 +32,11 @@ holds "$(value "$summary" clips) >= 100" || fail "measured on few clips"
 for file in config.json vocabulary.json model.safetensors; do
   [ -s "$out/model/$file" ] || fail "model/$file is missing"
 done
-"$programs/konkanivani_transcribe" --model "$out/model" "$out"/corpus/audio/*.flac >/dev/null || fail "transcribe"
+clips=("$out"/corpus/audio/*.flac)
+"$programs/konkanivani_transcribe" --model "$out/model" "${clips[@]::20}" >/dev/null || fail "transcribe"
 
 steps=$(value "$summary" steps)
-"$run" --quick --programs "$programs" "$out" >"$work/log" 2>&1 || { cat "$work/log" && fail "a second time"; }
+"${make[@]}" >"$work/log" 2>&1 || { cat "$work/log" && fail "a second time"; }
 [ "$(value "$summary" steps)" = "$steps" ] || fail "it trained again"
 holds "$(value "$summary" cer) == $cer" || fail "the same model was measured otherwise"
 
