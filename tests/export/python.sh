@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # python.sh UNIT_EXPORT PAGE [PYTHON [--compile|--real]]: PyTorch reads the files of export_model, and computes C++'s outputs to
-# the bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there, and with --compile, which takes
-# minutes, that of AOTInductor, whose packages C++ runs then. --real reads the models of the examples at real size in place of all
-# that. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON, which packaging/setup.sh --tests makes, PYTHON or
-# python3, can import torch 2.11 or newer.
+# the bit; and the Python of PAGE, docs/export.md, runs: that of ONNX where its packages are there. With --compile, which takes
+# minutes, the larger models are decomposed, too, and the page's AOTInductor runs, whose packages C++ runs then. --real reads the
+# models of the examples at real size in place of all that. Skipped (77) unless LOOPTORCH_PYTHON, or else LOOPTORCH_TORCH_PYTHON,
+# which packaging/setup.sh --tests makes, PYTHON or python3, can import torch 2.11 or newer.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -18,16 +18,21 @@ if [ "$mode" = --real ]; then
   exit
 fi
 LOOPTORCH_EXPORTS=$folder "$1" '[write_exports]' >/dev/null
-timeout 400 "$python" "$here/read_exports.py" "$folder" 31
+cp "$folder"/konkanivani{,_decoder}.pt2 "$folder/page"
 
-run_blocks() { # run_blocks FENCE: the page's blocks of this kind, as one program, beside its models
+blocks() { # blocks FENCE: the page's blocks of this kind, as one program beside its models
   awk -v fence="\`\`\`$1" '$0 == fence { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$folder/page/blocks.py"
   [ -s "$folder/page/blocks.py" ] || { echo "$page has no blocks \"$1\""; exit 1; }
+}
+run_blocks() { # run_blocks FENCE
+  blocks "$1"
   (cd "$folder/page" && timeout 1500 "$python" blocks.py) || { echo "FAILED: $1 of $page"; exit 1; }
   echo "the page's blocks \"$1\" run"
 }
-cp "$folder"/konkanivani{,_decoder}.pt2 "$folder/page"
-run_blocks python
+blocks python
+all=()
+[ "$mode" != --compile ] || all=(--decompose-all)
+timeout 400 "$python" "$here/read_exports.py" "$folder" 31 "${all[@]}" "$folder/page/blocks.py"
 ! "$python" -c 'import onnxscript, onnx' 2>/dev/null || run_blocks 'python onnx'
 if [ "$mode" = --compile ]; then
   command -v g++ >/dev/null || { echo "skipped: AOTInductor needs g++"; exit 77; }

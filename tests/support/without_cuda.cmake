@@ -13,7 +13,7 @@ set_target_properties(torch_cuda_stand_in PROPERTIES OUTPUT_NAME torch_cuda LIBR
 add_dependencies(looptorch_test_support torch_cuda_stand_in) # so that every test has it
 
 get_property(tests DIRECTORY PROPERTY TESTS)
-list(FILTER tests INCLUDE REGEX "^(unit|faults|device|mutants|whisper|konkanivani|spectrogram_gan)\\.")
+list(FILTER tests INCLUDE REGEX "^(unit|faults|device|mutants|whisper|konkanivani|spectrogram_gan|exported|seeds)\\.")
 list(FILTER tests EXCLUDE REGEX "^(unit\\.app\\.cuda|unit\\.distributed|device\\.refused_gpu)")
 foreach(test IN LISTS tests)
   set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:torch_cuda_stand_in>)
