@@ -36,7 +36,7 @@ struct ScriptWords {
 }
 
 /// Puts `--preset=original` before words with one of kScriptFlags. Leaves words with `--preset` alone, and
-/// those with `--config`: that file has its run's preset, or none.
+/// those with `--config`, since that file names the preset of its run if there was one.
 [[nodiscard]] inline ScriptWords script_words(int argc, const char* const* argv) {
   ScriptWords read{.words = {argv, argv + argc}};
   const auto flag_of = [](std::string_view word) { return word.substr(0, word.find('=')); };

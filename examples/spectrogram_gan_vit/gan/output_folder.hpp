@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the models of `gan_train` to its output folder: the last averages, and the best ones.
+// Writes the models of `gan_train` to its output folder: averaged weights of the last step, and of the best.
 #pragma once
 
 #include <looptorch/policies/parts/best_few.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes the lengths of deflate's prefix codes (RFC 1951) for counted literals and repeats: the shorter of
-// the fixed code and the codes that zlib would build. Breaks ties as zlib does, since they change the size of
-// the codes' own description.
+// Computes how many bits zlib's deflate (RFC 1951) takes for counted literals and repeats, for Whisper's test by
+// compression ratio, whose threshold is of zlib's sizes. Takes the shorter of the fixed code and the codes that
+// zlib would build, with zlib's ties, since they change the size of the codes' own description.
 #pragma once
 
 #include <algorithm>

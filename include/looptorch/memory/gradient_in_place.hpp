@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a backward function add to a parameter's gradient in place. Autograd would make a tensor of the
-// parameter's size, hold it until all uses are differentiated, and add it then.
+// Lets a backward function add to a parameter's gradient in place. Otherwise
+// the function returns a tensor of the parameter's size, which autograd holds and adds when all uses are done.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -110,8 +110,8 @@ class MpegScan {
     }
   }
 
-  /// True if `count` frames of one kind follow one another from `offset` on; fewer before a tag and at the
-  /// file's end, where the last `may_be_cut`.
+  /// True if `count` frames of one kind follow one another from `offset` on. Before a tag or at the file's end
+  /// fewer suffice, and with `may_be_cut` the last frame may be truncated there.
   [[nodiscard]] bool is_followed(std::uint64_t offset, int count, bool may_be_cut = false) {
     std::optional<MpegFrame> last;
     for (int i = 0; i < count; ++i) {

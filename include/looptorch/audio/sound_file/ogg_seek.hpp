@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that starts in the
 // middle differs at first from one that ran from the beginning: for a packet of Vorbis, for up to a second or
-// more of Opus. No header states how long, so two decoders start at different distances, and the range counts
-// only if they agree, bit for bit, before it begins.
+// more of Opus. No header says how many samples differ. So two decoders start at different distances, and the
+// range is accepted if their output agrees bit for bit before the range begins.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_headers.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes kernels as CUDA C++ text that is compiled at run time, and the interface of what runs them. A
+// Describes kernels as CUDA C++ text that is compiled at run time, and declares `KernelRunner`, which runs them. A
 // kernel's one argument is a table of tensors: a list of tensors takes one launch and no copy to the device,
 // and a captured graph keeps its own table.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the values in torch.export's JSON, schema version 8: numbers of dtypes, devices, sizes as sympy
+// Writes the values in torch.export's JSON, schema version 8: dtypes by their codes, devices, sizes as sympy
 // expressions, metadata of tensors.
 #pragma once
 

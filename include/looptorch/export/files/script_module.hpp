@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a TorchScript module without code that holds a model's tensors by their names. Shares the tensors.
+// Puts a model's tensors into a TorchScript module under their names. The module has no code, and shares the
+// tensors with the model.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Records which nodes of the graph a checkpointed layer's calls make, so that calls past its wrapper are
-// found. C++ allows such calls, since forward is not virtual, and they keep all activations in memory without
-// a warning. bypass_watch.hpp checks for them.
+// Finds forward calls that bypass a `Checkpointed` wrapper, by the autograd nodes that calls through it make.
+// C++ allows a call of the layer itself, since forward is not virtual, and it keeps all activations in memory
+// without a warning. This header records the nodes; bypass_watch.hpp checks them.
 #pragma once
 
 #include <looptorch/memory/recompute/layer_watch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints recurrent layers on a GPU, and refuses to recompute those with dropout: cuDNN draws their masks
-// from a state of its own that cannot be restored. LibTorch creates that state at its first use, so it is not
-// compared when a block's two runs are checked for saving the same tensors. Overrides lstm, gru, rnn_tanh and
+// from a state of its own that cannot be restored. Checks of a recomputation ignore that state: LibTorch
+// creates it in the first run only, so both runs of a block would seem to save different tensors. Overrides lstm, gru, rnn_tanh and
 // rnn_relu at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at once.
 #pragma once
 

@@ -15,7 +15,7 @@ namespace looptorch::detail {
 /// for z - 2, where c is the last bits of z's exponent and the first of its fraction; 0 stands for 0.
 template <int kBits, int kFraction>
 struct OctaveCode {
-  static constexpr int kDropped = 23 - kFraction;  ///< A float's bits that a code lacks: noise has so many.
+  static constexpr int kDropped = 23 - kFraction;  ///< Bits of a float's fraction that a code drops.
   static constexpr std::uint32_t kBase = 0x40000000u;  // 2.0f
   static constexpr std::uint32_t kMask = (1u << kBits) - 1;
   static constexpr float kRange = std::bit_cast<float>(kBase | kMask << kDropped) - 2;

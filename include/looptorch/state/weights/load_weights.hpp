@@ -107,7 +107,7 @@ class FileNames {
   }
 
  private:
-  /// Returns names in the file by the module's names that they match; by none if there is none.
+  /// Returns names in the file by the name of the module that they match; those that match none under "".
   [[nodiscard]] std::map<std::string, std::vector<std::string>> without_wrappers(
       const std::vector<std::string>& names) const {
     const WrappedNames wrapped(own_, [&](const std::string& name) { return sources_.contains(name); });
