@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/exported/exported_model.hpp>
+#include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/objective/loss.hpp>
 
 #include "samples.hpp"
@@ -90,8 +91,9 @@ class Objective {
       require_classes(labels, scores.size(2));
       const at::Tensor lengths = labels.ge(0).sum(1);
       const at::Tensor frames = torch::full_like(lengths, scores.size(1));
-      return torch::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1), labels.clamp_min(0),
-                             frames, lengths, options_.blank);
+      const at::Tensor losses = lt::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1),
+                                             labels.clamp_min(0), frames, lengths, {.blank = options_.blank});
+      return (losses / lengths.clamp_min(1)).mean();  // as torch::ctc_loss
     }
     require(one_more, scores, labels, "[samples, ..., classes] and [samples, ...]");
     return torch::cross_entropy_loss(scores.flatten(0, -2).to(torch::kFloat), labels.flatten());
@@ -104,8 +106,8 @@ class Objective {
                                        "; they must have ", wanted));
   }
 
-  /// Throws UsageError for a label without a score: LibTorch's kernel would read and write out of bounds.
-  /// Waits for the device, as that kernel does.
+  /// Throws UsageError for a label without a score: kernels would read and write out of bounds. Waits for the
+  /// device.
   void require_classes(const at::Tensor& labels, std::int64_t classes) const {
     const at::Tensor wrong =
         labels.ne(kIgnored) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));

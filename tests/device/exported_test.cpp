@@ -13,6 +13,10 @@
 #include "support/exported_files.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <finetune_exported/objective.hpp>
+
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -124,4 +128,35 @@ TEST_CASE("an exported program whose sizes depend on values runs eagerly, and Ca
   const auto said = said_of_graphs(program("picked"), {{torch::randn({4, 4})}});
   CHECK_THAT(said, Catch::StartsWith("0 of 6 micro-batches ran as graphs") &&
                        Catch::Contains("4 ran eagerly: it cannot be captured: "));
+}
+
+TEST_CASE("finetune_exported's CTC is LibTorch's, and waits for the device only to check the labels") {
+  if (!has_device()) return;
+  namespace tune = finetune_exported;
+  lt::ExportedModel there(program("encoder")), here(program("encoder"));
+  there->to(test_device());
+  there->eval(), here->eval();
+  std::vector<tune::Column> columns{{.name = "ids"}, {.name = "mask"}, {.name = "factor"}};
+  const tune::Objective objective({.kind = "ctc"}, *here, columns);
+  const std::vector<at::Tensor> inputs{torch::arange(24).remainder(11).view({3, 8}),
+                                       torch::zeros({3, 8}, torch::kBool), torch::tensor(0.5f)};
+  tune::Row row{inputs}, row_there;
+  row.tensors.push_back(torch::tensor({1, 2, 3, -100, 4, 4}, torch::kLong).view({3, 2}));
+  for (const auto& tensor : row.tensors) row_there.tensors.push_back(tensor.to(test_device()));
+  const auto scores = here->forward(inputs)[0].log_softmax(-1).transpose(0, 1);
+  const auto wanted = torch::ctc_loss(scores, row.tensors.back().clamp_min(0), std::vector<int64_t>(3, 4),
+                                      std::vector<int64_t>{2, 1, 2});
+  CHECK(torch::equal(objective(here, row).value, wanted));
+  wanted.backward();
+  const auto waits = [] { return is_simulated() ? looptorch_test::accelerator::counts().host_waits : 0; };
+  const auto before = waits();
+  const auto found = objective(there, row_there).value;
+  found.backward();
+  CHECK(waits() - before == (is_simulated() ? 1 : 0));
+  CHECK(std::abs((found.cpu() - wanted).item<double>()) <= 1e-5);
+  const auto on_device = there->named_parameters();
+  for (const auto& item : here->named_parameters()) {
+    CAPTURE(item.key());
+    CHECK((on_device[item.key()].grad().cpu() - item.value().grad()).abs().max().item<double>() <= 1e-4);
+  }
 }
