@@ -56,7 +56,7 @@ class GuardedCopy {
   GuardedPages pages_;
 };
 
-/// While it lives the CPU's tensors are allocated between guards: one in three begins behind one, one ends
+/// While one lives the CPU's tensors are allocated between guards: one in three begins behind one, one ends
 /// at one exactly, and one begins at a multiple of 16 bytes before it.
 class GuardedTensors final : public c10::Allocator {
  public:
@@ -77,7 +77,7 @@ class GuardedTensors final : public c10::Allocator {
   static void free_pages(void* pages) { delete static_cast<GuardedPages*>(pages); }
 
   c10::Allocator* before_;
-  std::atomic<unsigned> number_ = 0;
+  inline static std::atomic<unsigned> number_ = 0;
 };
 
 }  // namespace looptorch::testing

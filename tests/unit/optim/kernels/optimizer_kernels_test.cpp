@@ -34,12 +34,11 @@ template <class Compare>
 void for_all_lists(const std::vector<Shape>& shapes, Compare&& compare) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     compare(ComparedLists{.shapes = shapes, .type = type});
-    compare(ComparedLists{.shapes = shapes, .type = type, .misaligned = true, .steps = 3});
+    compare(ComparedLists{.shapes = shapes, .type = type, .misaligned = true});
     for (const double number : {double(NAN), double(INFINITY), -double(INFINITY)})
       compare(ComparedLists{.shapes = {{300}, {7, 100}, {1}, {2, 9, 33}, {4100}, {513}},
                             .type = type,
-                            .non_finite = number,
-                            .steps = 3});
+                            .non_finite = number});
   }
 }
 
@@ -67,7 +66,7 @@ TEST_CASE("AdamW8bit's kernel keeps 8 bits more of a bf16 weight") {
     for (const std::int64_t min_size : {1, 100000}) {
       EmulatedKernels kernels;
       check<lt::AdamW8bit>(
-          {.shapes = kOddShapes, .type = at::kBFloat16, .misaligned = misaligned, .steps = 3},
+          {.shapes = kOddShapes, .type = at::kBFloat16, .misaligned = misaligned},
           {.lr = 1e-4, .min_size = min_size, .corrected = true}, kernels);
     }
   }
@@ -240,7 +239,8 @@ TEMPLATE_TEST_CASE("kernels read a rate that is kept on the device as they run",
 
 TEST_CASE("five steps end near the CPU's") {
   const ComparedLists lists{.shapes = {{257}, {5000}, {130, 40}},
-                            .type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf)};
+                            .type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf),
+                            .steps = 5};
   const auto far_apart = [](const Differences& found) {
     return found.wrong + found.rounded > (found.narrow + 100) / 100;
   };
