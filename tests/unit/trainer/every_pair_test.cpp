@@ -120,7 +120,9 @@ struct Samples {
 struct End {
   std::int64_t killed_at = -1;   // call of the objective, from 0
   std::int64_t stopped_at = -1;  // step
+  std::int64_t snapshot_every = 2;
 };
+constexpr End kResumedByNone{.snapshot_every = kWindows};  // writing snapshots takes half of a run
 
 /// Publishes a metric for those that consume one, and knows the step.
 struct Probe {
@@ -194,7 +196,7 @@ struct Process {
         when("ScheduleLr", ScheduleLr{.decay = CosineDecay{}, .warmup_steps = 3}),
         when("ShowProgress", ShowProgress{.out = nowhere()}),
         when("SkipBadWindows", SkipBadWindows{.report = kSilent}),
-        SnapshotEvery{.folder = folder / "snapshots", .steps = 2},
+        SnapshotEvery{.folder = folder / "snapshots", .steps = end.snapshot_every},
         when("StopEarly", StopEarly{.metric = "probe.loss", .patience = 3}),
         when("UnfreezeAt", UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}),
         when("UpdateInBackward", UpdateInBackward{}),
@@ -257,7 +259,7 @@ std::string differences(const Listed& listed, std::mt19937_64& random) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
   };
   TemporaryFolder through, broken;
-  Process whole(listed, through.path(), {});
+  Process whole(listed, through.path(), kResumedByNone);
   const auto expected = whole.run(/*resumes=*/false);
   if (!expected) return "the whole run did not end";
   End end;
@@ -265,7 +267,7 @@ std::string differences(const Listed& listed, std::mt19937_64& random) {
                 : void(end.stopped_at = 1 + below(expected->step - 1));
   Process first(listed, broken.path(), end);
   auto reached = first.run(false);  // a call may have been Autopsy's, which survives it
-  Process second(listed, broken.path(), {});
+  Process second(listed, broken.path(), kResumedByNone);
   if (!reached) reached = second.run(has_snapshot(broken.path() / "snapshots"));
   if (!reached) return "the resumed run did not end";
   const std::string difference = whole_run::difference(comparable(*expected), comparable(*reached));
