@@ -75,7 +75,7 @@ Clip draw_clip(std::string text, const Options& options, kv::Dice& dice) {
 
 /// Plans the whole corpus before any speech. No sentence occurs twice, within a split or between them.
 std::vector<Split> plan(const Options& options) {
-  constexpr int kPatience = 100'000;
+  constexpr int kPatience = 10'000;
   const auto grammar = kv::Grammar::konkani();
   const auto seed = static_cast<std::uint64_t>(options.seed);
   kv::Sentences sentences(grammar, seed, options.min_words, options.max_words);

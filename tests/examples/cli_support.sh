@@ -43,8 +43,8 @@ says_memory() {
     fail "$1 has no line on memory: $(cat "$1")"
 }
 
-# remedied PROGRAM FLAG...: with --preflight that run does not fit, names flags alone, and fits by each remedy that it names.
-# Leaves what it said in errors.txt.
+# remedied PROGRAM FLAG...: with --preflight that run does not fit, names flags alone, and fits by each remedy that it names, or
+# by the first $checked of them. Leaves what it said in errors.txt.
 remedied() {
   local code=0 remedy number=0
   "$programs/$1" "${@:2}" --output does-not-fit --preflight >train.txt 2>errors.txt || code=$?
@@ -52,7 +52,8 @@ remedied() {
   [ ! -e does-not-fit/summary.json ] || fail "$*: a run that does not fit left a model"
   [ ! -e does-not-fit/config.json ] || fail "$*: a run that does not fit claimed its folder"
   if grep -qE 'Accumulate|Checkpointed|Autocast|Freeze' errors.txt; then fail "$* names policies: $(cat errors.txt)"; fi
-  grep -E '^  fits \(|^preflight: [^:]*: chooses ' errors.txt | sed -E 's/^  fits \([^)]*\): //; s/.*the same as //' >remedies.txt
+  grep -E '^  fits \(|^preflight: [^:]*: chooses ' errors.txt | sed -E 's/^  fits \([^)]*\): //; s/.*the same as //' |
+    sed -n "1,${checked:-\$}p" >remedies.txt
   [ -s remedies.txt ] || fail "$* has no remedy: $(cat errors.txt)"
   holds errors.txt ": give $(head -n1 remedies.txt), or leave out --preflight"
   while read -r remedy; do

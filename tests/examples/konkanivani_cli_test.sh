@@ -15,21 +15,19 @@ texts() { cat "$@" | grep -o '"text":"[^"]*"' | sort; }
 for program in konkanivani_evaluate konkanivani_transcribe konkanivani_export konkanivani_train konkanivani_corpus; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
-  refused "unknown option --wrong" "$program" --wrong
+  cp help.txt "$program.txt"
 done
+refused "unknown option --wrong" konkanivani_train --wrong
 for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
 done
-"$programs/konkanivani_train" --help >help.txt
-has_flags help.txt data output weights rename d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
+has_flags konkanivani_train.txt data output weights rename d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps quick seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot \
   preflight memory-cap report autopsy replay profile report-sound histograms
 refused "--output is missing" konkanivani_corpus
-refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4
-refused "no sentences of 40 to 50 words" konkanivani_corpus --output x --min-words 40 --max-words 50
-refused "ask for fewer clips" konkanivani_corpus --output x --min-words 2 --max-words 2 --train 1000000
+refused "ask for fewer clips" konkanivani_corpus --output x --min-words 2 --max-words 2 --train 1000
 [ ! -e x ] || fail "a refused run left a folder"
 
 # Made; made again without speaking; made whole again after a clip was lost and another cut off.
@@ -63,8 +61,7 @@ fi
 holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
 
 # The preset's defaults stand in --help, and other flags change single ones.
-"$programs/konkanivani_train" --help >help.txt # no pipe, which grep would close early
-grep -q -- '--d-model N .*\[128\]' help.txt || fail "--d-model's default"
+grep -q -- '--d-model N .*\[128\]' konkanivani_train.txt || fail "--d-model's default"
 "$programs/konkanivani_train" --preset original --help >help.txt
 grep -q -- '--d-model N .*\[256\]' help.txt || fail "--preset original"
 # as the project that this example follows spells its flags
@@ -80,14 +77,8 @@ cmp original/model.safetensors again/model.safetensors || fail "--config origina
 printf 'data=corpus\noutput=x\nlearning_rate: 1e-4\n' >yaml.conf
 refused 'yaml.conf:3: "learning_rate: 1e-4" is not KEY=VALUE; YAML is not read' konkanivani_train --config yaml.conf
 refused '--preset: "large" is not measured|original' konkanivani_train --data corpus --output x --preset large
-refused "--m is short for " konkanivani_train --data corpus --output x --m 1
 refused "--batch-frames and --batch-size are both 0" konkanivani_train --data corpus --output x --batch-frames 0 --batch-size 0
-refused '--on-bad-audio: "wait" is not skip|stop' konkanivani_train --data corpus --output x --on-bad-audio wait
 
-refused "--fp32 and --mixed-precision exclude each other" konkanivani_train --data corpus --output x --fp32 --mixed-precision
-refused "--fp16 needs an accelerator, since CPUs" konkanivani_train --data corpus --output x --fp16 --device cpu
-refused "--prefetch 4 needs threads that read ahead: give --workers" konkanivani_train --data corpus --output x --workers 0 --prefetch 4
-refused "--flush-every: -1 is less than 0" konkanivani_train --data corpus --output x --flush-every -1
 
 # Training: parameters told, a summary with its figures, a model that the other programs take.
 size=(--d-model 32 --encoder-layers 1 --decoder-layers 1 --batch-size 3 --learning-rate 0.01 --warmup-steps 3)
@@ -122,8 +113,8 @@ for remedy in "--batch-size 1 --gradient-accumulation 3" --gradient-checkpointin
   grep -qE -- "^  fits \(.*\): $remedy\$" errors.txt || fail "not a remedy: $remedy: $(cat errors.txt)"
 done
 # Where frames are the limit, frames are divided; a run that is resumed can only divide its clips.
-framed=("${dry[@]:1}" --device cpu --encoder-layers 8 --batch-size 60 --batch-frames 700)
-remedied konkanivani_train "${framed[@]}" --memory-cap 0.013
+framed=("${dry[@]:1}" --device cpu --encoder-layers 8 --batch-size 12 --batch-frames 700)
+checked=1 remedied konkanivani_train "${framed[@]}" --memory-cap 0.013
 grep -qE -- '^  fits \(.*\): --batch-frames [0-9]+ --gradient-accumulation ' errors.txt || fail "frames are not limited: $(cat errors.txt)"
 begun=("$programs/konkanivani_train" "${framed[@]/--preflight/--no-report}" --snapshot-every 1 --output begun --shortest-first-epochs 0)
 "${begun[@]}" >/dev/null 2>errors.txt || fail "--batch-frames 700: $(cat errors.txt)"
@@ -134,7 +125,7 @@ given=$(grep -oE 'give --batch-size [0-9]+ --gradient-accumulation [0-9]+' error
 # shellcheck disable=SC2086
 "${begun[@]}" --resume auto --max-steps 2 --preflight --memory-cap 0.013 ${given#give } >/dev/null 2>errors.txt || fail "$given is refused: $(cat errors.txt)"
 holds errors.txt "the same samples"
-remedied konkanivani_train "${dry[@]:1}" --device cpu --batch-frames 0 --memory-cap 0.004
+checked=1 remedied konkanivani_train "${dry[@]:1}" --device cpu --batch-frames 0 --memory-cap 0.004
 grep -qE -- '^  fits \(.*\): --batch-size [12] --gradient-accumulation ' errors.txt || fail "clips are not limited: $(cat errors.txt)"
 code=0
 "${dry[@]}" --output large --memory-cap 0.001 --device cpu >train.txt 2>errors.txt || code=$?
@@ -275,7 +266,6 @@ for metric in loss validation.cer; do
   of() { sed -nE "s/^\{(\"step\":[0-9]+).*(\"$metric\":[^,}]*).*/\1 \2/p" "$1/metrics.jsonl"; }
   cmp <(of alone) <(of stopped) || fail "a run that was stopped and killed has another curve of $metric"
 done
-refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]##*/}" --output stopped
 has_report stopped 36
 compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 
@@ -311,7 +301,6 @@ holds errors.txt "policies: none -> looptorch::Autocast<>; the optimizer of upda
 holds faster/summary.json '"steps": 2'
 refused "holds another model than the one asked for: d_model 32 instead of 48" konkanivani_train "${changed[@]:1}" --d-model 48 \
   --resume-changed
-refused "give --resume, too" konkanivani_train "${recipe[@]:1}" --output x --resume-changed
 # Another validation list is refused: its curve and its best weights would mix two.
 cp -r corpus shorter
 sed -i 1d shorter/validation.jsonl
@@ -344,9 +333,6 @@ refused "characters are code points in one run and graphemes in the other" "${re
 "$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning-rate 1e-3 --resume alone/snapshots \
   >/dev/null 2>errors.txt && fail "a run goes on at another learning rate"
 holds errors.txt " is not of this run: "
-refused ".pt: is no snapshot, which is a folder, nor a folder of them. A checkpoint of PyTorch's is weights to begin with: programs with --weights FILE" \
-  "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
-refused "corpus: holds no snapshot to go on from" "${resume[@]}" corpus
 refused "alone/snapshots/step-00000099" "${resume[@]}" alone/snapshots/step-00000099
 mkdir more
 sed 's#"text":"#&q#; s#audio/#../corpus/audio/#' corpus/train.jsonl >more/train.jsonl
@@ -360,7 +346,6 @@ from_weights=(konkanivani_train --data corpus --batch-size 3 --max-steps 1 --lea
 anew=(--rename 'ctc_head.*=' --rename 'decoder.embedding.*=' --rename 'decoder.output*=')
 checkpoint=(--weights "$first_weights/checkpoint_epoch_15.pt")
 refused "--rename translates names of --weights FILE: give that, too" "${from_weights[@]}" x --rename a=b
-refused '--rename: "a" is not OLD=NEW' "${from_weights[@]}" x --weights w --rename a
 refused "nowhere.pt: cannot open" "${from_weights[@]}" x --weights nowhere.pt
 refused "train.jsonl" "${from_weights[@]}" x --weights corpus/train.jsonl
 refused "corpus/model.safetensors: cannot open" "${from_weights[@]}" x --weights corpus
@@ -368,8 +353,6 @@ refused "checkpoint_epoch_15.pt: does not fit the model, and nothing was loaded;
 refused "wide with 2 + 1 layers: give --d-model 16 --encoder-layers 2 --decoder-layers 1 --subsampling 1" \
   "${from_weights[@]}" x "${checkpoint[@]}" --preset original
 refused "The file has 9 characters and the training texts " "${from_weights[@]}" x "${checkpoint[@]}" "${python_sizes[@]}"
-refused "matches no name in " "${from_weights[@]}" x "${checkpoint[@]}" "${python_sizes[@]}" --rename 'cct_head.*='
-refused "gan.pt: none of its names is one of the model's" "${from_weights[@]}" x --weights "$first_weights/gan.pt"
 [ ! -e x ] || [ -z "$(ls x)" ] || fail "weights that were refused left $(ls x)"
 "$programs/${from_weights[0]}" "${from_weights[@]:1}" begun_with "${python_sizes[@]}" "${checkpoint[@]}" "${anew[@]}" >train.txt 2>errors.txt ||
   fail "--weights: $(cat errors.txt)"
@@ -413,9 +396,7 @@ refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x --on
 holds errors.txt "konkanivani_train: none of 1 clips can be used; the first: "
 sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
 refused "hold no characters" konkanivani_train --data broken --output x
-refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d-model 30
 refused "--schedule: \"cosine\" is not linear|plateau" konkanivani_train --data corpus --output x --schedule cosine
-refused "is not greedy, ctc, attention or joint" konkanivani_transcribe --model model --decoding viterbi "$clip"
 refused "--n-best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy --n-best 2 "$clip"
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac

@@ -4,8 +4,8 @@
 # examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and without
 # what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than noise, and than real
 # clips whose cells were mixed up, and be no copies; at full size (a quarter of an hour; --quick is a minute or two) it must also
-# follow the emotion, and the ViT must hear it. Started again it trains no further. With --gpu-memory a card's settings reach every
-# program that has them. PROGRAMS is the folder of the programs.
+# follow the emotion, and the ViT must hear it. Started again it trains no further, and at full size measures the same.
+# With --gpu-memory a card's settings reach every program that has them. PROGRAMS is the folder of the programs.
 set -euo pipefail
 
 run=$1 programs=$2 program=gan_train size=("${@:3}")
@@ -60,8 +60,9 @@ summary=$work/out/summary.json
 figure() { value "$summary" "$1"; }
 expect() { holds "$1" || fail "it is not so that $1"; }
 
-make() { "$run" "${size[@]}" --programs "$programs" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }
-make
+[ ${#size[@]} = 0 ] || size+=(--gan-steps 24) # half of --quick's
+make() { "$run" "${size[@]}" --programs "$1" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }
+make "$programs"
 cat "$summary"
 for key in frechet_first frechet_last frechet_noise kid_first kid_last kid_noise condition_ccc_arousal condition_ccc_valence \
   ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe ccc_arousal_synthetic ccc_valence_synthetic seconds; do
@@ -93,9 +94,19 @@ for row in "valence vit valence" "arousal vit arousal" "valence, vit_synthetic v
 done
 [ "$(find "$work/out/heard" -name '*.png' | wc -l)" = 8 ] || fail "not eight pictures: $(ls "$work/out/heard")"
 
+# Started again. With --quick nothing is drawn, measured and heard a second time: it must train no further.
+weights() { cd "$work/out" && sha256sum model{_first,}/{generator,discriminator}.safetensors model/best/*.safetensors {vit,vit_synthetic}/model.safetensors; }
 grep -vE 'seconds|peak_bytes' "$summary" >"$work/before"
-make
+(weights) >"$work/trained"
+again=$programs
+if [ ${#size[@]} != 0 ]; then
+  again=$work/programs
+  ln -sf "$programs"/{emotion_corpus,gan_train,vit_train} "$again"
+  for name in gan_sample gan_measure vit_predict draw_curves; do printf '#!/bin/sh\n' >"$again/$name"; done
+fi
+make "$again"
 grep -q "goes on from $work/out/model/snapshots/step-" "$work/log" || fail "it did not go on from its end"
+(weights) | cmp - "$work/trained" || fail "it trained again"
 grep -vE 'seconds|peak_bytes' "$summary" | cmp - "$work/before" || fail "the same model was measured otherwise"
 
 [ $failures = 0 ] || exit 1
