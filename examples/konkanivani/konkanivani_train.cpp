@@ -38,12 +38,12 @@ auto make_training_loader(const kv::SpeechDataset& clips, const Options& options
   const auto loading = options.loading();
   return lt::PinnedPrefetchLoader(
       clips, loading,
-      app::share_of_rank(clips.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
+      app::shard_of_rank(clips.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
 }
 
 auto make_validation_loader(const kv::SpeechDataset& clips, const Options& options) {
   return lt::PinnedPrefetchLoader(clips, options.loading(),
-                                  app::share_of_rank(clips.by_length(options.batch())));
+                                  app::shard_of_rank(clips.by_length(options.batch())));
 }
 
 /// Returns the schedule of the learning rate.

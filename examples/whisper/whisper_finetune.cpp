@@ -72,7 +72,7 @@ constexpr auto with_trainer = [](whisper::Recognizer& recognizer, const whisper:
       .data = {{"the validation list (--validation or --transcripts)", app::samples_of(corpus.validation)}},
       .facts = {{"training clips", std::to_string(clips.size())}},
       .memory_flags = Options::memory_flags()};
-  lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::share_of_rank());
+  lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::shard_of_rank());
 
   lt::Trainer trainer(model, *optimizer, LabelLoss{}, memory_policies(options),
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},

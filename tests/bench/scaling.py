@@ -84,7 +84,7 @@ def tables():
     lines.append(row("requests a second to the store", "", *[f"{store_requests(gpus):,}" for gpus in SIZES]))
     lines += ["", row("bytes for a parameter", *[f"{gpus:,} GPUs" for gpus in SIZES], f"largest model in {MEMORY / 1e9:.0f} GB"),
               "|---|" + "---:|" * (len(SIZES) + 1)]
-    for name, whole, shared in (("DataParallel", 20, 0), ("with moments shared out", 12, 8), ("fully sharded", 0, 20)):
+    for name, whole, shared in (("DataParallel", 20, 0), ("with sharded moments", 12, 8), ("fully sharded", 0, 20)):
         largest = [MEMORY / (whole + shared / gpus) for gpus in (SIZES[0], SIZES[-1])]
         text = " to ".join(dict.fromkeys(f"{numbers / 1e9:,.1f}" for numbers in largest))
         lines.append(row(name, *[f"{whole + shared / gpus:.2f}" for gpus in SIZES], f"{text} x 10^9 parameters"))

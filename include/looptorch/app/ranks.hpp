@@ -3,7 +3,7 @@
 // its shard of the data, and says which one writes. `run_main` lets rank 0 alone print. Free for
 // single-process runs. Link looptorch::distributed to compile in support for several.
 //
-//   lt::PinnedPrefetchLoader batches(data, loading, app::share_of_rank(lt::RandomSampler{.seed = 1}));
+//   lt::PinnedPrefetchLoader batches(data, loading, app::shard_of_rank(lt::RandomSampler{.seed = 1}));
 //   lt::Trainer trainer(model, optimizer, objective, app::data_parallel());
 //   trainer.fit(batches);
 //   if (!app::leads()) return;  // rank 0 writes the model
@@ -36,7 +36,7 @@ namespace looptorch::app {
 /// Returns a sampler of this rank's shard of `inner`, by samples or batches. All ranks give the same sampler.
 /// No sample is repeated or left out, so that ranks may have different numbers.
 template <class Inner = SequentialSampler>
-[[nodiscard]] DistributedSampler<Inner> share_of_rank(Inner inner = {}) {
+[[nodiscard]] DistributedSampler<Inner> shard_of_rank(Inner inner = {}) {
   const RankEnvironment here = rank_environment();
   return DistributedSampler<Inner>({.rank = here.rank, .world_size = here.size, .uneven = Uneven::keep},
                                    std::move(inner));

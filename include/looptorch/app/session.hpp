@@ -101,7 +101,7 @@ class Session {
   template <class Dataset, class Sampler = SequentialSampler>
   [[nodiscard]] auto loader(Dataset&& data, Sampler sampler = {}) const {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
-                                share_of_rank(std::move(sampler)));
+                                shard_of_rank(std::move(sampler)));
   }
   /// Returns a loader of this rank's share of the samples, in a new order each epoch, drawn from --seed.
   template <class Dataset>

@@ -64,24 +64,24 @@ class DistributedSampler {
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const requires Sampler<Inner> {
     const std::vector<std::int64_t> all = inner_.order(epoch, size);
     std::vector<std::int64_t> mine;
-    for (std::int64_t i = 0; i < share(std::ssize(all)); ++i)
+    for (std::int64_t i = 0; i < shard_size(std::ssize(all)); ++i)
       mine.push_back(all[static_cast<std::size_t>(position_of(i, std::ssize(all)))]);
     return mine;
   }
 
   std::int64_t count(std::int64_t size) const requires Sampler<Inner> {
-    return share(detail::sampled_count(inner_, size));
+    return shard_size(detail::sampled_count(inner_, size));
   }
 
   BatchPlan batches(std::int64_t epoch, std::int64_t size) const requires BatchSampler<Inner> {
     const BatchPlan all = inner_.batches(epoch, size);
     BatchPlan mine;
-    for (std::int64_t i = 0; i < share(all.size()); ++i) mine.add(all.batch(position_of(i, all.size())));
+    for (std::int64_t i = 0; i < shard_size(all.size()); ++i) mine.add(all.batch(position_of(i, all.size())));
     return mine;
   }
 
   std::int64_t batch_count(std::int64_t size) const requires BatchSampler<Inner> {
-    return share(inner_.batch_count(size));
+    return shard_size(inner_.batch_count(size));
   }
 
   std::int64_t batch_size() const requires ResizableSampler<Inner> { return inner_.batch_size(); }
@@ -104,7 +104,7 @@ class DistributedSampler {
   }
 
  private:
-  std::int64_t share(std::int64_t count) const {
+  std::int64_t shard_size(std::int64_t count) const {
     if (options_.uneven == Uneven::keep) {
       const std::int64_t of_all = options_.block * options_.world_size, rest = count % of_all;
       return count / of_all * options_.block +

@@ -77,11 +77,11 @@ concept FingerprintedStream = StreamDataset<T> && requires(const T& stream) {
 /// rank. Together the ranks have each sample once. Give it to a loader of a stream instead of a sampler.
 /// Samples keep their numbers in the whole stream, so that ranks draw different random numbers. The other
 /// ranks' samples are read but not transformed; if a stream can read only its shard, do that instead.
-struct StreamShare {
+struct StreamShard {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   bool even = false;  ///< leaves out the last samples if not every rank gets one, for equal numbers of steps
-  ShuffleBuffer shuffle{.size = 0};  ///< shuffles the share; 0: in the stream's order
+  ShuffleBuffer shuffle{.size = 0};  ///< shuffles the shard; 0: in the stream's order
 };
 
 namespace detail {
@@ -119,12 +119,12 @@ using streamed_t = std::remove_cvref_t<decltype(transform_read(
 template <class Order>
 inline constexpr bool is_stream_order =
     std::is_same_v<Order, SequentialSampler> || std::is_same_v<Order, ShuffleBuffer> ||
-    std::is_same_v<Order, StreamShare>;
+    std::is_same_v<Order, StreamShard>;
 
 /// Converts any of them to the most general one.
 template <class Order>
-StreamShare share_of([[maybe_unused]] const Order& order) {
-  if constexpr (std::is_same_v<Order, StreamShare>)
+StreamShard shard_of([[maybe_unused]] const Order& order) {
+  if constexpr (std::is_same_v<Order, StreamShard>)
     return order;
   else if constexpr (std::is_same_v<Order, ShuffleBuffer>)
     return {.shuffle = order};
@@ -152,11 +152,11 @@ class StreamReader {
   using Sample = Numbered<read_t<Stream>>;
 
   /// Begins the epoch, if the stream can. Resumes from the position in `saved`, if given.
-  StreamReader(Stream& stream, const StreamShare& share, std::int64_t epoch, const StateDict* saved)
+  StreamReader(Stream& stream, const StreamShard& shard, std::int64_t epoch, const StateDict* saved)
       : stream_(stream),
-        share_(share),
-        room_(static_cast<std::size_t>(share.shuffle.size)),
-        random_(epoch_random(share.shuffle.seed, epoch)) {
+        shard_(shard),
+        room_(static_cast<std::size_t>(shard.shuffle.size)),
+        random_(epoch_random(shard.shuffle.seed, epoch)) {
     if constexpr (RestartableStream<Stream>) stream_.begin(epoch);
     if constexpr (ResumableStream<Stream>) {
       if (!saved) return;
@@ -192,10 +192,10 @@ class StreamReader {
   /// Reads one sample for each rank and returns this rank's.
   std::optional<Sample> read() {
     std::optional<Sample> mine;
-    for (std::int64_t rank = 0; rank < share_.world_size; ++rank) {
+    for (std::int64_t rank = 0; rank < shard_.world_size; ++rank) {
       std::optional<Sample> sample = read_any();
-      if (!sample) return share_.even ? std::nullopt : std::move(mine);
-      if (rank == share_.rank) mine.emplace(std::move(*sample));
+      if (!sample) return shard_.even ? std::nullopt : std::move(mine);
+      if (rank == shard_.rank) mine.emplace(std::move(*sample));
     }
     return mine;
   }
@@ -217,7 +217,7 @@ class StreamReader {
   }
 
   Stream& stream_;
-  const StreamShare share_;
+  const StreamShard shard_;
   const std::size_t room_;
   SplitMix64 random_;
   std::vector<Sample> buffer_;

@@ -23,8 +23,8 @@ struct BucketSlice {
 /// One parameter of a bucket.
 struct BucketMember {
   at::Tensor parameter;
-  const OptimizerParts::Shared* shared = nullptr;  ///< null unless the optimizer is sharded
-  std::vector<BucketSlice> slices = {};  ///< all of it, in the order of memory; one unless it is cut
+  const OptimizerParts::Split* split = nullptr;  ///< null unless the optimizer is sharded
+  std::vector<BucketSlice> slices = {};          ///< all of it, in the order of memory; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
   std::int64_t version = 0;  ///< of the gradient that was packed
@@ -58,7 +58,7 @@ inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members,
     for (std::size_t i = bucket.first; i < bucket.end; ++i) {
       BucketMember& member = members[i];
       const std::vector<PartRange> whole{{0, 0, member.parameter.numel()}};
-      for (const PartRange& range : member.shared ? member.shared->ranges : whole)
+      for (const PartRange& range : member.split ? member.split->ranges : whole)
         if (range.rank == static_cast<std::int64_t>(rank)) at = add_slice(bucket, member, range, at);
     }
     bucket.counts.push_back(bucket.flat.narrow(0, at, of));

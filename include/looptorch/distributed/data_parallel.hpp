@@ -6,7 +6,7 @@
 //   torchrun --nproc-per-node 2 --no-python ./train
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{});
-//   trainer.fit(share_of_this_rank, {.epochs = 3});
+//   trainer.fit(shard_of_this_rank, {.epochs = 3});
 #pragma once
 
 #include <looptorch/base/error.hpp>

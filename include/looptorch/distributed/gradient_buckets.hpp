@@ -111,7 +111,7 @@ class GradientBuckets {
       member.parameter.mutable_grad() = at::Tensor();
       for (const Slice& slice : member.slices)
         if (slice.range.rank == static_cast<std::int64_t>(rank))
-          member.shared->part.mutable_grad() = has_any ? slice.view : at::Tensor();
+          member.split->part.mutable_grad() = has_any ? slice.view : at::Tensor();
     });
     state_->shards.clear();
   }
@@ -239,7 +239,7 @@ class GradientBuckets {
     }
     Member member;
     member.parameter = parameter;
-    if (state_->parts) member.shared = &state_->parts->of(parameter);
+    if (state_->parts) member.split = &state_->parts->of(parameter);
     member.bucket = buckets.size() - 1;
     members.push_back(std::move(member));
     buckets.back().numbers += parameter.numel();

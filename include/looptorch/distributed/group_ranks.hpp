@@ -12,7 +12,7 @@
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
-#include <looptorch/distributed/share_out.hpp>
+#include <looptorch/distributed/shard_layout.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 
@@ -117,11 +117,11 @@ class GroupRanks final : public Ranks {
   bool begin_micro_batch(Turn turn) override { return statistics_->begin(turn); }
   void end_micro_batch() override { statistics_->end(); }
 
-  void share_optimizers() override { shares_ = group_ != nullptr; }
-  [[nodiscard]] bool shares_optimizers() const override { return shares_; }
+  void shard_optimizers() override { is_sharded_ = group_ != nullptr; }
+  [[nodiscard]] bool shards_optimizers() const override { return is_sharded_; }
   OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
     auto& parts = parts_[&optimizer];
-    if (!parts) parts = std::make_unique<detail::ShareOut>(rank(), size(), by_element);
+    if (!parts) parts = std::make_unique<detail::ShardLayout>(rank(), size(), by_element);
     return *parts;
   }
   void gather(const std::vector<at::Tensor>& parameters) override {
@@ -180,7 +180,7 @@ class GroupRanks final : public Ranks {
     syncs_batch_norm_ = synchronises;
     group_->set_patience(patience);
     group_->watch().begin_fit();
-    shares_ = false;
+    is_sharded_ = false;
   }
   /// Connects ranks for sums of shards. A collective call. Throws RanksDiffer for different numbers of
   /// shards.
@@ -258,7 +258,7 @@ class GroupRanks final : public Ranks {
     return use(*buckets_.back());
   }
   [[nodiscard]] OptimizerParts* find_parts(const std::vector<at::Tensor>& parameters) const {
-    if (shares_)
+    if (is_sharded_)
       for (const auto& each : parts_)
         for (const at::Tensor& parameter : parameters)
           if (each.second->lists(parameter)) return each.second.get();
@@ -297,7 +297,7 @@ class GroupRanks final : public Ranks {
   std::string moment_ = "the beginning";
   std::int64_t reductions_ = 0;
   bool broken_ = false;
-  bool shares_ = false, syncs_batch_norm_ = false;
+  bool is_sharded_ = false, syncs_batch_norm_ = false;
   std::unique_ptr<BatchStatistics> statistics_;
   std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerParts>> parts_;  // live as long as the moments
   std::function<std::string(const std::string&)> service_;

@@ -23,19 +23,18 @@ struct ShardOptimizer {
   static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   struct State {
-    bool shares = false;  ///< True in a fit on several ranks.
+    bool is_sharded = false;  ///< True in a fit on several ranks.
   };
 
   void on_ranks(Ranks& ranks, State& state) const {
-    ranks.share_optimizers();
-    state.shares = ranks.shares_optimizers();
+    ranks.shard_optimizers();
+    state.is_sharded = ranks.shards_optimizers();
   }
 
   /// Throws UsageError if several ranks train without DataParallel.
   void on_fit_begin(FitContext&, State& state) const {
-    if (!state.shares && rank_environment().size > 1)
-      throw UsageError(
-          "ShardOptimizer shares optimizers out among the ranks of DataParallel: list that, too");
+    if (!state.is_sharded && rank_environment().size > 1)
+      throw UsageError("ShardOptimizer shards optimizers over the ranks of DataParallel: list that, too");
   }
 };
 

@@ -32,32 +32,30 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
   { ranks.get() } -> std::same_as<Ranks*>;
   { ranks.operator->() } -> std::same_as<Ranks*>;
   {static_cast<bool>(ranks)};
-  /// Returns how many processes add up a window; 0 if this one is alone.
-  { ranks.size() } -> std::same_as<std::int64_t>;
   /// True on the rank that writes reports and snapshots.
   { ranks.leads() } -> std::same_as<bool>;
   /// Throws UsageError for a loop of `step` on several ranks.
   ranks.require_one_process(engine);
-  /// Returns the most batches that a rank has in an epoch.
-  { ranks.batches(engine, any, any) } -> std::same_as<std::optional<std::int64_t>>;
+  /// Agrees on windows and on the length of an epoch. Returns the most batches that a rank has in one.
+  { ranks.plan_epochs(engine, any, any) } -> std::same_as<std::optional<std::int64_t>>;
   /// Silences ranks that do not lead.
   ranks.mute(engine);
   /// Fixes the unit of weights, so that all ranks use the same one.
   ranks.fix_units(engine);
-  /// True if the fit ends after the last window. Arguments: engine, loop, plan.
-  { ranks.ended(engine, any, any) } -> std::same_as<bool>;
+  /// True if the fit ends with the window that has ended. Arguments: engine, loop, plan.
+  { ranks.ends_fit(engine, any, any) } -> std::same_as<bool>;
   /// Gives all ranks the same reasons for the end of a fit.
   ranks.reduce_end(engine);
   /// True once moments are sharded, also after the fit that sharded them.
-  { ranks.holds_parts() } -> std::convertible_to<bool>;
+  { ranks.has_sharded_moments() } -> std::convertible_to<bool>;
 };
 
 /// The calls of a window.
 template <class Here, class Engine>
 concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& any, bool& flag) {
-  /// Joins windows for which this rank has no batch, because its loader skipped all before a number. Returns
+  /// Takes part in windows for which this rank has no batch: its loader skipped all before a number. Returns
   /// false if the fit ends.
-  { ranks.pass_windows(any, std::int64_t()) } -> std::same_as<bool>;
+  { ranks.join_skipped_windows(any, std::int64_t()) } -> std::same_as<bool>;
   /// The same at an epoch's end, while other ranks have more batches.
   { ranks.join_remaining_windows(any) } -> std::same_as<bool>;
   /// Runs forward and backward (the last argument) of the window's micro-batch with this number.

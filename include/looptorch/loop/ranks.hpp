@@ -55,14 +55,14 @@ class Ranks {
   virtual void drop_sums() = 0;
 
   /// Shards optimizers in this fit: each rank updates its part of the parameters.
-  virtual void share_optimizers() {}
-  [[nodiscard]] virtual bool shares_optimizers() const { return false; }
+  virtual void shard_optimizers() {}
+  [[nodiscard]] virtual bool shards_optimizers() const { return false; }
   /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
   virtual OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
   /// Gathers the parameters on all ranks after each has updated its shard.
   virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
   /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.
-  [[nodiscard]] bool scatters() const { return shares_optimizers() && shards() == 0; }
+  [[nodiscard]] bool scatters() const { return shards_optimizers() && shards() == 0; }
 
   /// True if layers take batch statistics over all ranks (SyncBN). Ranks then run a window's micro-batches in
   /// lockstep, also those that have fewer.

@@ -19,7 +19,6 @@ class SoloRanks {
   [[nodiscard]] static constexpr Ranks* get() { return nullptr; }
   Ranks* operator->() const { return nullptr; }
   explicit constexpr operator bool() const { return false; }
-  [[nodiscard]] static constexpr std::int64_t size() { return 0; }  // not 1: nothing is summed
   [[nodiscard]] static constexpr bool leads() { return true; }
   template <class Body>
   static decltype(auto) run(Engine&, Body&& body) {
@@ -27,13 +26,14 @@ class SoloRanks {
   }
   static void require_one_process(Engine&) {}
   template <class Batches, class Options>
-  [[nodiscard]] static std::optional<std::int64_t> batches(Engine&, const Batches& batches, const Options&) {
+  [[nodiscard]] static std::optional<std::int64_t> plan_epochs(Engine&, const Batches& batches,
+                                                               const Options&) {
     return batches.size();
   }
   static void mute(Engine&) {}
   static void fix_units(Engine&) {}
   template <class Loop>
-  [[nodiscard]] static constexpr bool pass_windows(Loop&, std::int64_t) {
+  [[nodiscard]] static constexpr bool join_skipped_windows(Loop&, std::int64_t) {
     return true;
   }
   template <class Loop>
@@ -41,18 +41,18 @@ class SoloRanks {
     return true;
   }
   template <class Loop, class Plan>
-  [[nodiscard]] static bool ended(Engine& engine, Loop&, const Plan& plan) {
+  [[nodiscard]] static bool ends_fit(Engine& engine, Loop&, const Plan& plan) {
     return plan.ended(engine.run());
   }
   static void reduce_end(Engine&) {}
-  template <class Share>
-  static void join_micro_batch(Engine&, std::int64_t, Share&& share) {
-    share();
+  template <class Differentiate>
+  static void join_micro_batch(Engine&, std::int64_t, Differentiate&& differentiate) {
+    differentiate();
   }
   [[nodiscard]] static constexpr bool is_lockstep(Engine&) { return false; }
-  template <class Share>
-  static void join_rerun_micro_batch(Engine&, std::int64_t, Share&& share) {
-    share();
+  template <class Differentiate>
+  static void join_rerun_micro_batch(Engine&, std::int64_t, Differentiate&& differentiate) {
+    differentiate();
   }
   static void wait_in_lockstep(Engine&) {}
   template <std::size_t I>
@@ -88,7 +88,7 @@ class SoloRanks {
   [[nodiscard]] static constexpr OptimizerParts* parts(const Engine&) {
     return nullptr;
   }
-  [[nodiscard]] static constexpr bool holds_parts() { return false; }
+  [[nodiscard]] static constexpr bool has_sharded_moments() { return false; }
   template <class Measure>
   [[nodiscard]] static Evaluation evaluation(Engine&, EvaluationSums& sums, Measure& measure) {
     return own_evaluation(sums, measure);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which rank's optimizer owns which elements of an update's parameters, and this rank's elements as tensors
-// that alias them. Empty on one process; assigned by distributed/share_out.hpp.
+// that alias them. Empty on one process; assigned by distributed/shard_layout.hpp.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
@@ -21,11 +21,11 @@ struct PartRange {
   std::int64_t rank = 0, begin = 0, count = 0;
 };
 
-/// Parameters, shared out among ranks.
+/// A split of parameters among ranks.
 class OptimizerParts {
  public:
   /// One parameter.
-  struct Shared {
+  struct Split {
     at::Tensor whole;
     std::vector<PartRange> ranges;  ///< In the order of ranks; adjoining, and of all its elements.
     at::Tensor part = {};           ///< This rank's elements; undefined if it has none.
@@ -42,11 +42,11 @@ class OptimizerParts {
   /// Assigns new parameters to ranks and forgets those that left. Others keep their ranks, also if their
   /// memory has moved.
   virtual void refresh(const std::vector<at::Tensor>& parameters) = 0;
-  /// Returns a parameter's share-out. The parameter is one of those of the last refresh.
-  [[nodiscard]] virtual const Shared& of(const at::Tensor& parameter) const = 0;
+  /// Returns how a parameter of the last refresh is split.
+  [[nodiscard]] virtual const Split& of(const at::Tensor& parameter) const = 0;
   [[nodiscard]] virtual bool lists(const at::Tensor& parameter) const = 0;
 
-  [[nodiscard]] const std::vector<std::unique_ptr<Shared>>& all() const { return shared_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<Split>>& all() const { return splits_; }
   /// Returns this rank's parts, in the order of their parameters.
   [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
@@ -56,14 +56,14 @@ class OptimizerParts {
     return tensor.is_contiguous() ? tensor.detach().view({-1}) : tensor.detach();
   }
   /// Returns the elements of a range of a tensor like the parameter; a copy if its memory has another order.
-  [[nodiscard]] static at::Tensor slice(const at::Tensor& tensor, const Shared& shared,
+  [[nodiscard]] static at::Tensor slice(const at::Tensor& tensor, const Split& split,
                                         const PartRange& range) {
-    if (!shared.is_cut()) return tensor.detach();
+    if (!split.is_cut()) return tensor.detach();
     return tensor.detach().contiguous().view({-1}).narrow(0, range.begin, range.count);
   }
 
  protected:
-  std::vector<std::unique_ptr<Shared>> shared_;
+  std::vector<std::unique_ptr<Split>> splits_;
   std::vector<at::Tensor> tensors_;
 };
 
@@ -80,9 +80,9 @@ class PartsInGroups {
       listed.insert(listed.end(), group.params().begin(), group.params().end());
     parts.refresh(listed);
     if (lends_)
-      for (const auto& shared : parts.all())
-        if (shared->part.defined() && shared->whole.grad().defined())
-          shared->part.mutable_grad() = OptimizerParts::slice(shared->whole.grad(), *shared, shared->mine);
+      for (const auto& split : parts.all())
+        if (split->part.defined() && split->whole.grad().defined())
+          split->part.mutable_grad() = OptimizerParts::slice(split->whole.grad(), *split, split->mine);
     for (auto& group : optimizer.param_groups()) {
       std::vector<at::Tensor> mine;
       for (const at::Tensor& parameter : group.params())

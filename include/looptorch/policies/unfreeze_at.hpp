@@ -60,7 +60,7 @@ class UnfreezeAt {
   /// Throws UsageError for a pattern that matches nothing, a rule left empty by earlier ones, and a rate for
   /// parameters that are not whole groups.
   void on_fit_begin(FitContext& fit, State& state) const {
-    state.rules = share_out(fit.run);
+    state.rules = find_parameters(fit.run);
     for (const NamedParameter& parameter : fit.run.named_parameters())
       if (rule_of(parameter)) detail::claim_flag(fit.run, parameter, "UnfreezeAt");
     state.unfrozen.resize(rules_.size());
@@ -99,7 +99,7 @@ class UnfreezeAt {
       throw UsageError(message("UnfreezeAt's lr must be above 0, got ", *rule.lr));
   }
 
-  [[nodiscard]] std::vector<detail::OwnedParameters> share_out(const Run& run) const {
+  [[nodiscard]] std::vector<detail::OwnedParameters> find_parameters(const Run& run) const {
     const auto parameters = run.named_parameters();
     for (const UnfreezeRule& rule : rules_) detail::check_patterns(parameters, rule.patterns);
     std::vector<detail::OwnedParameters> owned(rules_.size());

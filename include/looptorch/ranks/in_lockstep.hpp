@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a window's micro-batches in lockstep on ranks with SyncBN: a rank without a batch joins with an empty
-// turn. Other runs use nothing of this.
+// SyncBN's layers take their statistics over all ranks, so all ranks must be in the same micro-batch. Each
+// micro-batch of a window is a turn that all take together; a rank without a batch takes an empty one.
+// Without SyncBN there are no turns.
 #pragma once
 
 #include <looptorch/loop/ranks.hpp>
@@ -9,16 +10,16 @@
 
 namespace looptorch::detail {
 
+/// True if the window under way goes by turns.
 template <class Engine>
 [[nodiscard]] bool is_lockstep(Engine& engine) {
   return engine.ranks() && engine.ranks()->syncs_batch_norm() && engine.works()[0].due;
 }
 
-/// Calls `share()`, which differentiates a micro-batch, while the other ranks do theirs. `number` is its
-/// number in the window.
-template <class Engine, class Share>
-void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
-  if (!is_lockstep(engine)) return share();
+/// Calls `differentiate()` for this rank's micro-batch `number` of the window, in the turn of that number.
+template <class Engine, class Differentiate>
+void run_in_lockstep(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
+  if (!is_lockstep(engine)) return differentiate();
   Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < number; ++turns) {  // batches that this rank's loader skipped
@@ -26,12 +27,12 @@ void join_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
     ranks.end_micro_batch();
   }
   (void)ranks.begin_micro_batch(Ranks::Turn::now);
-  share();
+  differentiate();
   ranks.end_micro_batch();
   ++turns;
 }
 
-/// Joins the other ranks' micro-batches after this rank's last one in the window.
+/// Takes empty turns until no rank has a micro-batch left in the window.
 template <class Engine>
 void wait_in_lockstep(Engine& engine) {
   if (!is_lockstep(engine)) return;

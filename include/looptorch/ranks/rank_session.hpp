@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A fit on several ranks: joins them, silences reports and snapshots on all but the leading rank, and tells
-// the others if an exception ends the fit on one.
+// One fit on several ranks, from the ranks' first call to their last: gets them from the policies, refuses
+// policies that cannot run on several, shards optimizers, and tells the other ranks if an exception ends the
+// fit on this one. `with_ranks` is called around a whole fit (loop/step/fit_loop.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -28,26 +29,8 @@ class RankSession {
     engine.ranks().join(engine);
     if (!engine.ranks()) return;
     auto leave_on_error = c10::make_scope_exit([&engine] { engine.ranks().leave(); });
-    const bool redoes =
-        engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
-    const bool in_backward = engine.stack().any_enabled([]<class P>() { return updates_in_backward<P>(); });
-    if (!Engine::kStreams && engine.ranks()->shards() > 0)
-      throw PolicyConflict(
-          "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
-          "switch it off");
-    const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->syncs_batch_norm();
-    if (in_backward || (redoes && in_step))
-      throw PolicyConflict(
-          in_backward
-              ? "on several ranks UpdateInBackward would update before gradients are summed: list it or "
-                "DataParallel, or switch one of them off by When"
-              : "RetryOnOom does a micro-batch again on one rank, in pieces, where DataParallel{.reproducible} "
-                "and BatchNormMode::sync have all ranks do the same: switch one of them off by When");
-    if (!Engine::kStreams && engine.ranks()->syncs_batch_norm())
-      throw PolicyConflict(
-          "BatchNormMode::sync goes through the micro-batches of one update, and this Trainer has "
-          "several: use GroupNorm or LayerNorm, or BatchNormMode::per_rank");
-    share_optimizers();
+    require_policies_for_ranks();
+    shard_optimizers();
     for (UpdateWork& work : engine.works()) work.weight.leave();
     engine.window().ranks_end = false;
     leave_on_error.release();
@@ -60,12 +43,34 @@ class RankSession {
   RankSession& operator=(const RankSession&) = delete;
 
  private:
+  /// Throws PolicyConflict if policies that are on do not work on several ranks.
+  void require_policies_for_ranks() {
+    const Ranks& ranks = *engine_.ranks().get();
+    const auto is_on = [&](auto has) { return engine_.stack().any_enabled(has); };
+    const bool splits = is_on([]<class P>() { return pieces_hook::template valid<P>(); });
+    if (!Engine::kStreams && ranks.shards() > 0)
+      throw PolicyConflict(
+          "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
+          "switch it off");
+    if (is_on([]<class P>() { return updates_in_backward<P>(); }))
+      throw PolicyConflict(
+          "on several ranks UpdateInBackward would update before gradients are summed: list it or "
+          "DataParallel, or switch one of them off by When");
+    if (splits && (ranks.shards() > 0 || ranks.syncs_batch_norm()))
+      throw PolicyConflict(
+          "RetryOnOom reruns a micro-batch on one rank, in pieces, where DataParallel{.reproducible} and "
+          "BatchNormMode::sync need all ranks in it: switch one of them off by When");
+    if (!Engine::kStreams && ranks.syncs_batch_norm())
+      throw PolicyConflict(
+          "BatchNormMode::sync goes through the micro-batches of one update, and this Trainer has "
+          "several: use GroupNorm or LayerNorm, or BatchNormMode::per_rank");
+  }
   /// Shards optimizers with their moments, if a policy asks for it.
-  void share_optimizers() {
-    if (!engine_.ranks()->shares_optimizers()) {
-      if (!engine_.ranks().holds_parts()) return;
+  void shard_optimizers() {
+    if (!engine_.ranks()->shards_optimizers()) {
+      if (!engine_.ranks().has_sharded_moments()) return;
       throw UsageError(
-          "an earlier fit shared the optimizers' moments out among the ranks (ShardOptimizer), and this one does "
+          "an earlier fit sharded the optimizers' moments (ShardOptimizer), and this one does "
           "not: list ShardOptimizer again, or resume from a snapshot in a new Trainer");
     }
     for_each_index<Engine::kUpdates>([&](auto i) {
@@ -73,11 +78,11 @@ class RankSession {
           std::remove_cvref_t<decltype(*std::declval<Engine&>().template update<i>().optimizer)>;
       if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>))
         throw PolicyConflict(
-            message("ShardOptimizer cannot share out ", type_name<Optimizer>(),
+            message("ShardOptimizer cannot shard ", type_name<Optimizer>(),
                     ", which does not say what it keeps for each parameter: give it `state_of` "
                     "and `load_state_of`, or leave ShardOptimizer out"));
     });
-    share_out_moments(engine_);
+    shard_moments(engine_);
     serve_parts(engine_);
   }
 

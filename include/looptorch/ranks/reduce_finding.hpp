@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Examines a window on several ranks: each reruns its own part, then they reduce the findings, so that all
-// end with the same sentence. Costs two small collectives, for such a window only. Under SyncBN one rank's
-// NaN reaches all; on the others no operator made it.
+// A NaN's cause on several ranks: each rank has searched its own part of the window (redo/traced_rerun.hpp);
+// here they choose one finding, and all end with the same sentence. Costs two small collectives, for such a
+// window only. Under SyncBN one rank's NaN reaches all; on the others no operator made it.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -59,9 +59,9 @@ namespace looptorch::detail {
   return said.value_or("");
 }
 
-/// Returns the name of the collective about update I's window.
+/// Names a collective of the search, for error messages.
 template <class Engine>
-[[nodiscard]] std::string moment_of_look(const Engine& engine, std::size_t update, const char* what) {
+[[nodiscard]] std::string moment_of_search(const Engine& engine, std::size_t update, const char* what) {
   return message("step ", engine.progress().step, " (", what, " of update ", update + 1, ")");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reduces over the ranks at a window's end, for its updates, at an evaluation, and at the beginning and end
-// of a fit. A window of one update costs one small collective, sent beside its gradients; with several
-// updates, each has one more.
+// What ranks agree on at a window's end: `reduce_window` sums losses, weights and gradients, and decides
+// whether the window counts. Also at the beginning and end of a fit, and at an evaluation. A window of one
+// update costs one small collective, sent beside its gradients; with several updates, each has one more.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -21,10 +21,12 @@
 
 namespace looptorch::detail {
 
-/// One rank's part of an update as a window ends; after the reduction, that of all ranks.
+// A Reduction adds this rank's numbers to a RankReduction as it is made. The collective overwrites them with
+// those of all ranks, and `take` hands these to the run.
+
+/// Losses, weight and fault of one update's window.
 class UpdateReduction {
  public:
-  /// Adds the update's weight and losses to `reduction`.
   UpdateReduction(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
                   std::int64_t shards, RankReduction& reduction)
       : work_(work),
@@ -93,39 +95,40 @@ void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction&
   ranks.take_sums();
 }
 
-/// One rank's part of the window under way; after the reduction, that of all ranks.
-struct WindowReduction {
-  std::int64_t advance, micro_batches, samples;
-  std::optional<std::string> stop, interruption;
-
-  WindowReduction(const WindowState& window, const Run& run)
-      : advance(window.micro_batches + window.gap),
-        micro_batches(window.micro_batches),
-        samples(window.samples),
-        stop(run.stop_reason()),
-        interruption(run.interruption()) {}
-
-  void add_to(RankReduction& reduction) {
-    reduction.max("batches", advance);
-    reduction.sum("micro-batches", micro_batches);
-    reduction.sum("samples", samples);
-    reduction.first_text("stop", stop);
-    reduction.first_text("interruption", interruption);
+/// Counts of the window under way, and whether the fit ends.
+class WindowReduction {
+ public:
+  WindowReduction(const WindowState& window, const Run& run, RankReduction& reduction)
+      : advance_(window.micro_batches + window.gap),
+        micro_batches_(window.micro_batches),
+        samples_(window.samples),
+        stop_(run.stop_reason()),
+        interruption_(run.interruption()) {
+    reduction.max("batches", advance_);
+    reduction.sum("micro-batches", micro_batches_);
+    reduction.sum("samples", samples_);
+    reduction.first_text("stop", stop_);
+    reduction.first_text("interruption", interruption_);
   }
   /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
   /// A window skipped on every rank does not count, as on one process.
   void take(WindowState& window, Run& run) {
-    if (stop) run.stop(*stop);
-    if (interruption) run.interrupt(*interruption);
-    window.ranks_end = stop || interruption;
-    window.end = stop                ? WindowEnd::fit_over
-                 : micro_batches > 0 ? WindowEnd::counted
-                 : advance > 0       ? WindowEnd::skipped
-                 : window.ranks_end  ? WindowEnd::fit_over
-                                     : WindowEnd::epoch_over;
-    window.gap = advance - window.micro_batches;
-    window.samples = samples;
+    if (stop_) run.stop(*stop_);
+    if (interruption_) run.interrupt(*interruption_);
+    window.ranks_end = stop_ || interruption_;
+    window.end = stop_                ? WindowEnd::fit_over
+                 : micro_batches_ > 0 ? WindowEnd::counted
+                 : advance_ > 0       ? WindowEnd::skipped
+                 : window.ranks_end   ? WindowEnd::fit_over
+                                      : WindowEnd::epoch_over;
+    window.gap = advance_ - window.micro_batches;
+    window.samples = samples_;
   }
+
+ private:
+  std::int64_t advance_;  // batches by which the epoch moves on, skipped ones included
+  std::int64_t micro_batches_, samples_;
+  std::optional<std::string> stop_, interruption_;
 };
 
 /// The updates that take part in the window under way, by each rank's `when`. Rank 0 decides for updates made
@@ -160,8 +163,7 @@ bool reduce_window(Engine& engine) {
   wait_in_lockstep(engine);
   const std::string moment = message("the end of step ", run.progress().step);
   RankReduction reduction;
-  WindowReduction of_window(window, run);
-  of_window.add_to(reduction);
+  WindowReduction of_window(window, run, reduction);
   DueReduction<Engine> due(engine, reduction);
   engine.stack().template run<all_reduce_hook>(reduction);
   if (Engine::kStreams && engine.works()[0].due) {
@@ -226,7 +228,7 @@ Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& me
   return result;
 }
 
-/// Gives all ranks the same reasons for the end of a fit.
+/// Gives all ranks the same reason for the end of a fit.
 template <class Engine>
 void reduce_end(Engine& engine) {
   Run& run = engine.run();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a Trainer that lists a policy for them. A fit for which the policy gives none runs on one
-// process. loop/rank_calls.hpp says what each call does.
+// The entry to this room: what the loop's calls to other processes (loop/rank_calls.hpp) do in a Trainer that
+// lists DataParallel, or another policy with the hook `ranks`. Each call becomes calls of Ranks
+// (loop/ranks.hpp), which distributed/group_ranks.hpp implements. Without ranks from the policy a fit runs as
+// with SoloRanks.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,9 +20,9 @@
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/ranks/in_lockstep.hpp>
 #include <looptorch/ranks/rank_session.hpp>
+#include <looptorch/ranks/rank_update.hpp>
 #include <looptorch/ranks/reduce_finding.hpp>
 #include <looptorch/ranks/reduce_window.hpp>
-#include <looptorch/ranks/shared_update.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +33,8 @@
 
 namespace looptorch::detail {
 
-/// The calls of loop/rank_calls.hpp for several processes; SoloRanks has them for one.
+/// The calls of loop/rank_calls.hpp for several processes, in that header's order. A call that takes more
+/// than a few lines is a function of the same name in this room.
 template <class Engine>
 class SeveralRanks {
   using Solo = SoloRanks<Engine>;
@@ -40,7 +43,6 @@ class SeveralRanks {
   [[nodiscard]] Ranks* get() const { return ranks_; }
   Ranks* operator->() const { return ranks_; }
   explicit operator bool() const { return ranks_; }
-  [[nodiscard]] std::int64_t size() const { return ranks_ ? ranks_->size() : 0; }
   [[nodiscard]] bool leads() const { return !ranks_ || ranks_->leads(); }
 
   /// Gets the ranks of a fit from the policies.
@@ -69,8 +71,8 @@ class SeveralRanks {
   }
 
   template <class Batches, class Options>
-  [[nodiscard]] std::optional<std::int64_t> batches(Engine& engine, Batches& batches,
-                                                    const Options& options) {
+  [[nodiscard]] std::optional<std::int64_t> plan_epochs(Engine& engine, Batches& batches,
+                                                        const Options& options) {
     if (!ranks_) return batches.size();
     ranks_->plan_windows(engine.window_length());
     const auto most = agreed_batches(engine, batches.size(), text_of(options));
@@ -86,22 +88,22 @@ class SeveralRanks {
   }
 
   template <class Loop>
-  [[nodiscard]] bool pass_windows(Loop& loop, std::int64_t number) {
+  [[nodiscard]] bool join_skipped_windows(Loop& loop, std::int64_t number) {
     if (!ranks_) return true;
-    while (loop.may_pass_window(number))
-      if (!loop.take_empty_window(/*passes=*/true)) return false;
+    while (loop.skips_whole_window(number))
+      if (!loop.join_empty_window(/*skipped=*/true)) return false;
     return true;
   }
   template <class Loop>
   [[nodiscard]] bool join_remaining_windows(Loop& loop) {
     if (!ranks_) return true;
     while (!loop.at_last_batch())
-      if (!loop.take_empty_window(/*passes=*/false)) return loop.ends_at_epoch();
+      if (!loop.join_empty_window(/*skipped=*/false)) return loop.ends_at_epoch();
     return true;
   }
   /// A rank stopped by a policy meets the others at the end of their next window, which then does not count.
   template <class Loop, class Plan>
-  [[nodiscard]] bool ended(Engine& engine, Loop& loop, const Plan& plan) {
+  [[nodiscard]] bool ends_fit(Engine& engine, Loop& loop, const Plan& plan) {
     if (!ranks_) return plan.ended(engine.run());
     if (plan.at_its_length(engine.run()) || engine.window().ranks_end) return true;
     if (!engine.run().stop_reason()) return false;
@@ -112,19 +114,19 @@ class SeveralRanks {
     if (ranks_) looptorch::detail::reduce_end(engine);
   }
 
-  template <class Share>
-  void join_micro_batch(Engine& engine, std::int64_t number, Share&& share) {
-    join_other_ranks(engine, number, [&] {
+  template <class Differentiate>
+  void join_micro_batch(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
+    run_in_lockstep(engine, number, [&] {
       if (ranks_ && ranks_->shards() > 0)
         engine.works()[0].losses.enter_shard(
             ranks_->enter_micro_batch(engine.run().updates()[0].parameters, engine.progress().step, number));
-      share();
+      differentiate();
     });
   }
   [[nodiscard]] bool is_lockstep(Engine& engine) { return looptorch::detail::is_lockstep(engine); }
-  template <class Share>
-  void join_rerun_micro_batch(Engine& engine, std::int64_t number, Share&& share) {
-    join_other_ranks(engine, number, share);
+  template <class Differentiate>
+  void join_rerun_micro_batch(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
+    run_in_lockstep(engine, number, differentiate);
   }
   void wait_in_lockstep(Engine& engine) { looptorch::detail::wait_in_lockstep(engine); }
   template <std::size_t I>
@@ -175,28 +177,28 @@ class SeveralRanks {
   template <std::size_t I>
   [[nodiscard]] Finding agreed_finding(Engine& engine, Finding own) {
     if (!ranks_) return own;
-    return reduce_finding(*ranks_, std::move(own), moment_of_look(engine, I, "a second look"));
+    return reduce_finding(*ranks_, std::move(own), moment_of_search(engine, I, "a second look"));
   }
   template <std::size_t I>
   [[nodiscard]] std::string agreed_sentence(Engine& engine, const Finding& finding, std::string own) {
     if (!ranks_) return own;
-    return reduce_sentence(*ranks_, finding, std::move(own), moment_of_look(engine, I, "the report"));
+    return reduce_sentence(*ranks_, finding, std::move(own), moment_of_search(engine, I, "the report"));
   }
   template <std::size_t I>
   void reduce_error(Engine& engine) {
     UpdateWork& work = engine.works()[I];
     if (ranks_ && work.finding)
       looptorch::detail::reduce_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
-                                      moment_of_look(engine, I, "the error"));
+                                      moment_of_search(engine, I, "the error"));
   }
 
   template <std::size_t I>
   [[nodiscard]] OptimizerParts* parts(const Engine& engine) const {
     using Optimizer = std::remove_cvref_t<decltype(*engine.template update<I>().optimizer)>;
-    if (!ranks_ || !ranks_->shares_optimizers()) return nullptr;
+    if (!ranks_ || !ranks_->shards_optimizers()) return nullptr;
     return &ranks_->parts_of(*engine.run().updates()[I].optimizer, updates_by_element<Optimizer>());
   }
-  [[nodiscard]] bool& holds_parts() { return holds_parts_; }
+  [[nodiscard]] bool& has_sharded_moments() { return has_sharded_moments_; }
 
   template <class Measure>
   [[nodiscard]] Evaluation evaluation(Engine& engine, EvaluationSums& sums, Measure& measure) {
@@ -204,8 +206,8 @@ class SeveralRanks {
   }
 
  private:
-  Ranks* ranks_ = nullptr;  // of the fit under way
-  bool holds_parts_ = false;
+  Ranks* ranks_ = nullptr;            // of the fit under way
+  bool has_sharded_moments_ = false;  // moments are sharded, also after the fit
 };
 
 }  // namespace looptorch::detail

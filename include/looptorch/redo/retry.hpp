@@ -71,17 +71,17 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   }
 }
 
-/// Calls `share()`, which learns from some of the kept batches for update I. If memory runs out and a policy
+/// Calls `learn()`, which learns from some of the kept batches for update I. If memory runs out and a policy
 /// agrees, retries with all of the kept batches.
-template <std::size_t I, class Engine, class Batch, class Share>
-void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Share&& share) {
+template <std::size_t I, class Engine, class Batch, class Learn>
+void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Learn&& learn) {
   if constexpr (!Redoes<Engine>::kSplits || Engine::template kByClosure<I>) {
-    share();
+    learn();
   } else {
-    if (!splits(engine)) return share();
+    if (!splits(engine)) return learn();
     std::string error;
     try {
-      return share();
+      return learn();
     } catch (const c10::OutOfMemoryError&) {
       error = what_of(std::current_exception());
     }
@@ -110,7 +110,7 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
           },
           WindowJudge<I, Engine>(engine));
     } catch (const c10::OutOfMemoryError&) {
-      if (began || engine.ranks().size() > 0 || !parameters.are_as_before()) throw;
+      if (began || engine.ranks() || !parameters.are_as_before()) throw;
       error = what_of(std::current_exception());
     }
     retry_window<I>(engine, kept, std::move(error));

@@ -86,8 +86,8 @@ class TracedRerun final : public WindowRerun {
         seed(i);
         random.push_back(RandomStates::now());
       }
-      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().ranks, std::move(random),
-                                      of_rank(folder));
+      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().summing_ranks,
+                                      std::move(random), of_rank(folder));
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
@@ -121,7 +121,7 @@ class TracedRerun final : public WindowRerun {
 
   /// Returns the folder of this rank's bundles within `folder`.
   [[nodiscard]] std::filesystem::path of_rank(const std::filesystem::path& folder) const {
-    return engine_.window().ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
+    return engine_.window().summing_ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
   }
 
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }

@@ -107,7 +107,7 @@ template <std::size_t I, class Engine, class Batch>
 void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {
     const bool is_last = !Engine::kStreams && !splits(engine) && number + 1 == kept.size();
-    if (engine.ranks().size() == 0 || !Engine::kStreams) {
+    if (!engine.ranks() || !Engine::kStreams) {
       train_kept_batch<I>(engine, kept[number], number, is_last);
     } else {
       const std::int64_t in_epoch = engine.window().origin.narrowed(number).place().first_batch;

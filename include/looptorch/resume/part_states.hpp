@@ -24,38 +24,37 @@
 namespace looptorch::detail {
 
 /// Returns the state of a parameter's shard, cut from the whole state.
-[[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Shared& shared) {
+[[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Split& split) {
   StateDict part;
   for (const auto& [key, value] : whole.values()) {
     const auto* tensor = value.get_if<at::Tensor>();
     const bool is_cut =
-        tensor && tensor->defined() && shared.is_cut() && tensor->sizes() == shared.whole.sizes();
-    part.set(key, is_cut ? StateDict::Value(OptimizerParts::slice(*tensor, shared, shared.mine)) : value);
+        tensor && tensor->defined() && split.is_cut() && tensor->sizes() == split.whole.sizes();
+    part.set(key, is_cut ? StateDict::Value(OptimizerParts::slice(*tensor, split, split.mine)) : value);
   }
   return part;
 }
 
-/// Calls `visit(key, value, shared)` for each value that an optimizer keeps for this rank's shards. Keys are
+/// Calls `visit(key, value, split)` for each value that an optimizer keeps for this rank's shards. Keys are
 /// those of the whole in a snapshot.
 template <class Optimizer, class Visit>
 void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const ParameterNames& names,
                      Visit&& visit) {
   const PartsInGroups held(optimizer, parts);
-  for (const auto& shared : parts.all()) {
-    if (!shared->part.defined()) continue;
-    const StateDict state = parameter_state(optimizer, shared->part);
+  for (const auto& split : parts.all()) {
+    if (!split->part.defined()) continue;
+    const StateDict state = parameter_state(optimizer, split->part);
     for (const auto& [key, value] : state.values())
-      visit(message("state.", names.of(shared->whole), ".", key), value, *shared);
+      visit(message("state.", names.of(split->whole), ".", key), value, *split);
   }
 }
 
 /// Returns the name of a value in a snapshot: one of elements for a tensor that is cut.
 [[nodiscard]] inline std::string name_of_value(const std::string& key, const StateDict::Value& value,
-                                               const OptimizerParts::Shared& shared) {
+                                               const OptimizerParts::Split& split) {
   const auto* tensor = value.get_if<at::Tensor>();
-  if (!tensor || !shared.is_cut() || tensor->numel() != shared.mine.count || tensor->dim() == 0) return key;
-  return name_of_elements(key, shared.mine.begin, shared.mine.begin + shared.mine.count,
-                          shared.whole.sizes());
+  if (!tensor || !split.is_cut() || tensor->numel() != split.mine.count || tensor->dim() == 0) return key;
+  return name_of_elements(key, split.mine.begin, split.mine.begin + split.mine.count, split.whole.sizes());
 }
 
 /// Stages an optimizer's state for this rank's shards.
@@ -67,11 +66,11 @@ template <class Optimizer>
   const PartsInGroups held(optimizer, parts);
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (const at::Tensor& parameter : groups[i].params()) {
-      const OptimizerParts::Shared& shared = parts.of(parameter);
-      if (!shared.part.defined()) continue;
+      const OptimizerParts::Split& split = parts.of(parameter);
+      if (!split.part.defined()) continue;
       const StateDict whole = in.under("state." + names.of(parameter));
-      Commit commit = stage_parameter_state(optimizer, optimizer.param_groups()[i], shared.part,
-                                            cut_state(whole, shared));
+      Commit commit =
+          stage_parameter_state(optimizer, optimizer.param_groups()[i], split.part, cut_state(whole, split));
       commits.push_back([&optimizer, &parts, commit = std::move(commit)] {
         const PartsInGroups again(optimizer, parts);
         commit();
@@ -82,8 +81,8 @@ template <class Optimizer>
 
 /// Shards moments that each rank's optimizers have as a whole.
 template <class Engine>
-void share_out_moments(Engine& engine) {
-  if (engine.ranks().holds_parts()) return;
+void shard_moments(Engine& engine) {
+  if (engine.ranks().has_sharded_moments()) return;
   const ParameterNames names(*engine.model(), engine.run().updates());
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
@@ -94,7 +93,7 @@ void share_out_moments(Engine& engine) {
       whole.set("state." + names.of(parameter), copied(parameter_state(optimizer, parameter)));
     for (const Commit& commit : stage_part_states(optimizer, parts, names, whole)) commit();
   });
-  engine.ranks().holds_parts() = true;
+  engine.ranks().has_sharded_moments() = true;
 }
 
 /// Lets this rank write its shard of the leading rank's snapshots.
@@ -107,9 +106,9 @@ void serve_parts(Engine& engine) {
       TensorMap tensors;
       for_each_index<Engine::kUpdates>([&](auto i) {
         each_part_state(*engine.template update<i>().optimizer, *engine.template parts<i>(), names,
-                        [&](const std::string& key, const StateDict::Value& value, const auto& shared) {
+                        [&](const std::string& key, const StateDict::Value& value, const auto& split) {
                           const std::string name =
-                              message(std::size_t{i}, ".", name_of_value(key, value, shared));
+                              message(std::size_t{i}, ".", name_of_value(key, value, split));
                           if (const auto* tensor = value.get_if<at::Tensor>())
                             tensors.emplace(name, *tensor);
                           else
@@ -130,13 +129,13 @@ void serve_parts(Engine& engine) {
 template <class Engine>
 [[nodiscard]] std::vector<std::filesystem::path> write_parts(Engine& engine,
                                                              const std::filesystem::path& folder) {
-  if (!engine.ranks() || !engine.ranks()->shares_optimizers())
+  if (!engine.ranks() || !engine.ranks()->shards_optimizers())
     throw UsageError(
-        "the ranks share the optimizers' moments out (ShardOptimizer), and a snapshot needs all of them: list "
+        "the optimizers' moments are sharded (ShardOptimizer), and a snapshot needs all of them: list "
         "SnapshotEvery, or call run.snapshot(folder) in a policy's hook within fit");
   if (folder.empty())
     throw UsageError(
-        "the ranks share the optimizers' moments out (ShardOptimizer): give run.snapshot(folder) the folder "
+        "the optimizers' moments are sharded (ShardOptimizer): give run.snapshot(folder) the folder "
         "into which the snapshot goes, where each rank writes its part");
   const std::int64_t step = engine.progress().step;
   const auto answers = engine.ranks()->ask(message(step, "\n", std::filesystem::absolute(folder).string()));

@@ -102,10 +102,9 @@ template <class Engine>
     if constexpr (Engine::kHasRanks)
       if (OptimizerParts* parts = engine.template parts<i>(); parts && moments) {
         saved = save_groups(optimizer, views[i], names);
-        each_part_state(optimizer, *parts, names,
-                        [&](const auto& key, const auto& value, const auto& shared) {
-                          saved.set(name_of_value(key, value, shared), value);
-                        });
+        each_part_state(optimizer, *parts, names, [&](const auto& key, const auto& value, const auto& split) {
+          saved.set(name_of_value(key, value, split), value);
+        });
       }
     if (saved.empty()) saved = save_optimizer(optimizer, views[i], names);
     out.set(std::to_string(i), saved);
@@ -148,7 +147,7 @@ template <class Engine>
   engine.refresh_parameters();
   std::vector<std::filesystem::path> parts;
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks().holds_parts()) parts = write_parts(engine, folder);
+    if (engine.ranks().has_sharded_moments()) parts = write_parts(engine, folder);
   return run_contents(engine, feed, std::move(parts));
 }
 

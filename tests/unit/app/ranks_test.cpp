@@ -33,7 +33,7 @@ struct AsRank {
 
 TEST_CASE("The ranks share all samples, each once, and one process has the sampler's own order") {
   const looptorch::RandomSampler order{.seed = 3};
-  const auto whole = app::share_of_rank(order);
+  const auto whole = app::shard_of_rank(order);
   CHECK(app::leads());
   CHECK(whole.order(2, 7) == order.order(2, 7));
   CHECK(whole.identity() == looptorch::detail::sampler_identity(order));  // snapshots without ranks go on
@@ -41,7 +41,7 @@ TEST_CASE("The ranks share all samples, each once, and one process has the sampl
   for (int rank : {0, 1, 2}) {
     const AsRank as(rank, 3);
     CHECK(app::leads() == (rank == 0));
-    const auto share = app::share_of_rank(order).order(2, 7);
+    const auto share = app::shard_of_rank(order).order(2, 7);
     CHECK(share.size() == (rank == 0 ? 3 : 2));
     all.insert(all.end(), share.begin(), share.end());
   }

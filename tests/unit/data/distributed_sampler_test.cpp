@@ -55,7 +55,7 @@ TEST_CASE("what is shared follows the inner sampler: its count, its draws, its e
   CHECK(sampler.order(6, 4) == Indices{all[1], all[3], all[5], all[7], all[9]});
 }
 
-TEST_CASE("a sampler that decides batches has them shared out whole") {
+TEST_CASE("a sampler that decides batches has whole ones sharded") {
   const Indices lengths = RandomSampler{}.order(0, 100);
   const LengthBucketSampler inner(lengths, {.budget = 400, .seed = 1});
   const BatchPlan all = inner.batches(2, 100);

@@ -207,7 +207,7 @@ TEST_CASE("a stream that has ended is not asked again") {
   };
   CHECK(count(SequentialSampler{}) == 6);
   CHECK(count(ShuffleBuffer{.size = 4}) == 6);
-  CHECK(count(StreamShare{.rank = 1, .world_size = 4}) == 2);
+  CHECK(count(StreamShard{.rank = 1, .world_size = 4}) == 2);
 }
 
 TEST_CASE("a stream that has failed is not read on") {
@@ -378,7 +378,7 @@ auto all_of(Stream stream, const LoaderOptions& options, const Order& order) {
 TEST_CASE("a stream that tells where it stands continues there, with the same samples and draws") {
   const Watchdog watchdog("resumed stream");
   const std::int64_t workers = GENERATE(0, 1, 4), share = GENERATE(0, 1);
-  const StreamShare order{.rank = share, .world_size = 1 + share};
+  const StreamShard order{.rank = share, .world_size = 1 + share};
   std::atomic<int> read = 0;
   const auto loader = [&] {
     Resumable stream{{.count = 40}};
@@ -443,7 +443,7 @@ TEST_CASE("ranks share a stream: disjoint, complete, or even, each sample with i
           CAPTURE(world, count, even, buffer);
           Values all;
           for (std::int64_t rank = 0; rank < world; ++rank) {
-            const StreamShare share{rank, world, even, {.size = buffer, .seed = 3}};
+            const StreamShard share{rank, world, even, {.size = buffer, .seed = 3}};
             const Values mine = all_of(Once{count}, {.batch_size = 2, .workers = 2}, share);
             CHECK(std::ranges::all_of(mine, [&](auto value) { return value % world == rank; }));
             if (even) CHECK(std::ssize(mine) == count / world);
@@ -454,9 +454,9 @@ TEST_CASE("ranks share a stream: disjoint, complete, or even, each sample with i
           std::iota(expected.begin(), expected.end(), 0);
           CHECK(all == expected);
         }
-  PinnedPrefetchLoader loader(Once{6}, {.batch_size = 2}, StreamShare{.rank = 1, .world_size = 2}, kKeep);
+  PinnedPrefetchLoader loader(Once{6}, {.batch_size = 2}, StreamShard{.rank = 1, .world_size = 2}, kKeep);
   const auto first = loader.begin();
   CHECK(std::ranges::equal(first.indices(), Values{1, 3}));
-  CHECK_THROWS_WITH(PinnedPrefetchLoader(Once{}, {}, StreamShare{.rank = 2, .world_size = 2}, kKeep),
-                    "StreamShare: rank 2 of world size 2");
+  CHECK_THROWS_WITH(PinnedPrefetchLoader(Once{}, {}, StreamShard{.rank = 2, .world_size = 2}, kKeep),
+                    "StreamShard: rank 2 of world size 2");
 }

@@ -294,7 +294,7 @@ TEST_CASE("rank: one rank does its part of a window again", "[.ranks]") {
 
   toy::Net other = toy::net();
   CHECK_THROWS_WITH(train(other, mine, 8, false, lt::RetryOnOom{}, lt::DataParallel{.reproducible = true}),
-                    Catch::Contains("RetryOnOom does a micro-batch again on one rank"));
+                    Catch::Contains("RetryOnOom reruns a micro-batch on one rank"));
   CHECK(train(other, mine, 2, false, lt::When{false, lt::RetryOnOom{}}, lt::DataParallel{}) == 3);
 }
 

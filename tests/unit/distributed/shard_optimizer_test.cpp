@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Optimizers that ranks share out: the numbers of the plain run, moments that take one part in so many as
+// Sharded optimizers: the numbers of the plain run, moments that take one part in so many as
 // there are ranks, and snapshots that any number of ranks goes on from. The processes that this file starts
 // run the hidden cases of all files here whose names begin with "part: ".
 //
-// Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, share_out
+// Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, shard_layout
 // Tests optim: optimizer_parts
-// Tests ranks: shared_update
+// Tests ranks: rank_update
 // Tests resume: part_states
 // Tests state/snapshot: optimizer_part
 #include "support/precompiled.hpp"
@@ -254,7 +254,7 @@ struct ReadsGradients {
   void before_update(lt::UpdateContext& update) const { (void)update.gradients(); }
 };
 
-TEST_CASE("part: what cannot be shared out is refused", "[.ranks]") {
+TEST_CASE("part: an optimizer that cannot be sharded is refused", "[.ranks]") {
   if (!ranks::is_started()) return;
   const Batches batches = toy::batches(3);
   using Catch::Contains;
@@ -262,18 +262,17 @@ TEST_CASE("part: what cannot be shared out is refused", "[.ranks]") {
     Net net = net_of(0);
     Secretive optimizer(net->parameters(), 0.05);
     lt::Trainer trainer(net, optimizer, objective, lt::DataParallel{}, lt::ShardOptimizer{});
-    CHECK_THROWS_WITH(trainer.fit(batches),
-                      Contains("ShardOptimizer cannot share out") && Contains("Secretive"));
+    CHECK_THROWS_WITH(trainer.fit(batches), Contains("ShardOptimizer cannot shard") && Contains("Secretive"));
   }
   {
     Net net = net_of(0);
     lt::FusedSGD optimizer(net->parameters(), {.lr = 0.05});
     lt::Trainer alone(net, optimizer, objective, lt::ShardOptimizer{});
-    CHECK_THROWS_WITH(alone.fit(batches), Contains("among the ranks of DataParallel: list that, too"));
+    CHECK_THROWS_WITH(alone.fit(batches), Contains("over the ranks of DataParallel: list that, too"));
     lt::Trainer trainer(net, optimizer, objective, lt::DataParallel{}, lt::ShardOptimizer{},
                         lt::When{false, lt::SnapshotEvery{}});
     trainer.fit(batches);
-    CHECK_THROWS_WITH(trainer.snapshot(), Contains("share the optimizers' moments out (ShardOptimizer)"));
+    CHECK_THROWS_WITH(trainer.snapshot(), Contains("moments are sharded (ShardOptimizer)"));
   }
   Net net = net_of(0);
   lt::FusedSGD optimizer(net->parameters(), {.lr = 0.05});
@@ -338,16 +337,16 @@ TEST_CASE("Parts of parameters") {
   const auto loads_of = [](const std::vector<at::Tensor>& parameters, std::int64_t size, bool by_element) {
     std::vector<std::int64_t> loads(static_cast<std::size_t>(size));
     for (std::int64_t rank = 0; rank < size; ++rank) {
-      lt::detail::ShareOut parts(rank, size, by_element);
+      lt::detail::ShardLayout parts(rank, size, by_element);
       parts.refresh(parameters);
-      for (const auto& shared : parts.all()) {
+      for (const auto& split : parts.all()) {
         std::int64_t at = 0;
-        for (const lt::PartRange& range : shared->ranges) {
+        for (const lt::PartRange& range : split->ranges) {
           CHECK(range.begin == at);
-          CHECK(range.begin % lt::detail::ShareOut::kGrain == 0);
+          CHECK(range.begin % lt::detail::ShardLayout::kGrain == 0);
           at += range.count;
         }
-        CHECK(at == shared->whole.numel());
+        CHECK(at == split->whole.numel());
       }
       for (const at::Tensor& part : parts.tensors()) loads[static_cast<std::size_t>(rank)] += part.numel();
     }
@@ -357,12 +356,12 @@ TEST_CASE("Parts of parameters") {
     const auto parameters = tensors({3, 50000, 255, 256, 511, 512, 513, 7, 20000, 1});
     const auto loads = loads_of(parameters, size, true);
     CHECK(*std::ranges::max_element(loads) - *std::ranges::min_element(loads) <=
-          2 * lt::detail::ShareOut::kGrain);
+          2 * lt::detail::ShardLayout::kGrain);
   }
   CHECK(loads_of(tensors({100, 50, 30, 20}), 2, false) == std::vector<std::int64_t>{100, 100});
   CHECK(loads_of(tensors({}), 2, true) == std::vector<std::int64_t>{0, 0});
 
-  lt::detail::ShareOut parts(0, 2, true);
+  lt::detail::ShardLayout parts(0, 2, true);
   std::vector<at::Tensor> parameters = tensors({1024, 2048});
   parts.refresh(parameters);
   const at::Tensor before = parts.of(parameters[0]).part;
@@ -384,7 +383,7 @@ TEST_CASE("One process shares nothing out") {
   trainer.fit(toy::batches(5));
   other.fit(toy::batches(5));
   CHECK(toy::distance(net, plain) == 0.0);
-  CHECK(!trainer.policy<lt::ShardOptimizer>().shares);
+  CHECK(!trainer.policy<lt::ShardOptimizer>().is_sharded);
 }
 
 }  // namespace shard_optimizer_test

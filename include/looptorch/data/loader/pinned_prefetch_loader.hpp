@@ -59,7 +59,7 @@ class PinnedPrefetchLoader {
       Choice::has_order,
       "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
       "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a stream "
-      "takes a ShuffleBuffer, and a dataset does not, or a StreamShare; a collate callable comes fourth. See "
+      "takes a ShuffleBuffer, and a dataset does not, or a StreamShard; a collate callable comes fourth. See "
       "docs/errors.md#sampler");
   static_assert(
       Choice::has_collate,

@@ -45,9 +45,9 @@ struct HeldStream<Stream&> {
 /// One epoch's reading of a stream. All members but `turns` belong to the worker whose turn it is.
 template <class Stream>
 struct StreamVisit {
-  StreamVisit(Stream& stream, const StreamShare& share, std::int64_t of_epoch, std::int64_t skip,
+  StreamVisit(Stream& stream, const StreamShard& shard, std::int64_t of_epoch, std::int64_t skip,
               const StateDict* saved)
-      : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, share, of_epoch, saved), turns(skip) {}
+      : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, shard, of_epoch, saved), turns(skip) {}
 
   const std::int64_t epoch;
   std::int64_t to_skip;  // batches to read past before the first
@@ -72,16 +72,16 @@ class StreamSource final : public Regroupable {
   StreamSource(Set&& stream, const LoaderOptions& options, Order order, Collate collate)
       : stream_{std::forward<Set>(stream)},
         options_(options),
-        share_(share_of(order)),
+        shard_(shard_of(order)),
         collate_(std::move(collate)) {
     require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
     require_option(options_.prefetch <= kMostAhead, "prefetch", options_.prefetch,
                    "at most 1048576 for a stream, which has no last batch");
     check_options(options_);
-    if (share_.shuffle.size < 0)
-      throw UsageError(message("ShuffleBuffer: size is ", share_.shuffle.size, "; it must be 0 or more"));
-    if (share_.world_size < 1 || share_.rank < 0 || share_.rank >= share_.world_size)
-      throw UsageError(message("StreamShare: rank ", share_.rank, " of world size ", share_.world_size));
+    if (shard_.shuffle.size < 0)
+      throw UsageError(message("ShuffleBuffer: size is ", shard_.shuffle.size, "; it must be 0 or more"));
+    if (shard_.world_size < 1 || shard_.rank < 0 || shard_.rank >= shard_.world_size)
+      throw UsageError(message("StreamShard: rank ", shard_.rank, " of world size ", shard_.world_size));
   }
 
   const LoaderOptions& options() const { return options_; }
@@ -97,7 +97,7 @@ class StreamSource final : public Regroupable {
       throw UsageError(
           "PinnedPrefetchLoader: this stream was read once and cannot begin again; give it "
           "`begin(std::int64_t epoch)`");
-    return std::make_unique<Visit>(stream_.value, share_, epoch, skip, saved);
+    return std::make_unique<Visit>(stream_.value, shard_, epoch, skip, saved);
   }
 
   std::int64_t end_of(const Visit&) const { return std::numeric_limits<std::int64_t>::max(); }
@@ -177,12 +177,13 @@ class StreamSource final : public Regroupable {
 
   /// Returns the order's identity without the rank, since all ranks are at the same position.
   std::string order_identity() const {
-    const ShuffleBuffer& shuffle = share_.shuffle;
+    const ShuffleBuffer& shuffle = shard_.shuffle;
     const std::string order = shuffle.size == 0
                                   ? "SequentialSampler"
                                   : message("ShuffleBuffer, size ", shuffle.size, ", seed ", shuffle.seed);
-    if (share_.world_size == 1) return order;
-    return message("StreamShare, world_size ", share_.world_size, ", even ", share_.even, " of ", order);
+    if (shard_.world_size == 1) return order;
+    // The name that saved identities have.
+    return message("StreamShare, world_size ", shard_.world_size, ", even ", shard_.even, " of ", order);
   }
 
   bool is_no_batch(std::size_t samples) const {
@@ -224,7 +225,7 @@ class StreamSource final : public Regroupable {
 
   const HeldStream<Set> stream_;  // a reference where the loader was given an lvalue
   const LoaderOptions options_;
-  const StreamShare share_;
+  const StreamShard shard_;
   const Collate collate_;
   const std::shared_ptr<BatchMemoryPool> slots_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;

@@ -49,7 +49,7 @@ class FitLoop {
 
   void run() {
     if (at_last_batch()) run_epoch();  // only its end is missing
-    while (!ended()) run_epoch();
+    while (!ends()) run_epoch();
     resolve_updates(engine_);
     engine_.ranks().reduce_end(engine_);
   }
@@ -57,14 +57,14 @@ class FitLoop {
   /// True if the batches of the epoch are through.
   [[nodiscard]] bool at_last_batch() const { return plan_.at_last_batch(progress()); }
 
-  /// True between windows if batch `number` of the epoch lies beyond the next window.
-  [[nodiscard]] bool may_pass_window(std::int64_t number) {
+  /// True between windows if the loader skipped all batches of the next one: it has `number` next.
+  [[nodiscard]] bool skips_whole_window(std::int64_t number) {
     return engine_.window().micro_batches == 0 && number >= progress().batch + engine_.window_length();
   }
-  /// Joins a window for which this rank has no batch; `passes` if its loader skipped them. Returns false if
-  /// the window does not count, or if the fit ends with it.
-  [[nodiscard]] bool take_empty_window(bool passes) {
-    if (passes) engine_.window().gap = engine_.window_length();
+  /// Takes part in a window for which this rank has no batch, because its loader `skipped` them or its epoch
+  /// is over. Returns false if the window does not count, or if the fit ends with it.
+  [[nodiscard]] bool join_empty_window(bool skipped) {
+    if (skipped) engine_.window().gap = engine_.window_length();
     plan_.count_on_step(RunAccess::progress(engine_.run()));
     begin_window(engine_);
     end_window(engine_, kept_);
@@ -93,14 +93,14 @@ class FitLoop {
     const auto has_batch = [&] { return position != last && !is_skipped(position); };
     const auto next = [&] { return ++position, has_batch(); };
     for (bool more = has_batch(); more; more = waiting(next)) {
-      if (const auto number = batches_.number_at(position); number && !pass_over_to(*number)) return;
+      if (const auto number = batches_.number_at(position); number && !skip_to(*number)) return;
       const auto& indices = batches_.indices_at(position);
       plan_.count_on_step(RunAccess::progress(engine_.run()));
       if (!add_and_end_if_last(engine_, kept_, batch_at(position), indices)) continue;
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
-      if (const auto size = plan_.batches(); size && batches_.numbered) pass_over(*size);
+      if (const auto size = plan_.batches(); size && batches_.numbered) leave_gap_to(*size);
       end_window(engine_, kept_);
       if (!after_window()) return;
     }
@@ -141,20 +141,21 @@ class FitLoop {
   /// Counts batches before this number that a loader skipped as part of their windows: unreadable samples do
   /// not shift which samples a window holds. Ends a window whose last batches are among them. Returns false
   /// if the fit ends with it.
-  bool pass_over_to(std::int64_t number) {
+  bool skip_to(std::int64_t number) {
     const std::int64_t length = engine_.window_length();
     if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
-      pass_over(progress().batch + length);
+      leave_gap_to(progress().batch + length);
       end_window(engine_, kept_);
       if (!after_window()) return false;
     }
-    if (!engine_.ranks().pass_windows(*this, number)) return false;
+    if (!engine_.ranks().join_skipped_windows(*this, number)) return false;
     if (engine_.window().micro_batches == 0)  // windows of which no batch is left are no steps
       RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
-    pass_over(number);
+    leave_gap_to(number);
     return true;
   }
-  void pass_over(std::int64_t number) {
+  /// Counts the window's batches before `number` that have not come as skipped.
+  void leave_gap_to(std::int64_t number) {
     WindowState& window = engine_.window();
     window.gap = number - progress().batch - window.micro_batches;
   }
@@ -168,11 +169,10 @@ class FitLoop {
     } else if (end != WindowEnd::skipped) {
       return false;
     }
-    return at_last_batch() || !ended();
+    return at_last_batch() || !ends();
   }
 
-  /// True if the fit ends after the last window.
-  [[nodiscard]] bool ended() { return engine_.ranks().ended(engine_, *this, plan_); }
+  [[nodiscard]] bool ends() { return engine_.ranks().ends_fit(engine_, *this, plan_); }
 
   /// Throws UsageError for an epoch without batches.
   void end_epoch() {
@@ -221,19 +221,19 @@ class FeedScope {
 /// Runs a whole fit: policies begin, epochs pass, policies end, even after an exception. `Host` serves
 /// policies that call their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
-FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
-                   LastFeed<Host::takes_snapshots, Engine>& last) {
+FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
+                              LastFeed<Host::takes_snapshots, Engine>& last) {
   require_no_open_window(engine, "fit()");
   resolve_updates(engine);  // counts updates left over from a loop of `step`, before policies begin anew
   Run& run = engine.run();
   const Progress before = run.progress();
   const FitClock clock;
   BatchRange<Range> batches(range);
-  std::optional<std::int64_t> size = engine.ranks().batches(engine, batches, options);
+  std::optional<std::int64_t> size = engine.ranks().plan_epochs(engine, batches, options);
   engine.prepare();
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, last);
   if (batches.regroupable() && batches.regroupable()->regrouping())
-    size = engine.ranks().batches(engine, batches, options);
+    size = engine.ranks().plan_epochs(engine, batches, options);
   engine.ranks().mute(engine);  // after the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   announce(engine, plan);
@@ -268,7 +268,8 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
               LastFeed<Host::takes_snapshots, Engine>& last) {
-  return engine.ranks().run(engine, [&] { return fit_here<Host>(trainer, engine, range, options, last); });
+  return engine.ranks().run(engine,
+                            [&] { return fit_on_this_process<Host>(trainer, engine, range, options, last); });
 }
 
 }  // namespace looptorch::detail

@@ -55,7 +55,7 @@ inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
 /// True if the window is one whole micro-batch on one process, which needs no weighing.
 template <class Engine>
 [[nodiscard]] bool is_whole_window(Engine& engine, const UpdateWork& work) {
-  return engine.window().ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
+  return engine.window().summing_ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
 }
 
 /// Returns the factor that turns the sum of differentiated values, and its gradients, into the window's mean
@@ -70,7 +70,7 @@ template <std::size_t I, class Engine>
 /// weights up, waits for and reads a weight on a device.
 template <class Engine>
 [[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
-  if (engine.window().ranks > 0 && !loss.weight.is_known())
+  if (engine.window().summing_ranks > 0 && !loss.weight.is_known())
     loss.weight = loss.weight.tensor().template item<double>();
   return is_whole_window(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }

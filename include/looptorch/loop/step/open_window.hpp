@@ -116,7 +116,7 @@ class OpenWindow {
     return result;
   }
 
-  static bool share(const Addresses& a, const Addresses& b) {
+  static bool overlap(const Addresses& a, const Addresses& b) {
     for (auto left = a.begin(), right = b.begin(); left != a.end() && right != b.end();) {
       if (*left == *right) return true;
       *left < *right ? ++left : ++right;
@@ -131,8 +131,8 @@ class OpenWindow {
   /// lock.
   const Entry* find_conflict() const {
     for (const Entry* other : registry().open)
-      if (other != entry_.get() && (on_this_thread(*other) ? share(other->trained, entry_->trained)
-                                                           : share(other->touched, entry_->touched)))
+      if (other != entry_.get() && (on_this_thread(*other) ? overlap(other->trained, entry_->trained)
+                                                           : overlap(other->touched, entry_->touched)))
         return other;
     return nullptr;
   }

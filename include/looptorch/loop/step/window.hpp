@@ -56,7 +56,7 @@ void begin_window(Engine& engine) {
     work.due = progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
   });
   window.origin.begin(progress.step, progress.epoch);
-  window.ranks = engine.ranks().size();
+  window.summing_ranks = engine.ranks() ? engine.ranks()->size() : 0;
   window_kind_t<Engine>::begin(engine);
 }
 

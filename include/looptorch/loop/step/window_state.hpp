@@ -107,7 +107,7 @@ struct WindowState {
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
   std::int64_t gap = 0;                        ///< batches that the range skipped, in it and before it
-  std::int64_t ranks = 0;                      ///< processes that add up the window; 0: this one alone
+  std::int64_t summing_ranks = 0;              ///< ranks that sum the window; 0: nothing is summed
   std::int64_t turns = 0;                      ///< micro-batches that ranks ran in lockstep
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An update on several ranks: a veto on one rank becomes a veto on all. With sharded optimizers each rank
-// updates its part of the parameters and then gathers the others'. One process uses nothing of this.
+// An update on several ranks, once gradients are summed: policies see the gradients that this rank has, a
+// veto on one rank becomes a veto on all, and with sharded optimizers each rank updates its part of the
+// parameters and then gathers the others'.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
