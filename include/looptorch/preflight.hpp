@@ -69,7 +69,7 @@ class Preflight {
     size_ = source_.size();
     if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
     window_samples_ = size_ * engine.window_length();
-    counter_.add_older(held_memory(engine).uncounted);
+    counter_.add_uncounted(held_memory(engine).uncounted);
     expected_ = expected_memory(engine);
     if (HostMemory::device()) expected_.copies = expected_.snapshot = 0;  // they lie on the host
     empty_cache(counter_.device());
@@ -159,7 +159,7 @@ class Preflight {
     DryMemory dry;
     std::exception_ptr thrown;
     {
-      const HostLimit limit(on_cpu, cap_ + copies - counter_.older());
+      const HostLimit limit(on_cpu, cap_ + copies - counter_.uncounted());
       engine_.stack().mute(true);
       try {
         dry = DryRun<Engine, Batch>(engine_, counter_, window_samples() / samples, change)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a window can be done again only if its batches can be written to disk. Make the batch an
+// expect: looptorch: a window can be rerun only if its batches can be written to disk. Make the batch an
 // aggregate
 #include <looptorch/policies/autopsy.hpp>
 #include <looptorch/replay.hpp>

@@ -105,7 +105,7 @@ TEST_CASE("RetryOnOom on a device that is too small: the batches that do not fit
   CHECK((found - expected).abs().max().item<double>() < 1e-12);
 }
 
-TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window is done again") {
+TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window is rerun") {
   if (!has_device() || !is_simulated()) return;
   using namespace retry_on_oom;
   auto data = batches(5, 64);

@@ -22,7 +22,7 @@
 namespace looptorch::detail {
 
 /// Keeps examinations of tensors out of the graph, of autocast and of the operator trace.
-class LookingOnly {
+class UntracedScope {
  private:
   at::RecordFunctionGuard unwatched_{/*is_enabled=*/false};
   at::NoGradGuard no_gradients_;
@@ -47,7 +47,7 @@ inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
 [[nodiscard]] inline TensorFacts facts_of(const at::Tensor& given) {
   TensorFacts facts;
   if (!given.defined()) return facts;
-  const LookingOnly looking;
+  const UntracedScope untraced;
   facts.sizes = given.sizes().vec();
   facts.type = given.scalar_type();
   at::Tensor elements = given.detach();

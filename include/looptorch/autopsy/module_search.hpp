@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the module of an operator that works on no parameter: by the types whose forward was on the stack,
-// and among modules of one type by the parameters that the data passed before and after.
+// Finds the module of an operator that works on no parameter, such as a softmax: by the types whose forward
+// was on the stack, and among modules of one type by the parameters around the operator in the flow of data.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>
@@ -20,13 +20,13 @@ namespace looptorch::detail {
 struct KnownModule {
   std::string path;
   std::string type;             // "torch::nn::SoftmaxImpl"
-  bool has_parameters = false;  // of its own or its children's
+  bool has_parameters = false;  // it or a module within it has some
 };
 
 /// The module in which an operator ran, as far as known.
 struct ModulePlace {
-  std::string type = {};                // whose forward called it; empty if it has no name
-  std::vector<std::string> paths = {};  // of modules of that type; without one, of candidates
+  std::string type = {};                // the type whose forward called the operator; empty if unknown
+  std::vector<std::string> paths = {};  // modules of that type that fit; without a type, candidates
 };
 
 class ModuleSearch {
@@ -35,16 +35,16 @@ class ModuleSearch {
   explicit ModuleSearch(std::vector<KnownModule> modules) : modules_(std::move(modules)) {}
 
   /// Returns the place of an operator. `stack` has the types whose forward had called it, the innermost
-  /// first; `behind` and `before` are the parameters that the data passed before and after it, empty if none.
-  /// Without a type, which LibTorch's own modules always have, names the program's modules without parameters
-  /// that are registered between the two.
-  [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& behind,
+  /// first. The operator lies after the parameter `after`, the last that its inputs had passed, and before
+  /// the parameter `before`, the first that its result meets; empty: none. If the stack names no type,
+  /// returns the program's modules without parameters that are registered between the two. (LibTorch's own
+  /// modules always have a type.)
+  [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& after,
                                  const std::string& before) const {
     for (std::size_t i = 0; i < stack.size(); ++i)
       if (of_type(stack[i]).size() + is_of_libtorch(stack[i]) > 0)
-        return {stack[i], paths(nearest(within(of_type(stack[i]), stack, i + 1), behind, before))};
-    return {"",
-            behind.empty() && before.empty() ? std::vector<std::string>() : paths(guesses(behind, before))};
+        return {stack[i], paths(nearest(within(of_type(stack[i]), stack, i + 1), after, before))};
+    return {"", after.empty() && before.empty() ? std::vector<std::string>() : paths(guesses(after, before))};
   }
 
   /// Returns the place of an operator of a program, which may be a part of the model.
@@ -85,40 +85,40 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those with the longest paths in common with the parameters before and after; of these the ones
+  /// Returns those whose paths have most names in common with those of the two parameters; of these the ones
   /// registered between the two, if any.
-  [[nodiscard]] Indices nearest(Indices found, const std::string& behind, const std::string& before) const {
+  [[nodiscard]] Indices nearest(Indices found, const std::string& after, const std::string& before) const {
     const auto nearness = [&](std::size_t i) {
-      return shared(modules_[i].path, behind) + shared(modules_[i].path, before);
+      return common_names(modules_[i].path, after) + common_names(modules_[i].path, before);
     };
     std::size_t most = 0;
     for (const std::size_t i : found) most = std::max(most, nearness(i));
     if (found.size() > 1) keep(found, [&](std::size_t i) { return nearness(i) == most; });
     if (found.size() > 1)
-      if (Indices inner = between(found, behind, before); !inner.empty()) return inner;
+      if (Indices inner = between(found, after, before); !inner.empty()) return inner;
     return found;
   }
 
-  /// Returns those registered after the one's owner and before the other's.
-  [[nodiscard]] Indices between(Indices found, const std::string& behind, const std::string& before) const {
-    const std::int64_t first = behind.empty() ? -1 : owner_of(behind);
+  /// Returns those registered after the owner of parameter `after` and before that of `before`.
+  [[nodiscard]] Indices between(Indices found, const std::string& after, const std::string& before) const {
+    const std::int64_t first = after.empty() ? -1 : owner_of(after);
     const std::int64_t last = before.empty() ? static_cast<std::int64_t>(modules_.size()) : owner_of(before);
-    if (first < 0 && !behind.empty()) return {};  // not a parameter of the model
+    if (first < 0 && !after.empty()) return {};  // not a parameter of the model
     std::erase_if(found, [&](std::size_t i) {
       return static_cast<std::int64_t>(i) <= first || static_cast<std::int64_t>(i) >= last;
     });
     return found;
   }
 
-  /// Returns the program's modules without parameters that are registered between the two. With no parameter
-  /// before, or none after, drops those that follow another module with parameters.
-  [[nodiscard]] Indices guesses(const std::string& behind, const std::string& before) const {
+  /// Returns the program's modules without parameters that are registered between the two. If one of the two
+  /// is empty, drops modules that follow another module with parameters.
+  [[nodiscard]] Indices guesses(const std::string& after, const std::string& before) const {
     Indices own;
     for (std::size_t i = 0; i < modules_.size(); ++i)
       if (!modules_[i].has_parameters && !modules_[i].type.starts_with(kLibTorch)) own.push_back(i);
-    own = between(own, behind, before);
-    const auto first = static_cast<std::size_t>(behind.empty() ? 0 : owner_of(behind) + 1);
-    if (behind.empty() || before.empty())
+    own = between(own, after, before);
+    const auto first = static_cast<std::size_t>(after.empty() ? 0 : owner_of(after) + 1);
+    if (after.empty() || before.empty())
       std::erase_if(own, [&](std::size_t i) {
         return std::any_of(modules_.begin() + static_cast<std::ptrdiff_t>(first),
                            modules_.begin() + static_cast<std::ptrdiff_t>(i), [&](const KnownModule& other) {
@@ -155,7 +155,7 @@ class ModuleSearch {
   }
 
   /// Returns how many leading names two paths have in common.
-  static std::size_t shared(std::string_view a, std::string_view b) {
+  static std::size_t common_names(std::string_view a, std::string_view b) {
     std::size_t names = 0;
     while (!a.empty() && !b.empty() && a.substr(0, a.find('.')) == b.substr(0, b.find('.'))) {
       ++names;

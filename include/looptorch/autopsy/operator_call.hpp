@@ -18,34 +18,35 @@ namespace looptorch::detail {
 struct KnownTensor {
   enum class Kind { parameter, buffer, batch } kind = Kind::parameter;
   std::string name = {};
-  std::int64_t index = -1;  // of a batch's tensor
-  TensorFacts facts = {};   // before the micro-batch
+  std::int64_t index = -1;  // the number among the batch's tensors; -1 for others
+  TensorFacts facts = {};   // the contents before the micro-batch
 };
 
-constexpr std::int64_t kNoCall = -1;
+inline constexpr std::int64_t kNoCall = -1;
 
 /// A tensor that an operator read.
 struct ReadTensor {
   TensorFacts facts;
-  const KnownTensor* known = nullptr;
+  const KnownTensor* known = nullptr;      // its name; null if it has none
   std::vector<std::int64_t> writers = {};  // calls that wrote to its storage, the latest last
   bool is_target = false;                  // the operator writes to it
 };
 
 struct OperatorCall {
   std::string name;
-  bool is_node = false;                // of the graph, in backward
-  bool has_infinite_argument = false;  // as a mask's
+  bool is_node = false;                // a node of autograd's graph, not an operator
+  bool has_infinite_argument = false;  // a number that it takes is infinite, as in masked_fill
   bool is_uninitialised = false;       // its output is memory not yet written
   std::int64_t parent = kNoCall;       // the call that it ran within
   std::int64_t node = kNoCall;         // the node that it ran within
-  std::int64_t sequence = -1;          // number of the node that it makes, or is
+  std::int64_t sequence = -1;          // autograd's number of the node that it makes, or is
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};
-  CallStack stack = {};                      // of outermost operators
-  std::optional<RunningModule> module = {};  // of these, if a program gives it
+  CallStack stack = {};                      // the program's; empty for a call within another
+  std::optional<RunningModule> module = {};  // the module of an exported program that called it
 
+  /// Returns the first output with NaN, else the first with infinity; null if all are finite.
   [[nodiscard]] const TensorFacts* bad_output() const {
     for (const bool wants_nan : {true, false})
       for (const TensorFacts& output : outputs)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The operators of one micro-batch in order: what each read and returned, and the writers of each tensor.
-// Tensors are identified by storage. When storage is freed and reused, its next writer starts a new history.
+// The record of one micro-batch: its operators in order, what each read and returned, and which wrote to each
+// tensor. OperatorWatch fills it, OriginSearch reads it. Tensors are identified by storage; when storage is
+// freed and reused, its next writer starts a new history.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -30,7 +31,7 @@ namespace looptorch::detail {
 class OperatorLog {
  public:
   /// Names a tensor, and all tensors that share its storage.
-  void know(const at::Tensor& tensor, KnownTensor as) {
+  void name(const at::Tensor& tensor, KnownTensor as) {
     if (!tensor.defined()) return;
     as.facts = facts_of(tensor);
     const std::lock_guard lock(mutex_);
@@ -179,12 +180,12 @@ class OperatorLog {
   std::mutex mutex_;  // nodes run on the threads of their devices
   std::int64_t micro_batch_ = 0;
   std::deque<KnownTensor> names_;
-  std::unordered_map<const void*, const KnownTensor*> known_;
+  std::unordered_map<const void*, const KnownTensor*> known_;  // in names_, by storage
   std::deque<OperatorCall> calls_;
   std::unordered_map<const void*, std::vector<std::int64_t>> writers_;  // by storage
   std::unordered_map<std::int64_t, std::int64_t> made_by_;  // forward calls by the nodes they make
   std::unordered_map<std::int64_t, Keys> keys_;             // storages that open calls read
-  std::unordered_map<std::thread::id, std::vector<std::int64_t>> open_;
+  std::unordered_map<std::thread::id, std::vector<std::int64_t>> open_;  // calls under way, by thread
 };
 
 }  // namespace looptorch::detail

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Traces every operator of a rerun window, by LibTorch's RecordFunction. Costs nothing while no trace is on;
-// a traced window takes several times as long, since each tensor is examined.
+// The entry to this room: finds the operator that made a NaN or infinity. A rerun of the window
+// (redo/traced_rerun.hpp) tells it each micro-batch, loss and gradient, and takes a Finding at the end.
+// Within: LibTorch's RecordFunction reports operators to OperatorLog, OriginSearch goes back from the bad
+// tensor, and ModuleSearch names the module. A traced window takes several times as long, since each tensor
+// is examined.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -41,7 +44,7 @@ class OperatorWatch {
   /// `modules` are the model's, as for ModuleSearch.
   OperatorWatch(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
                 std::vector<KnownModule> modules)
-      : alone_(one()), parameters_(parameters), buffers_(buffers), modules_(std::move(modules)) {
+      : lock_(trace_mutex()), parameters_(parameters), buffers_(buffers), modules_(std::move(modules)) {
     for (const auto& parameter : parameters) shapes_.push_back(parameter.tensor.sizes().vec());
     current() = this;
     traces_modules = true;
@@ -64,19 +67,19 @@ class OperatorWatch {
   void begin_micro_batch(std::int64_t number, std::int64_t first_row, std::int64_t rows,
                          std::vector<std::int64_t> samples, const std::vector<at::Tensor>& tensors) {
     log_.begin_micro_batch(number);
-    for (const auto& [name, tensor] : parameters_) log_.know(tensor, {KnownTensor::Kind::parameter, name});
-    for (const auto& [name, tensor] : buffers_) log_.know(tensor, {KnownTensor::Kind::buffer, name});
+    for (const auto& [name, tensor] : parameters_) log_.name(tensor, {KnownTensor::Kind::parameter, name});
+    for (const auto& [name, tensor] : buffers_) log_.name(tensor, {KnownTensor::Kind::buffer, name});
     micro_batch_ = number, first_row_ = first_row, rows_ = rows;
     samples_ = std::move(samples);
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      log_.know(tensors[i], {KnownTensor::Kind::batch, "", static_cast<std::int64_t>(i)});
+      log_.name(tensors[i], {KnownTensor::Kind::batch, "", static_cast<std::int64_t>(i)});
   }
 
   /// Takes the micro-batch's loss. If it is not finite, finds the cause and returns true.
   bool take_loss(const at::Tensor& loss) {
     const ReadTensor read = log_.read(loss);
     {
-      const LookingOnly looking;
+      const UntracedScope untraced;
       losses_.push_back(loss.defined() ? loss.detach().sum().item<double>() : 0.0);
     }
     if (read.facts.is_finite()) return false;
@@ -107,7 +110,7 @@ class OperatorWatch {
 
   /// Keeps a hash of the gradients, for a later comparison.
   void take_gradient_bits() {
-    const LookingOnly looking;
+    const UntracedScope untraced;
     std::uint64_t bits = 0;
     for (const auto& item : parameters_)
       if (const at::Tensor& gradient = item.tensor.grad();
@@ -130,12 +133,12 @@ class OperatorWatch {
   }
 
  private:
-  struct Number : at::ObserverContext {
-    explicit Number(std::int64_t number) : of_call(number) {}
+  struct CallNumber : at::ObserverContext {
+    explicit CallNumber(std::int64_t number) : of_call(number) {}
     std::int64_t of_call;
   };
 
-  static std::mutex& one() {
+  static std::mutex& trace_mutex() {
     static std::mutex mutex;
     return mutex;
   }
@@ -145,11 +148,11 @@ class OperatorWatch {
   }
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     OperatorWatch* const watch = current();
-    return watch ? std::make_unique<Number>(watch->log_.start(function)) : nullptr;
+    return watch ? std::make_unique<CallNumber>(watch->log_.start(function)) : nullptr;
   }
   static void end(const at::RecordFunction& function, at::ObserverContext* context) {
     OperatorWatch* const watch = current();
-    if (watch && context) watch->log_.end(function, static_cast<Number*>(context)->of_call);
+    if (watch && context) watch->log_.end(function, static_cast<CallNumber*>(context)->of_call);
   }
 
   [[nodiscard]] std::int64_t end_of_log() const { return static_cast<std::int64_t>(log_.calls().size()); }
@@ -185,7 +188,7 @@ class OperatorWatch {
     finding_.backward = node != kNoCall;
     std::int64_t forward_call = origin.call;
     if (finding_.backward) {
-      finding_.node = plain(log_.call(node).name);
+      finding_.node = without_namespaces(log_.call(node).name);
       if (const std::int64_t maker = log_.maker_of(log_.call(node)); maker != kNoCall)
         finding_.forward_op = log_.call(maker).name, forward_call = maker;
     }
@@ -196,9 +199,9 @@ class OperatorWatch {
 
   /// Describes the place of an operator without parameters: its neighbours and its module.
   void describe_place(const OriginSearch& search, std::int64_t forward_call) {
-    finding_.after_parameter = search.parameter_behind(forward_call);
+    finding_.after_parameter = search.last_parameter_before(forward_call);
     if (log_.call(forward_call).node != kNoCall) return;  // in backward, of an unknown operator
-    finding_.before_parameter = search.parameter_ahead(forward_call);
+    finding_.before_parameter = search.first_parameter_after(forward_call);
     finding_.before_loss = finding_.before_parameter.empty();
     const OperatorCall& called = log_.outermost(forward_call);
     ModulePlace place = called.module ? modules_.of_program(*called.module)
@@ -223,7 +226,7 @@ class OperatorWatch {
     return name;
   }
 
-  static std::string plain(std::string name) {
+  static std::string without_namespaces(std::string name) {
     for (const std::string_view scope : {"torch::autograd::", "(anonymous namespace)::"})
       for (auto at = name.find(scope); at != std::string::npos; at = name.find(scope))
         name.erase(at, scope.size());
@@ -250,7 +253,7 @@ class OperatorWatch {
     return true;
   }
 
-  std::unique_lock<std::mutex> alone_;
+  std::unique_lock<std::mutex> lock_;
   std::vector<NamedTensor> parameters_, buffers_;
   ModuleSearch modules_;
   OperatorLog log_;

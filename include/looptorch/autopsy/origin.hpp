@@ -22,13 +22,13 @@
 
 namespace looptorch::detail {
 
-/// The source of a bad value: a call of an operator, a known tensor (parameter, buffer, batch) that held it
+/// The source of a bad value: a call of an operator, a named tensor (parameter, buffer, batch) that held it
 /// already, or code outside of operators.
 struct Origin {
-  enum class Kind { call, known, outside } kind = Kind::call;
-  std::int64_t call = kNoCall;          // the one that made it, or else the first that read it
-  const ReadTensor* read = nullptr;     // what that call read
-  bool deliberate = false;              // infinity that a program put in on purpose
+  enum class Kind { call, named, outside } kind = Kind::call;
+  std::int64_t call = kNoCall;          // kind call: the one that made it; else the first that read it
+  const ReadTensor* read = nullptr;     // the bad tensor as that call read it; null if the call made it
+  bool deliberate = false;              // infinity that the program put in on purpose
   std::vector<std::int64_t> path = {};  // the calls that passed it on, in order
 };
 
@@ -48,7 +48,7 @@ class OriginSearch {
       return of_call(writer);
     const bool is_mask = read.known->kind != KnownTensor::Kind::parameter && read.facts.nans == 0 &&
                          !read.facts.has_positive_infinity;
-    return {Origin::Kind::known, reader, &read, is_mask};
+    return {Origin::Kind::named, reader, &read, is_mask};
   }
 
   /// Returns the parameter that a call worked on, itself or a copy; empty if none.
@@ -63,7 +63,7 @@ class OriginSearch {
   }
 
   /// Returns the last parameter that a call's inputs had passed.
-  [[nodiscard]] std::string parameter_behind(std::int64_t id) const {
+  [[nodiscard]] std::string last_parameter_before(std::int64_t id) const {
     std::set<std::int64_t, std::greater<>> open{id};
     for (int steps = 0; !open.empty() && steps < kMaxSteps; ++steps) {
       const std::int64_t latest = *open.begin();
@@ -81,7 +81,7 @@ class OriginSearch {
 
   /// Returns the parameter of the first later forward operator that works on a call's results, directly or
   /// through others; empty if there is none before the loss.
-  [[nodiscard]] std::string parameter_ahead(std::int64_t id) const {
+  [[nodiscard]] std::string first_parameter_after(std::int64_t id) const {
     std::unordered_set<std::int64_t> reached{id};
     for (std::int64_t outer = log_.call(id).parent; outer != kNoCall && !log_.call(outer).is_node;
          outer = log_.call(outer).parent)

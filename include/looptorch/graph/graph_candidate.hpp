@@ -38,7 +38,7 @@ template <class Engine>
   return scale;
 }
 
-/// A micro-batch of update I, beside the graphs of its Trainer.
+/// A micro-batch of update I, and the graphs of its Trainer.
 template <std::size_t I, class Engine, class Batch>
 struct GraphCandidate {
   using Objective = std::remove_cvref_t<decltype(std::declval<Engine&>().template update<I>().objective)>;
@@ -47,7 +47,7 @@ struct GraphCandidate {
   Engine& engine;
   MicroBatchGraphs& graphs;
   const Batch& batch;
-  bool sees_all = true;  ///< false once `form` could not see the batch's values on the host
+  bool sees_all = true;  ///< false once `form` has met values on the host that it cannot see
 
   [[nodiscard]] UpdateWork& work() { return engine.works()[I]; }
   [[nodiscard]] const UpdateView& view() { return engine.run().updates()[I]; }
@@ -66,7 +66,7 @@ struct GraphCandidate {
     return reason_against(batch);
   }
 
-  /// Returns the key of its graph: micro-batches of one key can share a graph.
+  /// Returns its form: micro-batches of one form run by one graph.
   [[nodiscard]] std::string form() {
     std::string form = form_of(batch);
     append_bytes(form, I);

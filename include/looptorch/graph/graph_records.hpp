@@ -37,21 +37,21 @@ struct MicroBatchGraph {
     at::Tensor parameter, gradient;
   };
 
-  std::int64_t seen = 0;  ///< micro-batches of this form so far
+  std::int64_t seen = 0;  ///< number of micro-batches of this form so far
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
-  /// The window has one micro-batch: the graph sets gradients to 0 first, and sums up the loss.
+  /// True if the window has one micro-batch: the graph sets gradients to 0 first, and sums up the loss.
   bool is_whole_window = false;
-  bool draws = false;             ///< from the device's generator
-  GraphGenerator generator;       ///< of the graph
+  bool draws = false;             ///< true if the graph draws from the device's generator
+  GraphGenerator generator;       ///< the generator that the graph draws from
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
   double factor = 0;              ///< the value in `root`
-  at::Tensor scale;               ///< by which the graph multiplies `root`; undefined: none
+  at::Tensor scale;               ///< loss scale, by which the graph multiplies `root`; undefined: none
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
-  Operations operations;  ///< of the graph
+  Operations operations;  ///< operations of one replay
 
   /// Keeps the form from becoming a graph. The first reason stays: what follows may be its consequence.
   void refuse(std::string reason) {
@@ -59,19 +59,22 @@ struct MicroBatchGraph {
   }
 };
 
-/// Memory that an update's graphs share for losses: they write a window's sum to it, and add that to the
-/// epoch's. A graph of a window's only micro-batch reads the loss's weight from it.
+/// Memory in which an update's graphs sum losses: each micro-batch's graph writes the window's sum, the graph
+/// of the window's end adds that to the epoch's. The graph of a window's only micro-batch reads the loss's
+/// weight from it.
 struct LossBuffers {
-  at::Tensor sum, weight, zero;  ///< 0-dim fp64
-  at::Tensor epoch;              ///< the sum of the epoch's losses
-  double known_weight = 0;       ///< the value in `weight`
+  at::Tensor sum;           ///< 0-dim fp64: the window's losses
+  at::Tensor weight;        ///< 0-dim fp64: the weight of a loss that is a mean
+  at::Tensor zero;          ///< 0-dim fp64
+  at::Tensor epoch;         ///< 0-dim fp64: the epoch's losses
+  double known_weight = 0;  ///< the value in `weight`
 
   explicit LossBuffers(c10::Device device)
       : sum(at::zeros({}, at::TensorOptions(device).dtype(at::kDouble))),
         weight(at::zeros_like(sum)),
         zero(at::zeros_like(sum)),
         epoch(at::zeros_like(sum)) {}
-  /// Adds up as RunningMean does.
+  /// Sets the window's sum to this loss, by the arithmetic of RunningMean.
   void set_sum(const Loss& loss) const {
     at::Tensor result = sum;
     const at::Tensor& value = loss_tensor(loss);
@@ -87,14 +90,14 @@ struct LossBuffers {
 struct EndGraph {
   explicit EndGraph(int so_far = 0) : captures(so_far) {}
 
-  int captures;         ///< so far
+  int captures;         ///< number of captures so far
   std::string refused;  ///< why there will be no graph; empty if there may be one
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
-  bool adds_losses = false;                                  ///< to the epoch's
-  double factor = 1;      ///< by which the window's gradients must be multiplied
-  at::Tensor scale;       ///< of the losses; undefined: none
-  at::Tensor non_finite;  ///< the graph's results: not zero if the sum is not finite; undefined: not checked
-  at::Tensor overflow;    ///< not zero if scaled gradients overflow; undefined without a scale
+  bool adds_losses = false;  ///< true if the graph adds the window's losses to the epoch's
+  double factor = 1;         ///< factor that turns the sum of gradients into the window's gradient
+  at::Tensor scale;          ///< loss scale; undefined: none
+  at::Tensor non_finite;     ///< result: not zero if the sum of losses is not finite; undefined: not checked
+  at::Tensor overflow;       ///< result: not zero if scaled gradients overflow; undefined without a scale
   UpdateDecision decision;
   std::shared_ptr<BegunStep> step;
   std::unique_ptr<DeviceGraph> graph;
@@ -134,7 +137,7 @@ class GraphAssumptions {
   }
 
   /// Returns true if anything has changed since the last call.
-  [[nodiscard]] bool changes() {
+  [[nodiscard]] bool take_changes() {
     bool changed = false;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const at::Tensor& tensor = tensors_[i];
@@ -158,10 +161,11 @@ class GraphAssumptions {
 
 /// How micro-batches ran.
 struct GraphCounts {
-  std::int64_t replayed = 0, eager = 0, graphs = 0;
-  std::map<std::string, std::int64_t> reasons;     ///< micro-batches that can have no graph, by reason
-  std::int64_t ends = 0;                           ///< of windows, replayed
-  std::map<std::string, std::int64_t> eager_ends;  ///< ends behind replayed micro-batches, by reason
+  std::int64_t replayed = 0, eager = 0;            ///< numbers of micro-batches
+  std::int64_t graphs = 0;                         ///< number of graphs of micro-batches
+  std::map<std::string, std::int64_t> reasons;     ///< numbers of micro-batches without a graph, by reason
+  std::int64_t ends = 0;                           ///< number of ends of windows that were replayed
+  std::map<std::string, std::int64_t> eager_ends;  ///< numbers of eager ends after replayed micro-batches
 };
 
 }  // namespace looptorch::detail

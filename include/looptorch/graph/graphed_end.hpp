@@ -45,8 +45,8 @@ class GraphedEnd {
   GraphedEnd(Engine& engine, MicroBatchGraphs& graphs, UpdateContext& context)
       : engine_(engine), graphs_(graphs), context_(context) {}
 
-  /// Runs policies and the graph, and sets the context to what they decide. Returns false, and does nothing,
-  /// if the window must end eagerly.
+  /// Replays the graph, or captures it first, and gives the context its decision. Returns false, and does
+  /// nothing, if the window must end eagerly.
   [[nodiscard]] bool run() {
     if constexpr (kIsOurs && !Engine::template kByClosure<I>) {
       EndGraph& end = graphs_.end(I);

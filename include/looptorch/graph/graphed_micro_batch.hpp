@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Runs a micro-batch as a graph, if possible. Micro-batches of one form (shapes, types and values on the
-// host) share a graph, and go through these states:
+// The entry to this room: runs a micro-batch of training as a graph, if possible. `train_on`
+// (loop/step/micro_batch.hpp) calls it. Micro-batches of one form (shapes, types and values on the host)
+// share a graph, and go through these states:
 //
-//   eager      always, if the fit or its window can have no graph: GraphCandidate (graph_candidate.hpp)
+//   eager      all of them, if the fit or its window can have no graph: GraphCandidate (graph_candidate.hpp)
 //   warming up the first ones run eagerly, and show what a graph needs (micro_batch_warm_up.hpp)
 //   captured   the next one is recorded: forward and backward (micro_batch_capture.hpp)
 //   replayed   that one and all later ones are one launch each (micro_batch_replay.hpp)

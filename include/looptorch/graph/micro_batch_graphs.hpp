@@ -23,8 +23,8 @@
 
 namespace looptorch::detail {
 
-/// The graphs of a fit: of micro-batches by the form of their batch, of windows' ends by update, and the
-/// gradients that they share. Drops all of them when a parameter moves, freezes or a module changes its mode.
+/// The graphs of a fit: of micro-batches by form, of windows' ends by update, and the gradients that they add
+/// to. Drops all of them when a parameter moves, freezes or a module changes its mode.
 class MicroBatchGraphs {
  public:
   MicroBatchGraphs() = default;
@@ -39,7 +39,7 @@ class MicroBatchGraphs {
   MicroBatchGraph& entry(const std::string& form, const torch::nn::Module& model,
                          const std::vector<at::Tensor>& trained) {
     if (!assumptions_.is_listed_for(trained)) assumptions_.list(model, trained);
-    if (assumptions_.changes()) entries_.clear();
+    if (assumptions_.take_changes()) entries_.clear();
     if (entries_.empty()) drop_memory();  // parameters may have another type or device since
     if (entries_.size() >= kMostForms && !entries_.contains(form))
       std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });

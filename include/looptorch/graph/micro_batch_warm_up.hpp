@@ -20,10 +20,10 @@
 
 namespace looptorch::detail {
 
-/// Forwards to the observer of training, and notes the loss.
+/// The observer of a warm-up: forwards to the observer of training, and notes the loss.
 template <class Observer>
-struct LossRecorder : MicroBatchObserver {
-  LossRecorder(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
+struct WarmUpObserver : MicroBatchObserver {
+  WarmUpObserver(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
   Observer& observer;
   Loss& loss;
 
@@ -48,8 +48,8 @@ class MicroBatchWarmUp {
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator()),
         there(default_generator(candidate_.device()));
     Loss loss;
-    LossRecorder<Observer> recorder(observer_, loss);
-    run_micro_batch<I>(candidate_.engine, candidate_.batch, recorder);
+    WarmUpObserver<Observer> warm_up(observer_, loss);
+    run_micro_batch<I>(candidate_.engine, candidate_.batch, warm_up);
     if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
     entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(candidate_.device())));

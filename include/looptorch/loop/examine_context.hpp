@@ -46,13 +46,13 @@ class ExamineContext {
   ExamineContext& operator=(const ExamineContext&) = delete;
 
   Run& run;
-  std::size_t index;             ///< of the update in the Trainer's list
+  std::size_t index;             ///< number of the update in the Trainer's list
   WindowPlace place;             ///< where the micro-batches came from
   double loss = 0;               ///< the window's mean, without a micro-batch known to be at fault
-  bool loss_non_finite = false;  ///< a loss is NaN or infinite, also where a policy handles overflows
-  bool refused = false;          ///< a policy refused the gradients
-  bool overflowed = false;       ///< gradients overflowed, and a policy handles that
-  bool skipped = false;          ///< a policy skipped the window
+  bool loss_non_finite = false;  ///< true if a loss is NaN or infinite, also under a loss scale
+  bool refused = false;          ///< true if a policy refused the gradients
+  bool overflowed = false;       ///< true if gradients overflowed under a loss scale
+  bool skipped = false;          ///< true if a policy skipped the window
 
   [[nodiscard]] const Finding& examine() { return rerun_.examine(); }
   [[nodiscard]] Finding examine_unscaled() { return rerun_.examine_unscaled(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A weighted mean that stays on its device until read. Adding never waits: it costs one small kernel on a
-// device, two additions on a CPU.
+// The mean of losses or of a metric over a window or an epoch, weighted, which stays on its device until
+// read. Adding never waits: it costs one small kernel on a device, two additions on a CPU.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -30,8 +30,7 @@ struct WeightedSum {
 };
 
 /// A sum and its weight, each a known number plus an unread tensor. Tensors are replaced, not written in
-/// place, so copies stay valid. Sums that a graph owns (`borrow_sum`, `move_sum_to`) are the exception, in
-/// fits without a MetricSink.
+/// place, so copies stay valid; a sum that a graph owns is the exception (RunningMean's "Sums of graphs").
 struct UnreadSum {
   at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
   at::Tensor weight = {};
@@ -102,27 +101,54 @@ class RunningMean {
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
-  /// Counts `window`, whose part on a device a graph has added to the sum that `move_sum_to` moved, unless
-  /// `skipped` is not zero.
-  void count_graphed_window(const RunningMean& window, const at::Tensor& skipped) {
-    if (skipped.defined()) before_ = now_;
-    skipped_ = skipped;
-    now_.known_sum += window.now_.known_sum;
-    now_.known_weight += window.now_.known_weight;
-  }
   /// Decides whether the last added window counts.
   void resolve(bool counts) {
     if (!skipped_.defined()) return;
     if (!counts) now_ = before_;
-    before_ = Totals{};
+    before_ = UnreadSum{};
     skipped_ = at::Tensor();
   }
 
   /// Returns sum and weight; waits for the device.
   [[nodiscard]] WeightedSum totals() const {
-    const Totals& totals = skipped_.defined() && skipped_.item<bool>() ? before_ : now_;
+    const UnreadSum& totals = skipped_.defined() && skipped_.item<bool>() ? before_ : now_;
     return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
+
+  /// Returns the part of the sum on a device, 0-dim; undefined if there is none.
+  [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
+
+  /// Returns all that was added, including a last window that may not count.
+  [[nodiscard]] const UnreadSum& unread() const { return now_; }
+  /// Returns what preceded the last window if only the device knows whether that counts; else null.
+  [[nodiscard]] const UnreadSum* unread_before() const { return skipped_.defined() ? &before_ : nullptr; }
+
+  /// Returns the mean; waits for the device.
+  [[nodiscard]] double mean() const { return totals().mean(); }
+
+  /// False while nothing with a weight has been added.
+  [[nodiscard]] bool has_any() const {
+    return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
+  }
+
+  void reset() { now_ = before_ = UnreadSum{}, skipped_ = at::Tensor(), sum_is_borrowed_ = false; }
+
+  /// Saves exactly what has been added so far, so that later additions lead to the same bits.
+  void save(StateDict& out) const {
+    if (now_.sum.defined()) out.set("sum", now_.sum);
+    if (now_.weight.defined()) out.set("weight", now_.weight);
+    out.set("known_sum", now_.known_sum);
+    out.set("known_weight", now_.known_weight);
+  }
+  void load(const StateDict& in) {
+    reset();
+    if (in.contains("sum")) now_.sum = in.get<at::Tensor>("sum");
+    if (in.contains("weight")) now_.weight = in.get<at::Tensor>("weight");
+    now_.known_sum = in.get<double>("known_sum");
+    now_.known_weight = in.get<double>("known_weight");
+  }
+
+  // ---- Sums of graphs, which write to the same memory in each window ----
 
   /// Takes a sum on a device, 0-dim fp64, whose memory will be reused, as the first one. A weight of 0 adds
   /// nothing.
@@ -142,42 +168,16 @@ class RunningMean {
     sum_is_borrowed_ = true;
   }
 
-  /// Returns the part of the sum on a device, 0-dim; undefined if there is none.
-  [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
-
-  /// Returns all that was added, including a last window that may not count.
-  [[nodiscard]] const UnreadSum& unread() const { return now_; }
-  /// Returns what preceded the last window if only the device knows whether that counts; else null.
-  [[nodiscard]] const UnreadSum* unread_before() const { return skipped_.defined() ? &before_ : nullptr; }
-
-  /// Returns the mean; waits for the device.
-  [[nodiscard]] double mean() const { return totals().mean(); }
-
-  /// False while nothing with a weight has been added.
-  [[nodiscard]] bool has_any() const {
-    return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
-  }
-
-  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(), sum_is_borrowed_ = false; }
-
-  /// Saves exactly what has been added so far, so that later additions lead to the same bits.
-  void save(StateDict& out) const {
-    if (now_.sum.defined()) out.set("sum", now_.sum);
-    if (now_.weight.defined()) out.set("weight", now_.weight);
-    out.set("known_sum", now_.known_sum);
-    out.set("known_weight", now_.known_weight);
-  }
-  void load(const StateDict& in) {
-    reset();
-    if (in.contains("sum")) now_.sum = in.get<at::Tensor>("sum");
-    if (in.contains("weight")) now_.weight = in.get<at::Tensor>("weight");
-    now_.known_sum = in.get<double>("known_sum");
-    now_.known_weight = in.get<double>("known_weight");
+  /// Does what `add_window` does for a window whose sum a graph has added already, to the place of
+  /// `move_sum_to`.
+  void count_graphed_window(const RunningMean& window, const at::Tensor& skipped) {
+    if (skipped.defined()) before_ = now_;
+    skipped_ = skipped;
+    now_.known_sum += window.now_.known_sum;
+    now_.known_weight += window.now_.known_weight;
   }
 
  private:
-  using Totals = UnreadSum;
-
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 
   static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
@@ -209,10 +209,10 @@ class RunningMean {
     now_.weight = joined(now_.weight, more);
   }
 
-  Totals now_;
-  Totals before_;                 // without the window that was added last, while ...
-  at::Tensor skipped_;            // ... only the device knows whether it counts
-  bool sum_is_borrowed_ = false;  // the sum's memory is reused once this is reset
+  UnreadSum now_;
+  UnreadSum before_;              // now_ without the last window, while it is unknown whether that counts
+  at::Tensor skipped_;            // not zero if it does not count; undefined: known
+  bool sum_is_borrowed_ = false;  // a graph owns the sum's memory
   at::Tensor zero_;               // kept by `reset`, so that a window costs no kernel for it
 };
 

@@ -3,6 +3,7 @@
 // results.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/compose/hooks.hpp>

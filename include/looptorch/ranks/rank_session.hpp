@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/rules.hpp>

@@ -22,8 +22,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the error of a later evaluation whose loss is not finite.
-[[nodiscard]] inline NonFiniteLoss non_finite_again(const UpdateView& view, const WindowOrigin& origin) {
+/// Returns the error for a loss that is not finite when a closure evaluates it again.
+[[nodiscard]] inline NonFiniteLoss non_finite_in_closure(const UpdateView& view, const WindowOrigin& origin) {
   return origin.error<NonFiniteLoss>(
       "evaluated again by its optimizer, the loss of " + view.name + " is",
       "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
@@ -39,10 +39,11 @@ inline void require_unscaled(const UpdateContext& context, const GradientScale& 
 }
 
 /// Steps by a closure; returns whether the update was applied. The window's gradients and its mean `loss`
-/// serve the closure's first call, unless a parameter has moved by then; `again` recomputes both. If `again`
+/// serve the closure's first call, unless a parameter has moved by then; `evaluate` recomputes both. If it
 /// throws, restores the parameters, and the optimizer loses the state of its unfinished step.
-template <class Optimizer, class Again>
-bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Tensor& loss, Again&& again) {
+template <class Optimizer, class Evaluate>
+bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Tensor& loss,
+                     Evaluate&& evaluate) {
   const at::Tensor& found = context.found_inf();
   if (context.vetoed() || (found.defined() && found.item<bool>())) return false;
   (void)context.gradients();
@@ -51,7 +52,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   try {
     optimizer.step([&]() -> at::Tensor {
       at::AutoGradMode with_gradients(true);
-      return std::exchange(first, false) && tried.are_as_before() ? loss : again();
+      return std::exchange(first, false) && tried.are_as_before() ? loss : evaluate();
     });
   } catch (...) {
     tried.put_back();
@@ -63,15 +64,15 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
 
 /// The observer of a later evaluation within one update: the means already have its losses.
 template <std::size_t I, class Engine>
-class Reevaluation : public Learner<I, Engine> {
+class ReevaluationObserver : public TrainingObserver<I, Engine> {
  public:
-  using Learner<I, Engine>::Learner;
+  using TrainingObserver<I, Engine>::TrainingObserver;
 
   /// Throws NonFiniteLoss.
   [[nodiscard]] bool take(const Loss& loss) {
     if (is_known_non_finite(this->engine_, loss))
-      throw non_finite_again(this->engine_.run().updates()[I],
-                             this->engine_.window().origin.narrowed(this->number_));
+      throw non_finite_in_closure(this->engine_.run().updates()[I],
+                                  this->engine_.window().origin.narrowed(this->number_));
     return true;
   }
 };
@@ -85,7 +86,8 @@ at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   drop_gradients(view.parameters);
   work.weight.next_window();
   for (std::size_t number = 0; number < kept.size(); ++number)
-    run_micro_batch<I>(engine, kept[number], Reevaluation<I, Engine>(engine, number, /*is_last=*/false));
+    run_micro_batch<I>(engine, kept[number],
+                       ReevaluationObserver<I, Engine>(engine, number, /*is_last=*/false));
   const at::Tensor sum = std::exchange(work.closure_sum, {});
   if (!sum.defined())
     throw UsageError(
@@ -94,7 +96,7 @@ at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   GradientScale scale = window_scale<I>(engine);
   const at::Tensor loss = scale.apply(sum);
   if (engine.watches_losses() && !std::isfinite(loss.item<double>()))
-    throw non_finite_again(view, engine.window().origin);
+    throw non_finite_in_closure(view, engine.window().origin);
   std::vector<at::Tensor> gradients;
   collect_gradients(view.parameters, gradients);
   scale.flush(gradients);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Asks policies about a window before its update: whether to skip it because of its losses
-// (`on_window_loss`), and what is wrong with its loss or gradients (`examine`). On a device each costs a wait
-// for the loss.
+// Asks policies about a window: first whether to skip it because of its losses (`on_window_loss`), then, once
+// gradients are unscaled, what is wrong with loss or gradients (`examine`). make_update
+// (loop/step/update_step.hpp) calls both. On a device each costs a wait for the loss.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -28,7 +28,7 @@ class WindowJudge {
 
   /// True if a policy skips the window. The model's buffers are then as before it.
   [[nodiscard]] bool skips() {
-    if constexpr (Redoes<Engine>::kSkips) skipped_ = asks_to_skip();
+    if constexpr (Redoes<Engine>::kSkips) skipped_ = is_skipped_by_policy();
     return skipped_;
   }
 
@@ -60,7 +60,7 @@ class WindowJudge {
     return work().fault_elsewhere ? window.elsewhere(*work().fault_elsewhere) : window;
   }
 
-  [[nodiscard]] bool asks_to_skip() {
+  [[nodiscard]] bool is_skipped_by_policy() {
     if (!engine_.window().may_retry || is_empty_on_device()) return false;
     const double loss = work().losses.mean();
     WindowLossContext context(engine_.run(), I, loss,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Windows that policies may retry, examine or skip: keeps batches and the initial state of each update while
-// such a policy is on. A retry should succeed; a rerun only looks; a rewind restores the initial state.
+// The entry to this room: the window of a Trainer whose policies may retry, examine or skip it
+// (window_kind_t in loop/step/window.hpp). While such a policy is on, keeps the window's batches and each
+// update's initial state, to which a rewind returns. A retry should succeed; a rerun only looks.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
@@ -64,7 +65,7 @@ struct RedoneWindow {
       if constexpr (Redo::kSplits)
         if (splits(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
       if (!engine.works()[0].due) return;
-      keeping(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
+      keep_if_rerun(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::on_device(engine, learnt,
                                           [&](const auto& there, std::size_t number, bool is_last) {
                                             train_rerunnable<0>(engine, there, number, is_last);
@@ -115,9 +116,9 @@ struct RedoneWindow {
     });
   }
 
-  /// Calls `learn(batch)`, with the kept batch if the window under way is kept.
+  /// Keeps the batch if the window may be rerun. Calls `learn(batch)`, with the kept one if it is.
   template <class Batch, class Given, class Learn>
-  static void keeping(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
+  static void keep_if_rerun(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
     if constexpr (kKeepsForScale<Engine, Batch>)
       if (seeks_scale<0>(engine)) {
         detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));

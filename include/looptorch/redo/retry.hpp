@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Out-of-memory retry: rolls one update's part of the window back and reruns it with each micro-batch split
-// into more pieces, weighted so that the gradients are the same.
+// Retries after memory ran out, in training (`with_retries`), in the optimizer's step
+// (`finish_update_with_retries`) and in evaluations (`measure_with_retries`): frees memory, asks policies for
+// a number of pieces, rolls one update's part of the window back and trains on it in pieces, weighted so that
+// the gradients are the same.
 #pragma once
 
 #include <looptorch/base/what_of.hpp>
@@ -26,7 +28,7 @@
 
 namespace looptorch::detail {
 
-/// Returns the pieces that policies split micro-batches into.
+/// Returns the number of pieces that policies split micro-batches into.
 template <class Engine>
 [[nodiscard]] std::int64_t pieces_of(Engine& engine) {
   std::int64_t pieces = 1;
@@ -36,10 +38,10 @@ template <class Engine>
   return pieces;
 }
 
-/// Asks policies about a retry, once memory is freed. Returns the pieces of the next attempt. Throws
+/// Frees memory, then asks policies for a retry. Returns the number of pieces of the next attempt. Throws
 /// c10::OutOfMemoryError if no policy wants one.
 template <class Engine>
-[[nodiscard]] std::int64_t ask_for_retry(Engine& engine, OutOfMemoryContext context) {
+[[nodiscard]] std::int64_t free_and_ask_for_retry(Engine& engine, OutOfMemoryContext context) {
   if constexpr (Engine::PolicyStack::template has<graphs_hook>())
     if (auto* const graphs = engine.graphs()) graphs->drop();
   engine.window().derived.drop();
@@ -59,8 +61,9 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   constexpr bool can_split = kCanSplit<Engine, Batch>;
   while (true) {
     engine.redo().window_start.rewind(view, work);
-    const std::int64_t pieces = ask_for_retry(engine, {engine.run(), /*trains=*/true, samples, work.pieces,
-                                                       work.attempts, std::move(error), can_split});
+    const std::int64_t pieces = free_and_ask_for_retry(
+        engine,
+        {engine.run(), /*trains=*/true, samples, work.pieces, work.attempts, std::move(error), can_split});
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
@@ -131,7 +134,7 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
     } catch (const c10::OutOfMemoryError&) {
       error = what_of(std::current_exception());
     }
-    const std::int64_t next = ask_for_retry(
+    const std::int64_t next = free_and_ask_for_retry(
         engine, {engine.run(), /*trains=*/false, batch_size(batch), pieces, attempts, std::move(error)});
     attempts = next == pieces ? attempts + 1 : 1;
     pieces = next;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reruns one update's part of a window with every operator traced. Leaves the run unchanged and makes no
-// update. Compiled only if a policy has `keeps_windows`, and for replays.
+// Reruns one update's part of a window with every operator traced, to find what made a NaN. Leaves the run
+// unchanged and makes no update. Policies call it as WindowRerun (loop/examine_context.hpp); replays call it
+// for a saved window. Compiled only if a policy has `keeps_windows`, and for replays.
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>
@@ -34,10 +35,10 @@
 
 namespace looptorch::detail {
 
-/// The observer of a rerun: the trace sees the loss, and nothing is learnt.
+/// The observer of a rerun: gives the loss to the trace, and adds it to no mean.
 template <class Engine>
-struct Watched : MicroBatchObserver {
-  Watched(Engine& of, OperatorWatch& by, bool& is_finite, bool is_scaled)
+struct TracingObserver : MicroBatchObserver {
+  TracingObserver(Engine& of, OperatorWatch& by, bool& is_finite, bool is_scaled)
       : engine(of), watch(by), finite(is_finite), scaled(is_scaled) {}
   Engine& engine;
   OperatorWatch& watch;
@@ -68,11 +69,11 @@ class TracedRerun final : public WindowRerun {
         random_(std::move(random)) {}
 
   const Finding& examine() override {
-    if (!finding_) finding_ = engine_.ranks().template agreed_finding<I>(engine_, watch(/*scaled=*/true));
+    if (!finding_) finding_ = engine_.ranks().template agreed_finding<I>(engine_, trace(/*scaled=*/true));
     return *finding_;
   }
   Finding examine_unscaled() override {
-    return engine_.ranks().template agreed_finding<I>(engine_, watch(/*scaled=*/false));
+    return engine_.ranks().template agreed_finding<I>(engine_, trace(/*scaled=*/false));
   }
 
   std::filesystem::path keep_in(const std::filesystem::path& folder) override {
@@ -87,7 +88,7 @@ class TracedRerun final : public WindowRerun {
         random.push_back(RandomStates::now());
       }
       return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().summing_ranks,
-                                      std::move(random), of_rank(folder));
+                                      std::move(random), folder_of_rank(folder));
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
@@ -104,8 +105,8 @@ class TracedRerun final : public WindowRerun {
   void require_one_process() const {
     if (engine_.ranks() && engine_.ranks()->syncs_batch_norm())
       throw UsageError(
-          "its layers take batch statistics over all ranks (BatchNormMode::sync), and replay() does it "
-          "again on one process: leave keep_in empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
+          "its layers take batch statistics over all ranks (BatchNormMode::sync), and replay() reruns "
+          "them on one process: leave keep_in empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
   }
 
   /// Returns the number of a kept batch in the window, batches that the loader skipped included.
@@ -120,19 +121,21 @@ class TracedRerun final : public WindowRerun {
   }
 
   /// Returns the folder of this rank's bundles within `folder`.
-  [[nodiscard]] std::filesystem::path of_rank(const std::filesystem::path& folder) const {
+  [[nodiscard]] std::filesystem::path folder_of_rank(const std::filesystem::path& folder) const {
     return engine_.window().summing_ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
   }
 
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
-  Finding watch(bool scaled) {
+  /// Reruns the kept micro-batches and returns this rank's finding; with `scaled` losses are times the loss
+  /// scale.
+  Finding trace(bool scaled) {
     const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
     OperatorWatch watch(parameters(), buffers(), modules());
     const std::int64_t turns = std::exchange(engine_.window().turns, 0);
     try {
-      go_through(watch, scaled);
+      rerun_micro_batches(watch, scaled);
       watch.take_gradient_bits();
     } catch (...) {
       watch.fail(what_of(std::current_exception()));
@@ -144,16 +147,16 @@ class TracedRerun final : public WindowRerun {
 
   /// Runs micro-batches until the cause is known. Under SyncBN ranks stay in lockstep, as in training: a rank
   /// that knows its cause joins with empty turns.
-  void go_through(OperatorWatch& watch, bool scaled) {
+  void rerun_micro_batches(OperatorWatch& watch, bool scaled) {
     const bool in_lockstep = engine_.ranks().is_lockstep(engine_);
-    bool goes_on = true;
-    for (std::size_t number = 0; number < kept_.size() && (goes_on || in_lockstep); ++number)
+    bool cause_unknown = true;  // on this rank
+    for (std::size_t number = 0; number < kept_.size() && (cause_unknown || in_lockstep); ++number)
       engine_.ranks().join_rerun_micro_batch(engine_, in_lockstep ? number_in_window(number) : 0, [&] {
-        if (!goes_on) return;
+        if (!cause_unknown) return;
         try {
-          goes_on = micro_batch(watch, number, scaled);
+          cause_unknown = rerun_micro_batch(watch, number, scaled);
         } catch (...) {
-          goes_on = false;
+          cause_unknown = false;
           watch.fail(what_of(std::current_exception()));
         }
       });
@@ -161,15 +164,15 @@ class TracedRerun final : public WindowRerun {
   }
 
   /// Returns false once the cause is known.
-  bool micro_batch(OperatorWatch& watch, std::size_t number, bool scaled) {
+  bool rerun_micro_batch(OperatorWatch& watch, std::size_t number, bool scaled) {
     bool finite = true;
     std::int64_t row = 0;
     if (is_seeded_) seed(number);
     each_piece<I>(engine_, kept_[number], [&](auto&& piece) {
       if (!finite) return;
       with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
-        begin(watch, number, row, there);
-        run_micro_batch<I>(engine_, there, Watched<Engine>(engine_, watch, finite, scaled));
+        announce(watch, number, row, there);
+        run_micro_batch<I>(engine_, there, TracingObserver<Engine>(engine_, watch, finite, scaled));
         finite = finite && !watch.take_gradients();
       });
       row += batch_size(piece);
@@ -177,7 +180,8 @@ class TracedRerun final : public WindowRerun {
     return finite;
   }
 
-  void begin(OperatorWatch& watch, std::size_t number, std::int64_t row, const Batch& there) {
+  /// Tells the trace which batch comes: its first sample is row `row` of micro-batch `number`.
+  void announce(OperatorWatch& watch, std::size_t number, std::int64_t row, const Batch& there) {
     std::vector<at::Tensor> tensors;
     for_each_tensor(there, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
     watch.begin_micro_batch(static_cast<std::int64_t>(number), row, batch_size(there),
@@ -213,8 +217,8 @@ class TracedRerun final : public WindowRerun {
   Engine& engine_;
   WindowStart& window_start_;
   std::vector<Batch>& kept_;
-  bool is_seeded_;  // each micro-batch by itself
-  std::vector<RandomStates> random_;
+  bool is_seeded_;                    // true if each micro-batch has its own seed
+  std::vector<RandomStates> random_;  // saved generators of each micro-batch; empty: those of the ranks
   std::optional<Finding> finding_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Learns from micro-batches of a window that may be retried: saves each update's initial state first. Kept
-// batches can be learnt from again, split into pieces if memory is short.
+// Training on the micro-batches of a window that may be rerun, for the first time and in a retry: saves the
+// update's initial state before the first one, notes overflows, and splits kept batches into pieces if memory
+// is short.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -25,21 +26,21 @@
 
 namespace looptorch::detail {
 
-/// Saves what a retried or skipped window must not change.
+/// Saves the update's initial state, once a window, if the window may be retried or skipped.
 template <std::size_t I, class Engine>
 void save_window_start(Engine& engine) {
   const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
-  const bool may_be_left_out = Redoes<Engine>::kSkips && engine.window().may_retry;
-  if (may_be_redone || may_be_left_out)
+  const bool may_be_skipped = Redoes<Engine>::kSkips && engine.window().may_retry;
+  if (may_be_redone || may_be_skipped)
     engine.redo().window_start.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
                                      may_be_redone);
 }
 
-/// The observer of training in a window that can be retried with another loss scale.
+/// The observer of training that notes whether gradients overflow, while the first loss scale is sought.
 template <std::size_t I, class Engine>
-class OverflowLearner : public Learner<I, Engine> {
+class OverflowObserver : public TrainingObserver<I, Engine> {
  public:
-  using Learner<I, Engine>::Learner;
+  using TrainingObserver<I, Engine>::TrainingObserver;
 
   /// Notes whether gradients overflow, and whether the loss itself did. Waits for the device.
   void after_backward(const Loss& loss) {
@@ -54,16 +55,16 @@ class OverflowLearner : public Learner<I, Engine> {
   }
 };
 
-/// Learns from a micro-batch, as `train_micro_batch` does.
+/// Does what `train_micro_batch` does, in a window that may be rerun.
 template <std::size_t I, class Engine, class Batch>
 void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
   save_window_start<I>(engine);
   if constexpr (Redoes<Engine>::kSeeksScale)
     train_on<I>(engine, batch,
-                OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
+                OverflowObserver<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
   else
-    train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+    train_on<I>(engine, batch, TrainingObserver<I, Engine>(engine, number, is_last));
 }
 
 /// True if a batch can be split, and its pieces add up for each update.
@@ -91,7 +92,7 @@ void each_piece(Engine& engine, Batch& batch, Use&& use) {
     use(batch);
 }
 
-/// Learns from kept micro-batch `number`, on the model's device.
+/// Trains on kept micro-batch `number`, moved to the model's device piece by piece.
 template <std::size_t I, class Engine, class Batch>
 void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
   at_place(engine, number, [&] {
@@ -102,7 +103,7 @@ void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_
   });
 }
 
-/// Learns from all of the window's kept batches for update I, in the turns and shards that ranks gave them.
+/// Trains update I on all of the window's kept batches, in the turns and shards that ranks gave them.
 template <std::size_t I, class Engine, class Batch>
 void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {

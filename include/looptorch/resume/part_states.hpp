@@ -3,6 +3,7 @@
 // run resumes on any number of ranks, sharded or not.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/ranks.hpp>

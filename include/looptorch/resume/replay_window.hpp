@@ -4,6 +4,7 @@
 
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
@@ -32,7 +33,7 @@ struct CheckSavable {
   static constexpr bool passed = SavableBatch<Batch>;
   static_assert(
       passed,
-      "looptorch: a window can be done again only if its batches can be written to disk. Make the batch an "
+      "looptorch: a window can be rerun only if its batches can be written to disk. Make the batch an "
       "aggregate of tensors, numbers, strings and lists, or give it state_dict(StateDict&) const and "
       "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
 };

@@ -3,6 +3,7 @@
 // everything. differences.hpp says what may differ, snapshots.hpp when it runs.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
@@ -39,12 +40,12 @@ class Resumption {
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
-    const auto settings_stand = static_cast<std::ptrdiff_t>(differences_.size());
+    const auto settings_at = static_cast<std::ptrdiff_t>(differences_.size());
     compare_parts();
     compare_model();
     std::vector<Difference> settings;  // listed first, since they explain the rest
     stage_listed(engine_.stack(), state_, commits_, settings);
-    differences_.insert(differences_.begin() + settings_stand, settings.begin(), settings.end());
+    differences_.insert(differences_.begin() + settings_at, settings.begin(), settings.end());
     compare_optimizers();
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/resume/listed_policies.hpp>

@@ -129,7 +129,7 @@ TEST_CASE("RetryOnOom: wherever an allocation of a fit fails, the run ends as on
   CHECK(recovered > 100);
 }
 
-TEST_CASE("RetryOnOom: with several updates, an update's share is done again, and no other update twice") {
+TEST_CASE("RetryOnOom: with several updates, an update's part is rerun, and no other update twice") {
   const auto batches = toy::batches(4);
   const auto train = [&](toy::Net& net, auto... policies) {
     FusedAdamW first(net->first->parameters()), second(net->second->parameters());
@@ -245,7 +245,7 @@ TORCH_MODULE(CountingNet);
 
 }  // namespace
 
-TEST_CASE("RetryOnOom: buffers and random generators are as they were when a window is done again") {
+TEST_CASE("RetryOnOom: buffers and random generators are as they were when a window is rerun") {
   auto& memory = FailingAllocator::instance();
   CountingNet net;
   FusedAdamW optimizer(net->parameters());
@@ -349,7 +349,7 @@ TEST_CASE(
   recovers_everywhere(train);
 }
 
-TEST_CASE("RetryOnOom: batches from the loader's memory are as they were when their window is done again") {
+TEST_CASE("RetryOnOom: batches from the loader's memory are as they were when their window is rerun") {
   auto& memory = FailingAllocator::instance();
   const auto train = [&](const RetryOnOom& retries) {
     torch::manual_seed(0);
@@ -384,8 +384,7 @@ TEST_CASE("RetryOnOom: a negative relax_after is refused") {
                     "RetryOnOom's relax_after must be a number of windows or 0 for never, got -1");
 }
 
-TEST_CASE(
-    "RetryOnOom: under When an objective may return a tensor, whose windows are done again as they are") {
+TEST_CASE("RetryOnOom: under When an objective may return a tensor, whose windows are rerun as they are") {
   auto& memory = FailingAllocator::instance();
   std::int64_t failures = 0;
   const auto objective = [&](toy::Net& net, const toy::Batch& batch) {

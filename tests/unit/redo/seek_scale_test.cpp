@@ -150,7 +150,7 @@ TEST_CASE("from the found scale on the numbers are GradScaler's") {
   CHECK(trainer.policy<Half>().growth_tracker.item<int>() == 0);
 }
 
-TEST_CASE("several updates share the search: each is done again alone, and none loses its first window") {
+TEST_CASE("several updates share the search: each is rerun alone, and none loses its first window") {
   struct TwoImpl : torch::nn::Module {
     torch::nn::Linear a = register_module("a", torch::nn::Linear(4, 3)),
                       b = register_module("b", torch::nn::Linear(4, 3));
@@ -203,7 +203,7 @@ TEST_CASE("a window that no scale helps is skipped as any other; a scale that co
     Net searching = net();
     lt::FusedAdamW adamw(searching->parameters());
     lt::Trainer trainer(searching, adamw, infinite_slope, Half{.initial_scale = 1024, .min_scale = 512});
-    bad = 2;  // the first window, and what it is done again by
+    bad = 2;  // the first window, and what retries it
     trainer.fit(batches(1));
     CHECK(trainer.progress().skipped == 1);
     CHECK(trainer.policy<Half>().scale.item<double>() == 512);  // by GradScaler's rule
@@ -223,7 +223,7 @@ TEST_CASE("a window that no scale helps is skipped as any other; a scale that co
   CHECK(endless.fit(batches(3)).skipped == 3);
 }
 
-TEST_CASE("a range that refills one tensor, and a loop of step, are done again with their own samples") {
+TEST_CASE("a range that refills one tensor, and a loop of step, are rerun with their own samples") {
   const auto data = batches(8);
   std::vector<at::Tensor> even;
   for (const auto& x : data) even.push_back(x.slice(0, 0, 4).contiguous());
@@ -296,7 +296,7 @@ TEST_CASE("batches are kept until the first update was made, and no longer") {
   CHECK(users.back() == alone);
 }
 
-TEST_CASE("with RetryOnOom the window is done again by scale and by pieces") {
+TEST_CASE("with RetryOnOom the window is rerun by scale and by pieces") {
   const auto data = batches(6);
   const auto trained = [&](double scale, bool fails) {
     Net model = net();

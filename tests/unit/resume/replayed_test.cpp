@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A window that was kept is done again bit for bit by other objects; damage and other models are refused.
+// A window that was kept is rerun bit for bit by other objects; damage and other models are refused.
 //
 // Tests replay
 // Tests resume: replay_window, window_bundle

@@ -41,7 +41,7 @@ struct OpenSettings {
 struct NotByDefault {
   bool precision = false;     ///< the program computes in a type of its own
   bool fp16 = false;          ///< losses cannot be scaled
-  bool retry_on_oom = false;  ///< a window cannot be rerun
+  bool retry_on_oom = false;  ///< a window cannot be retried
 };
 
 /// A flag that is set as if it had been given; `value` is empty for one that takes none.

@@ -117,10 +117,10 @@ class GraphRun {
   /// Sets the module that the next nodes come from.
   void enter(std::size_t module) { ranges_.enter(module); }
 
-  /// Runs one node. A call may have one argument, `other`, replaced by `value`, such as a dropout's
-  /// `training`.
-  void run(const GraphNode& node, std::size_t other = kNone, const c10::IValue& value = {}) {
-    if (const auto* op = node.op()) return call(node, *op, other, value);
+  /// Runs one node. `replacement` takes the place of the argument with number `replaced` of a call, such as
+  /// a dropout's `training`.
+  void run(const GraphNode& node, std::size_t replaced = kNone, const c10::IValue& replacement = {}) {
+    if (const auto* op = node.op()) return call(node, *op, replaced, replacement);
     if (const auto* scope = std::get_if<BeginScope>(&node.what)) {
       scopes_.emplace_back(*scope, device_);
       return;
@@ -137,11 +137,11 @@ class GraphRun {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  void call(const GraphNode& node, const c10::OperatorHandle& op, std::size_t other,
-            const c10::IValue& value) {
+  void call(const GraphNode& node, const c10::OperatorHandle& op, std::size_t replaced,
+            const c10::IValue& replacement) {
     stack_.clear();
     for (const auto& argument : node.arguments) stack_.push_back(box_(argument));
-    if (other != kNone) stack_[other] = value;
+    if (replaced != kNone) stack_[replaced] = replacement;
     op.callBoxed(&stack_);
     for (std::size_t i = 0; i < node.results.size(); ++i) take(node.results[i], std::move(stack_[i]));
   }

@@ -3,6 +3,7 @@
 // change gradients without declaring which runs first.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>

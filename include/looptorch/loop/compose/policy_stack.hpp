@@ -3,6 +3,7 @@
 // compiles to a sequence of direct calls, and to nothing if no policy has the hook.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/order.hpp>
@@ -82,13 +83,6 @@ struct Elide {
   F f;
   operator decltype(std::declval<F&>()())() { return f(); }
 };
-
-/// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
-template <std::size_t N, class Visit>
-constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (visit(std::integral_constant<std::size_t, I>{}), ...); }
-  (std::make_index_sequence<N>{});
-}
 
 /// The listed policies with their states. `run<Hook>` calls a hook of all in running order, `in_scopes<Hook>`
 /// nests their guards, and `find` returns one by its type.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/included_code.hpp>

@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/first_few.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/run.hpp>

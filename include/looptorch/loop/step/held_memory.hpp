@@ -2,6 +2,7 @@
 // Adds up the bytes of all that a run holds.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/memory/held_memory.hpp>

@@ -163,10 +163,10 @@ template <class Engine>
 
 /// The observer of training: adds a loss to the window's means, or marks it as at fault.
 template <std::size_t I, class Engine>
-class Learner : public MicroBatchObserver {
+class TrainingObserver : public MicroBatchObserver {
  public:
   /// `number` counts the window's micro-batches; `is_last` if none is known to follow.
-  Learner(Engine& engine, std::size_t number, bool is_last)
+  TrainingObserver(Engine& engine, std::size_t number, bool is_last)
       : engine_(engine), number_(number), is_last_(is_last) {}
 
   [[nodiscard]] bool take(const Loss& loss) {
@@ -228,7 +228,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
 template <std::size_t I, class Engine, class Batch>
 void train_micro_batch(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
-  train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+  train_on<I>(engine, batch, TrainingObserver<I, Engine>(engine, number, is_last));
 }
 
 }  // namespace looptorch::detail

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// State for rolling a window back, with the policies that ask for it: a rewind restores random generators,
-// model buffers and the sum of weights, and drops gradients and losses. `WindowStart::Aside` keeps those too,
-// for a rerun that must leave no trace. Engines without such policies have none of this.
+// What the room redo needs of the loop: the state of a window's start, and which policies may want it back. A
+// rewind restores random generators, model buffers and the sum of weights, and drops gradients and losses.
+// `WindowStart::Aside` keeps those too, for a rerun that must leave no trace. Engines without such policies
+// have none of this.
 #pragma once
 
 #include <looptorch/base/device/captured_generators.hpp>
@@ -163,16 +164,17 @@ inline constexpr bool kMayRedo =
     Stack::template has<pieces_hook>() || Stack::template has<keeps_windows_hook>() ||
     Stack::template has<loss_scale_hook>() || Stack::template has<on_window_loss_hook>();
 
-/// The policies of an engine that rerun windows, by purpose.
+/// Why an engine's listed policies may want a window again.
 template <class Engine>
 struct Redoes {
   using Stack = typename Engine::PolicyStack;
-  static constexpr bool kSplits = Stack::template has<pieces_hook>();           ///< out of memory, in pieces
-  static constexpr bool kExamines = Stack::template has<keeps_windows_hook>();  ///< to examine them
-  static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();   ///< for a first loss scale
-  static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();
+  static constexpr bool kSplits = Stack::template has<pieces_hook>();           ///< memory may run out
+  static constexpr bool kExamines = Stack::template has<keeps_windows_hook>();  ///< a NaN may be traced
+  static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< a loss scale may be sought
+  static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();   ///< its loss may be bad
 };
 
+/// The engine's state for windows that may be rerun.
 class RedoState {
  public:
   /// Asks the policies that are switched on whether they keep windows, as a fit begins.

@@ -3,6 +3,7 @@
 // before the next update; a CPU follows the same path.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>

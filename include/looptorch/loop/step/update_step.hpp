@@ -4,6 +4,7 @@
 // the optimizer's kernel if possible.
 #pragma once
 
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>
+#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/kept_window.hpp>

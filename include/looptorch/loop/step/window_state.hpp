@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The window under way: one record for each update, and one for all. Data only, for window.hpp and
-// update_step.hpp.
+// The state of the window under way: UpdateWork for each update, WindowState for all together. window.hpp
+// begins and ends it, micro_batch.hpp adds to it, update_step.hpp turns it into an update.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -30,25 +30,25 @@ namespace looptorch::detail {
 
 /// One update's part of the window under way.
 struct UpdateWork {
-  bool due = false;                            ///< takes part in this window
+  bool due = false;                            ///< true if the update takes part in this window
   WindowWeight weight;                         ///< how many items the losses are means over
-  WindowLosses losses;                         ///< their losses and metrics
+  WindowLosses losses;                         ///< losses and metrics of its micro-batches
   std::optional<std::size_t> at_fault;         ///< the first micro-batch whose loss is NaN or infinite
   std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, in its words
-  bool overflowed = false;       ///< gradients hold NaN or infinity; noted before a first update
-  bool loss_overflowed = false;  ///< a loss does
-  std::int64_t backwards = 0;    ///< in the window so far, where they make the update
-  std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
+  bool overflowed = false;       ///< true if gradients are NaN or infinite; noted before a first update
+  bool loss_overflowed = false;  ///< true if a loss is NaN or infinite; noted with `overflowed`
+  std::int64_t backwards = 0;    ///< number of backwards so far, if they update parameters
+  std::optional<GradientScale> backward_factor;  ///< factor on gradients that before_update gave a backward
   std::shared_ptr<const Finding> finding;        ///< what a policy found, which ends the fit
-  std::string explanation;                       ///< the same in sentences
+  std::string explanation;                       ///< the finding in sentences
   std::string sentence;                          ///< the whole error, the same on all ranks; or empty
-  bool found_in_loss = false;                    ///< it is about a loss, not a gradient
-  at::Tensor closure_sum;                        ///< the sum of what was differentiated, for a closure
+  bool found_in_loss = false;                    ///< true if the finding is about a loss, not a gradient
+  at::Tensor closure_sum;                        ///< sum of the differentiated values, for a closure
   std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
   Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;   ///< 1 once the update is known to be skipped
-  std::int64_t pieces = 1;    ///< into which each micro-batch is split
-  std::int64_t attempts = 1;  ///< at the window's part with so many pieces
+  std::int64_t pieces = 1;    ///< number of pieces that each micro-batch is split into
+  std::int64_t attempts = 1;  ///< number of attempts with so many pieces
 
   /// Returns a gradient of ones for a loss, kept for later losses: making one is a kernel launch. Not reused
   /// once a hook has written to it.
@@ -104,18 +104,18 @@ enum class WindowEnd {
 struct WindowState {
   OpenWindow open;                             ///< keeps other Trainers' windows from the same parameters
   WindowOrigin origin;                         ///< where its micro-batches came from
-  std::int64_t micro_batches = 0;              ///< so far
-  std::int64_t samples = 0;                    ///< so far
-  std::int64_t gap = 0;                        ///< batches that the range skipped, in it and before it
-  std::int64_t summing_ranks = 0;              ///< ranks that sum the window; 0: nothing is summed
-  std::int64_t turns = 0;                      ///< micro-batches that ranks ran in lockstep
-  std::int64_t last = 0;                       ///< micro-batches of the window before
+  std::int64_t micro_batches = 0;              ///< number of micro-batches so far
+  std::int64_t samples = 0;                    ///< number of samples so far
+  std::int64_t gap = 0;                        ///< number of its batches that the range skipped
+  std::int64_t summing_ranks = 0;              ///< number of ranks that sum it; 0: nothing is summed
+  std::int64_t turns = 0;                      ///< number of turns that ranks took in lockstep
+  std::int64_t last = 0;                       ///< number of micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
   bool may_retry = true;                       ///< false while memory is measured: a window is then neither
                                                ///< retried nor skipped
   WindowEnd end = WindowEnd::counted;          ///< how the last window ended
-  bool ranks_end = false;                      ///< all ranks know that the fit ends
+  bool ranks_end = false;                      ///< true if all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   DerivedWeights derived;                      ///< what policies keep of weights between micro-batches
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory

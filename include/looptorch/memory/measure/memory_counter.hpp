@@ -38,13 +38,14 @@ class MemoryCounter {
 
   [[nodiscard]] c10::Device device() const { return device_; }
   /// Adds the bytes of tensors that were made before HostMemory began to count.
-  void add_older(std::int64_t bytes) { older_ += bytes; }
-  [[nodiscard]] std::int64_t older() const { return older_; }
+  void add_uncounted(std::int64_t bytes) { uncounted_ += bytes; }
+  [[nodiscard]] std::int64_t uncounted() const { return uncounted_; }
 
   [[nodiscard]] MemoryReading read() const {
     if (host_ && HostMemory::device()) return HostMemory::device()->read();
     if (host_) {
-      const std::int64_t allocated = host_->allocated_bytes() + older_, peak = host_->peak_bytes() + older_;
+      const std::int64_t allocated = host_->allocated_bytes() + uncounted_,
+                         peak = host_->peak_bytes() + uncounted_;
       return {allocated, peak, allocated, peak};
     }
     const auto* allocator = detail::caching_allocator(device_);
@@ -75,7 +76,7 @@ class MemoryCounter {
  private:
   c10::Device device_;
   HostMemory* host_;
-  std::int64_t older_ = 0;
+  std::int64_t uncounted_ = 0;
 };
 
 namespace detail {

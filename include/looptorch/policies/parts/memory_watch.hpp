@@ -78,7 +78,7 @@ class MemoryWatch {
   void begin(const Run& run) {
     counter_.emplace(run.device());
     add_up(run);
-    counter_->add_older(held_.uncounted);
+    counter_->add_uncounted(held_.uncounted);
     counter_->reset_peak();
     const MemoryReading now = counter_->read();
     capacity_ = memory_capacity(run.device());

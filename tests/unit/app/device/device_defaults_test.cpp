@@ -88,7 +88,7 @@ TEST_CASE("workers are one less than the cores, at most 6, and never fewer than 
   CHECK(on(card({8, 0}, 64), {}).empty());
 }
 
-TEST_CASE("a step is done again when memory runs out, on one process and where the program can") {
+TEST_CASE("a step is retried when memory runs out, on one process and where the program can") {
   CHECK(on(card({6, 1}), {.retry_on_oom = true}) == "retry-on-oom");
   auto of_two = card({6, 1});
   of_two.processes = 2;
