@@ -51,7 +51,7 @@ class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
                   sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckRanks<Parts...>) +
-                  sizeof(detail::CheckClosures<Parts...>) +
+                  sizeof(detail::CheckClosures<Parts...>) + sizeof(detail::CheckInBackward<Parts...>) +
                   sizeof(detail::CheckOrder<detail::stack_t<Parts...>>))) > 0);
   static_assert(
       (sizeof(detail::check_evaluates_t<Model, detail::updates_t<Parts...>, detail::unwrapped_t<Parts>>) &&

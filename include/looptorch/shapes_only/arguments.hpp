@@ -18,16 +18,16 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for integers, which steer kernels as indices or codes and so are real. Quantised weights, in int8,
-/// steer nothing.
-[[nodiscard]] inline bool steers(at::ScalarType type, bool counts_bool) {
+/// True for integers: kernels use their values, as indices or codes, so they must be real. Values of
+/// quantised weights, in int8, are not used so.
+[[nodiscard]] inline bool steers_kernels(at::ScalarType type, bool counts_bool) {
   return type != at::kChar && at::isIntegralType(type, counts_bool);
 }
 
 /// True for a CPU tensor in a virtual block.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
-         !steers(tensor.scalar_type(), /*counts_bool=*/false);
+         !steers_kernels(tensor.scalar_type(), /*counts_bool=*/false);
 }
 
 /// Calls `f` with each tensor of a value, lists included.
@@ -81,9 +81,9 @@ class Arguments {
     return value.isTensor() ? value.toTensor() : at::Tensor();
   }
 
-  /// Replaces the arguments by results.
+  /// Ends the call: replaces the arguments on the stack by results.
   template <class... Results>
-  void become(Results&&... results) const {
+  void return_results(Results&&... results) const {
     torch::jit::drop(stack_, count_);
     torch::jit::push(stack_, std::forward<Results>(results)...);
   }

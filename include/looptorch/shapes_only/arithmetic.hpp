@@ -43,7 +43,7 @@ void visit_typed(const Arguments& arguments, F&& f) {
 /// Returns the copies in a common type that the iterators make of other types, on a CPU.
 [[nodiscard]] inline std::vector<at::Tensor> copies_in_common_type(const Arguments& arguments) {
   std::optional<at::ScalarType> common;
-  if (!counted.workspaces) return {};
+  if (!counted_run.workspaces) return {};
   visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
     common = common ? c10::promoteTypes(*common, tensor.scalar_type()) : tensor.scalar_type();
   });
@@ -78,8 +78,9 @@ inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& s
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
 }
 
-/// Allocates the results of arithmetic on two tensors, which may differ in type.
-inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+/// Allocates results of arithmetic on two tensors, and copies in a common type if theirs differ.
+inline bool allocate_results_of_mixed_types(const c10::OperatorHandle& op, Stack& stack,
+                                            const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   return allocate_results(op, stack, arguments);
 }
@@ -92,50 +93,51 @@ inline constexpr std::int64_t kLongestMeasured = 2048;
 /// fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
-  if (!counted.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
+  if (!counted_run.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
   if (products_of_bf16_take_fp32()) return 4 * product.numel();
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
-/// The same for a matrix product.
+/// Allocates a matrix product, and its workspace.
 inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
   std::vector<c10::IValue> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) given.push_back(arguments[i]);
   allocate_results(op, stack, arguments);
   const at::Tensor product = stack.back().toTensor();
-  take_for_a_moment(workspace_of_product(op, Arguments(op, given), product));
+  allocate_workspace(workspace_of_product(op, Arguments(op, given), product));
   return true;
 }
 
-/// The same for oneDNN's product of rows and a layer's weights, which has no shape function.
+/// Allocates oneDNN's product of rows and a layer's weights, which has no shape function.
 inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("X");
   auto sizes = x.sizes().vec();
   sizes.back() = arguments.tensor("W").size(0);
-  arguments.become(at::empty(sizes, x.options()).zero_());
+  arguments.return_results(at::empty(sizes, x.options()).zero_());
   return true;
 }
 
-/// Leaves the first argument unchanged.
-inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+/// Returns the arguments that the operator would change in place, as they are.
+inline bool return_self(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   torch::jit::drop(stack, arguments.size() - op.schema().returns().size());
   return true;
 }
 
-/// Leaves the operator's output, `out`, unchanged.
-inline bool write_nothing(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  arguments.become(arguments.tensor("out"));
+/// Returns the argument `out` as it is.
+inline bool return_out(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  arguments.return_results(arguments.tensor("out"));
   return true;
 }
 
-/// As change_nothing, for arithmetic on two tensors.
-inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+/// Does what return_self does, and allocates copies in a common type if two tensors' types differ.
+inline bool return_self_of_mixed_types(const c10::OperatorHandle& op, Stack& stack,
+                                       const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   const at::Tensor self = arguments.tensor("self");
   const bool is_cast = !copies.empty() && copies.front().scalar_type() != self.scalar_type();
   const at::Tensor result = is_cast ? at::zeros_like(copies.front()) : at::Tensor();
-  return change_nothing(op, stack, arguments);
+  return return_self(op, stack, arguments);
 }
 
 }  // namespace looptorch::detail::shapes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Convolutions without computing. The workspaces of the real kernels, mostly copies in oneDNN's own layouts,
-// are measured on a few samples.
+// Allocates results of convolutions without computing. Their workspaces, mostly copies in oneDNN's own
+// layouts, are measured on a few samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
@@ -15,7 +15,7 @@
 
 namespace looptorch::detail::shapes {
 
-inline bool convolve(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
+inline bool allocate_convolution(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
   using namespace at::native;
   const at::Tensor x = arguments.tensor("input"), w = arguments.tensor("weight");
   const auto by_dimension = [&](const char* name) {  // a single number applies to all dimensions
@@ -33,12 +33,12 @@ inline bool convolve(const c10::OperatorHandle& op, Stack&, const Arguments& arg
                                                                           : at::MemoryFormat::Contiguous;
   const auto workspace = KernelCall{op, arguments, {"input"}}.workspace();
   const auto y = at::empty(sizes, x.options().memory_format(format)).zero_();
-  take_for_a_moment(workspace);
-  arguments.become(y);
+  allocate_workspace(workspace);
+  arguments.return_results(y);
   return true;
 }
 
-inline bool convolve_backward(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
+inline bool allocate_convolution_backward(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("input"), w = arguments.tensor("weight");
   const bool channels_last = x.dim() == 4 && at::native::mkldnn_conv_use_channels_last(x, w);
   const auto format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
@@ -49,8 +49,8 @@ inline bool convolve_backward(const c10::OperatorHandle& op, Stack&, const Argum
   };
   const auto of_x = like(wanted[0], x.sizes(), format), of_w = like(wanted[1], w.sizes(), format);
   const auto of_bias = like(wanted[2], {w.size(0)}, at::MemoryFormat::Contiguous);
-  take_for_a_moment(workspace);
-  arguments.become(of_x, of_w, of_bias);
+  allocate_workspace(workspace);
+  arguments.return_results(of_x, of_w, of_bias);
   return true;
 }
 

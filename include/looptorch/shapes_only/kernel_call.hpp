@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A call of an operator whose real kernel runs once on zeros to measure its workspace.
+// A call whose workspace is measured (workspace.hpp): its real kernel runs once, on zeros and on few samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
@@ -70,7 +70,7 @@ struct KernelCall {
     static std::unordered_map<std::string, std::int64_t> known;
     const auto [found, is_new] = known.try_emplace(key(some), 0);
     if (is_new) {
-      const RunThreads as_in_a_run;
+      const RealThreadsScope real_threads;
       found->second = workspace_of([&] { return with(some); },
                                    [&](const Stack& inputs) {
                                      Stack stack = inputs;  // the operator takes its arguments from it
@@ -84,7 +84,7 @@ struct KernelCall {
   /// Returns the workspace with all samples: measured with up to 4, else extrapolated from 2 and 4. Without
   /// batched arguments, measured as a whole.
   [[nodiscard]] std::int64_t workspace() const {
-    if (!counted.workspaces) return 0;
+    if (!counted_run.workspaces) return 0;
     if (batched.empty()) return workspace(0);
     const std::int64_t all = samples();
     if (all <= 4) return workspace(all);
@@ -94,6 +94,6 @@ struct KernelCall {
 };
 
 /// Allocates and frees so much memory, as a workspace.
-inline void take_for_a_moment(std::int64_t bytes) { (void)at::empty({bytes}, at::kByte); }
+inline void allocate_workspace(std::int64_t bytes) { (void)at::empty({bytes}, at::kByte); }
 
 }  // namespace looptorch::detail::shapes

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention and normalisation without computing. Omits the real kernels' buffers, a few hundred KB a thread.
+// Allocates results of attention and normalisation without computing. Omits the real kernels' buffers, a few
+// hundred KB a thread.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once
@@ -18,66 +19,66 @@
 namespace looptorch::detail::shapes {
 
 /// Returns zeros of the sizes of `[B, H, T, d]`, in memory ordered `[B, T, H, d]`.
-[[nodiscard]] inline at::Tensor heads_behind_time(const at::Tensor& like_BHTd) {
+[[nodiscard]] inline at::Tensor zeros_in_BTHd_order(const at::Tensor& like_BHTd) {
   const auto sizes = like_BHTd.sizes();
   return at::zeros({sizes[0], sizes[2], sizes[1], sizes[3]}, like_BHTd.options()).transpose(1, 2);
 }
 
-inline bool attend(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+inline bool allocate_attention(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor query_BHTd = arguments.tensor("query");
   const auto sizes = query_BHTd.sizes();
   const auto sums_BHT =
       at::zeros({sizes[0], sizes[2], sizes[1]}, query_BHTd.options().dtype(at::kFloat)).transpose(1, 2);
-  arguments.become(at::zeros_like(query_BHTd), sums_BHT);
+  arguments.return_results(at::zeros_like(query_BHTd), sums_BHT);
   return true;
 }
 
-inline bool attend_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
-  const auto gradient = [&](const char* of) { return heads_behind_time(arguments.tensor(of)); };
-  arguments.become(gradient("query"), gradient("key"), gradient("value"));
+inline bool allocate_attention_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  const auto gradient = [&](const char* of) { return zeros_in_BTHd_order(arguments.tensor(of)); };
+  arguments.return_results(gradient("query"), gradient("key"), gradient("value"));
   return true;
 }
 
-inline bool normalise_layer(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+inline bool allocate_layer_norm(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("input").contiguous(), weight = arguments.tensor("weight");
   const auto normalised = arguments.integers("normalized_shape").size();
   std::vector<std::int64_t> rows(x.sizes().begin(), x.sizes().end());
   std::fill(rows.end() - static_cast<std::ptrdiff_t>(normalised), rows.end(), 1);
   const auto options = weight.defined() ? x.options().dtype(weight.scalar_type()) : x.options();
-  arguments.become(at::zeros_like(x, at::MemoryFormat::Contiguous), at::zeros(rows, options),
-                   at::zeros(rows, options));
+  arguments.return_results(at::zeros_like(x, at::MemoryFormat::Contiguous), at::zeros(rows, options),
+                           at::zeros(rows, options));
   return true;
 }
 
-inline bool normalise_layer_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+inline bool allocate_layer_norm_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const auto wanted = arguments.flags("output_mask");
   const auto gradient = [](bool is_wanted, const at::Tensor& of) {
     return is_wanted ? at::zeros_like(of, at::MemoryFormat::Contiguous) : at::Tensor();
   };
-  arguments.become(gradient(wanted[0], arguments.tensor("input").contiguous()),
-                   gradient(wanted[1], arguments.tensor("weight")),
-                   gradient(wanted[2], arguments.tensor("bias")));
+  arguments.return_results(gradient(wanted[0], arguments.tensor("input").contiguous()),
+                           gradient(wanted[1], arguments.tensor("weight")),
+                           gradient(wanted[2], arguments.tensor("bias")));
   return true;
 }
 
-inline bool normalise_groups(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+inline bool allocate_group_norm(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("input"), weight = arguments.tensor("weight");
   const auto options = weight.defined() ? x.options().dtype(weight.scalar_type()) : x.options();
   const auto of_group = [&] {
     return at::zeros({arguments.integer("N"), arguments.integer("group")}, options);
   };
-  arguments.become(at::zeros_like(x, x.suggest_memory_format()), of_group(), of_group());
+  arguments.return_results(at::zeros_like(x, x.suggest_memory_format()), of_group(), of_group());
   return true;
 }
 
-inline bool normalise_groups_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+inline bool allocate_group_norm_backward(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("input");
   const auto wanted = arguments.flags("output_mask");
   const auto of_channels = [&](bool is_wanted) {
     return is_wanted ? at::zeros_like(arguments.tensor("weight")) : at::Tensor();
   };
-  arguments.become(wanted[0] ? at::zeros_like(x, x.suggest_memory_format()) : at::Tensor(),
-                   of_channels(wanted[1]), of_channels(wanted[2]));
+  arguments.return_results(wanted[0] ? at::zeros_like(x, x.suggest_memory_format()) : at::Tensor(),
+                           of_channels(wanted[1]), of_channels(wanted[2]));
   return true;
 }
 

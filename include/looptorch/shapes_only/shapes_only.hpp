@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Runs models of any size to measure their allocations, as FakeTensor mode or the meta device do in Python.
-// Shapes, order and number of all blocks are those of a real run on a CPU, but large blocks are virtual
-// (virtual_blocks.hpp), and slow kernels compute nothing (skipped_kernels.hpp). A training step of a model of
-// 25 GB takes seconds, and HostMemory counts what the real one would take. The
-// values in tensors are meaningless; their sizes and the counts of memory are true.
+// Runs a model of any size to measure what it allocates, as FakeTensor mode or the meta device do in Python.
+// While a ShapesOnly lives, the CPU's allocator gives virtual memory for large blocks (virtual_blocks.hpp),
+// and a dispatch key intercepts each operator, so that slow kernels only allocate (skipped_kernels.hpp).
+// Sizes, order and number of blocks are those of a real run, and HostMemory counts them; numbers in tensors
+// are meaningless. A training step of a model of 25 GB takes seconds.
 //
 //   const lt::ShapesOnly shapes_only;
 //   Net net;                                // of any size
@@ -32,8 +32,8 @@
 
 namespace looptorch {
 
-/// The device that is imitated. Kernels are always the CPU's. For an accelerator their workspaces, as copies
-/// in other layouts or types, are not counted, and the unused blocks of its allocator are.
+/// The device whose memory is measured. Kernels are always the CPU's. For an accelerator their workspaces,
+/// such as copies in other layouts or types, are not counted, and the unused blocks of its allocator are.
 enum class ShapesOf { cpu, accelerator };
 
 /// Makes this thread's operations on virtual blocks compute nothing while it lives. Meanwhile LibTorch has
@@ -42,10 +42,10 @@ enum class ShapesOf { cpu, accelerator };
 /// - Make the models that it measures while it lives, on a CPU.
 class ShapesOnly {
  public:
-  explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : through_(use_key()) {
+  explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : intercepts_(register_fallback()) {
     detail::shapes::VirtualBlocks::installed().set_on(true);
-    detail::shapes::counted = {.workspaces = device == ShapesOf::cpu, .threads = threads_};
-    if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().stand_for(&pool_);
+    detail::shapes::counted_run = {.workspaces = device == ShapesOf::cpu, .threads = threads_};
+    if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().count_as(&pool_);
     detail::cpu_stands_for_accelerator = device == ShapesOf::accelerator;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
     at::set_num_threads(1);
@@ -54,34 +54,36 @@ class ShapesOnly {
     at::set_num_threads(threads_);
     detail::loops_are_skipped.store(false, std::memory_order_relaxed);
     detail::cpu_stands_for_accelerator = false;
-    detail::shapes::VirtualBlocks::installed().stand_for(nullptr);
+    detail::shapes::VirtualBlocks::installed().count_as(nullptr);
     detail::shapes::VirtualBlocks::installed().set_on(false);
   }
   ShapesOnly(const ShapesOnly&) = delete;
   ShapesOnly& operator=(const ShapesOnly&) = delete;
 
  private:
-  /// Between autograd and the backends, free for uses like this one.
+  /// Lies between autograd and the backends, and LibTorch itself does not use it.
   static constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-  static c10::DispatchKey use_key() {
+  /// Registers `dispatch` for all operators, once; returns its key.
+  static c10::DispatchKey register_fallback() {
     static torch::Library library = [] {
       torch::Library all(torch::Library::IMPL, "_", std::make_optional(kKey), __FILE__, __LINE__);
-      all.fallback(torch::CppFunction::makeFromBoxedFunction<&ShapesOnly::call>());
+      all.fallback(torch::CppFunction::makeFromBoxedFunction<&ShapesOnly::dispatch>());
       return all;
     }();
     return kKey;
   }
 
-  static void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  /// Gets each call of an operator on this thread.
+  static void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const detail::shapes::Arguments arguments(op, *stack);
     bool meets_virtual = false;
     for (std::size_t i = 0; i < arguments.size(); ++i)
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         meets_virtual |= detail::shapes::is_virtual(tensor);
       });
-    const auto skip = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
-    if (skip && skip(op, *stack, arguments)) return;
+    const auto skipped = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
+    if (skipped && skipped(op, *stack, arguments)) return;
     const detail::shapes::RealBlocksScope blocks(makes_integers(arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
     if (meets_virtual) zero_results(*stack, op.schema().returns().size());
@@ -92,10 +94,10 @@ class ShapesOnly {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].isInt() && arguments.name(i) == "dtype")
-        return detail::shapes::steers(arguments[i].toScalarType(), /*counts_bool=*/false);
+        return detail::shapes::steers_kernels(arguments[i].toScalarType(), /*counts_bool=*/false);
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         takes_tensors = true;
-        takes_integers_alone &= detail::shapes::steers(tensor.scalar_type(), /*counts_bool=*/true);
+        takes_integers_alone &= detail::shapes::steers_kernels(tensor.scalar_type(), /*counts_bool=*/true);
       });
     }
     return takes_tensors ? takes_integers_alone : detail::shapes::RealBlocksScope::are_real();
@@ -111,7 +113,7 @@ class ShapesOnly {
   }
 
   detail::shapes::DevicePool pool_;
-  c10::impl::IncludeDispatchKeyGuard through_;
+  c10::impl::IncludeDispatchKeyGuard intercepts_;
   int threads_ = at::get_num_threads();  // more would wait for each other: there is nothing to compute
 };
 

@@ -24,14 +24,14 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
 [[nodiscard]] inline SkippedKernel skipped_kernel(const c10::OperatorName& name) {
   static const std::unordered_map<c10::OperatorName, SkippedKernel> kernels = [] {
     std::unordered_map<c10::OperatorName, SkippedKernel> by_name{
-        {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, &attend},
-        {{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", ""}, &attend_backward},
-        {{"aten::native_layer_norm", ""}, &normalise_layer},
-        {{"aten::native_layer_norm_backward", ""}, &normalise_layer_backward},
-        {{"aten::native_group_norm", ""}, &normalise_groups},
-        {{"aten::native_group_norm_backward", ""}, &normalise_groups_backward},
-        {{"aten::convolution", ""}, &convolve},
-        {{"aten::convolution_backward", ""}, &convolve_backward}};
+        {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, &allocate_attention},
+        {{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", ""}, &allocate_attention_backward},
+        {{"aten::native_layer_norm", ""}, &allocate_layer_norm},
+        {{"aten::native_layer_norm_backward", ""}, &allocate_layer_norm_backward},
+        {{"aten::native_group_norm", ""}, &allocate_group_norm},
+        {{"aten::native_group_norm_backward", ""}, &allocate_group_norm_backward},
+        {{"aten::convolution", ""}, &allocate_convolution},
+        {{"aten::convolution_backward", ""}, &allocate_convolution_backward}};
     const auto add = [&](SkippedKernel kernel, const char* overload,
                          std::initializer_list<const char*> names) {
       for (const char* op : names) by_name.emplace(c10::OperatorName(op, overload), kernel);
@@ -66,15 +66,15 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
     add(&allocate_results_of_one_type, "dim_IntList", {"aten::sum"});
     add(&allocate_results_of_one_type, "dim", {"aten::mean"});
     add(&allocate_results_of_one_type, "Tensor_Scalar", {"aten::pow"});
-    add(&allocate_sum, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
-    add(&change_nothing, "",
+    add(&allocate_results_of_mixed_types, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
+    add(&return_self, "",
         {"aten::copy_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::exp_", "aten::addmm_",
          "aten::round_", "aten::clamp_", "aten::_fused_adamw_", "aten::_fused_adam_",
          "aten::_amp_foreach_non_finite_check_and_unscale_"});
-    add(&write_nothing, "out", {"aten::mm"});
-    add(&change_nothing, "Scalar", {"aten::fill_", "aten::masked_fill_"});
-    add(&change_nothing_of_sum, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
-    add(&change_nothing, "float", {"aten::bernoulli_"});
+    add(&return_out, "out", {"aten::mm"});
+    add(&return_self, "Scalar", {"aten::fill_", "aten::masked_fill_"});
+    add(&return_self_of_mixed_types, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
+    add(&return_self, "float", {"aten::bernoulli_"});
     return by_name;
   }();
   const auto found = kernels.find(name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Allocates virtual CPU memory: a block of 128 KiB or more, except of indices, is a range of addresses whose
-// pages all lie in the same few megabytes. Reads and writes are allowed and give nonsense. So a model larger
-// than the machine can be built, and LibTorch's bookkeeping of it is true.
+// The allocator of ShapesOnly: a block of 128 KiB or more, except of indices, is a range of addresses whose
+// pages all lie in the same 64 MiB. Reads and writes are allowed and give nonsense. So a model larger than
+// the machine can be built, and LibTorch's bookkeeping of it is true.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>
@@ -52,7 +52,7 @@ class VirtualBlocks final : public c10::Allocator {
     return blocks;
   }
 
-  /// Turned off, unmaps freed blocks.
+  /// Makes large blocks virtual from now on, or no longer. Unmaps freed blocks when it is turned off.
   void set_on(bool on) {
     on_.store(on, std::memory_order_relaxed);
     if (on) return;
@@ -63,7 +63,7 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   /// Makes later blocks count as those of a device; null ends that.
-  void stand_for(DevicePool* pool) {
+  void count_as(DevicePool* pool) {
     const std::lock_guard lock(mutex_);
     HostMemory::set_device(pool);
     pool_.store(pool, std::memory_order_relaxed);
@@ -95,7 +95,7 @@ class VirtualBlocks final : public c10::Allocator {
     return *blocks;
   }
 
-  /// Calls `use` with the blocks of the device for which these stand, if they do.
+  /// Calls `use` with the device as whose blocks these count, if they do.
   template <class Use>
   void on_device(const Use& use) {
     if (!pool_.load(std::memory_order_relaxed)) return;
@@ -155,8 +155,8 @@ class VirtualBlocks final : public c10::Allocator {
   std::atomic<std::size_t> count_ = 0;       // of virtual blocks in use
   std::atomic<DevicePool*> pool_ = nullptr;  // written under the mutex
   std::mutex mutex_;
-  std::unordered_map<void*, std::size_t> sizes_;
-  std::unordered_map<std::size_t, std::vector<void*>> free_;
+  std::unordered_map<void*, std::size_t> sizes_;              // of virtual blocks in use
+  std::unordered_map<std::size_t, std::vector<void*>> free_;  // by size
 };
 
 }  // namespace looptorch::detail::shapes

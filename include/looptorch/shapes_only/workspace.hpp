@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures a real kernel's memory besides its results, in memory that HostMemory does not count: oneDNN's
-// scratch space and copies in its own layouts, which no shape shows.
+// Measures a kernel's workspace, the memory that it takes besides its results: oneDNN's scratch space and
+// copies in its own layouts, which no shape shows. The real kernel runs for that, in memory that HostMemory
+// does not count.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -23,27 +24,28 @@ struct CountedRun {
   bool workspaces = true;  ///< False to count only results.
   int threads = 1;         ///< Threads of its kernels; those that compute nothing have one.
 };
-inline CountedRun counted;
+inline CountedRun counted_run;
 
 /// Gives kernels a real run's threads while it lives.
-class RunThreads {
+class RealThreadsScope {
  public:
-  RunThreads() { at::set_num_threads(counted.threads); }
-  ~RunThreads() { at::set_num_threads(1); }
-  RunThreads(const RunThreads&) = delete;
-  RunThreads& operator=(const RunThreads&) = delete;
+  RealThreadsScope() { at::set_num_threads(counted_run.threads); }
+  ~RealThreadsScope() { at::set_num_threads(1); }
+  RealThreadsScope(const RealThreadsScope&) = delete;
+  RealThreadsScope& operator=(const RealThreadsScope&) = delete;
 };
 
-/// Replaces the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
-class UncountedMemory final : public c10::Allocator {
+/// Replaces the allocator of CPU tensors while it lives, and counts its bytes apart from HostMemory. One at a
+/// time, in one thread.
+class WorkspaceMeter final : public c10::Allocator {
  public:
-  UncountedMemory() : before_(*c10::GetCPUAllocator()) {
+  WorkspaceMeter() : before_(*c10::GetCPUAllocator()) {
     now_ = peak_ = 0;
     c10::SetCPUAllocator(this, /*priority=*/1);
   }
-  ~UncountedMemory() { c10::SetCPUAllocator(&before_, /*priority=*/1); }
-  UncountedMemory(const UncountedMemory&) = delete;
-  UncountedMemory& operator=(const UncountedMemory&) = delete;
+  ~WorkspaceMeter() { c10::SetCPUAllocator(&before_, /*priority=*/1); }
+  WorkspaceMeter(const WorkspaceMeter&) = delete;
+  WorkspaceMeter& operator=(const WorkspaceMeter&) = delete;
 
   [[nodiscard]] std::int64_t now() const { return now_; }
   [[nodiscard]] std::int64_t peak() const { return peak_; }
@@ -79,7 +81,7 @@ template <class Prepare, class Work>
 [[nodiscard]] std::int64_t workspace_of(Prepare&& prepare, Work&& work) {
   const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::DispatchKey::Fake);
   const at::NoGradGuard no_gradients;
-  UncountedMemory memory;
+  WorkspaceMeter memory;
   auto inputs = prepare();
   memory.reset_peak();
   const auto result = work(inputs);

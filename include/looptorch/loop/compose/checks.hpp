@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The Trainer's compile-time errors about what it lists, one sentence each; check_batch.hpp has those about
-// batches. Each check is a class template that the Trainer instantiates directly: each level between would
-// add a "required from" line.
+// The Trainer's compile-time errors about what it lists, one sentence each: each policy alone (CheckPolicy),
+// code that must be included (CheckSnapshots, CheckWindows, CheckRanks), and policies together.
+// check_order.hpp has those about order, check_batch.hpp and check_split.hpp those about batches. Each check
+// is a class template that the Trainer instantiates directly: each level between would add a "required from"
+// line.
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>
@@ -38,9 +40,11 @@ constexpr bool declares_evaluations_rightly() {
     return !names_evaluates<P>();
 }
 
+/// True for a type whose error is not that it is no policy: it has a hook, or CheckPolicy has a better
+/// sentence.
 template <class P>
-inline constexpr bool is_policy_or_worse = HasHook<P> || HasNearMiss<P> || names_makes_loader<P>() ||
-                                           !std::is_class_v<P>;
+inline constexpr bool looks_like_policy = HasHook<P> || HasNearMiss<P> || names_makes_loader<P>() ||
+                                          !std::is_class_v<P>;
 
 /// Checks one listed policy, each rule with its own sentence. Instantiated in the Trainer's class body.
 template <class P>
@@ -50,7 +54,7 @@ struct CheckPolicy {
       "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
       "Accumulate<4>{}. See docs/errors.md#not-a-policy");
   static_assert(
-      is_policy_or_worse<P>,
+      looks_like_policy<P>,
       "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
       "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
   static_assert(!names_phase<P>() || HasPhase<P>,
@@ -143,16 +147,17 @@ struct Clash;
 template <class A, class B, class Exclusion>
 struct Excluded;
 
-/// True if both are policies and listed without When, so that the compiler knows of a conflict between them.
+/// True if both are policies and listed without When: a conflict between them is known when compiling.
 template <class A, class B>
-inline constexpr bool both_fixed = !is_update<A> && !is_update<B> && !is_when<A> && !is_when<B>;
+inline constexpr bool both_always_on = !is_update<A> && !is_update<B> && !is_when<A> && !is_when<B>;
 
 template <class A, class B>
-using clash_t = std::conditional_t<both_fixed<A, B> && same_family<A, B>, Clash<A, B>, void>;
+using clash_t = std::conditional_t<both_always_on<A, B> && same_family<A, B>, Clash<A, B>, void>;
 template <class A, class B>
-using excluded_t = std::conditional_t<both_fixed<A, B> && !std::is_void_v<declared_exclusion_t<A, B>>,
+using excluded_t = std::conditional_t<both_always_on<A, B> && !std::is_void_v<declared_exclusion_t<A, B>>,
                                       Excluded<A, B, declared_exclusion_t<A, B>>, void>;
 
+/// The first two listed policies that clash, and the first that exclude each other; void if there are none.
 template <class... Parts>
 struct Conflicts {
   using clash = void;
@@ -165,14 +170,14 @@ struct Conflicts<A, Later...> {
                                         typename Conflicts<Later...>::exclusion>::type;
 };
 
+/// True for an optimizer that can update one parameter alone, during backward.
 template <class Part>
-inline constexpr bool updates_alone = true;
+inline constexpr bool updates_by_parameter = true;
 template <class Optimizer, class Objective>
-inline constexpr bool updates_alone<Update<Optimizer, Objective>> =
+inline constexpr bool updates_by_parameter<Update<Optimizer, Objective>> =
     std::is_base_of_v<PerParameterOptimizer, Optimizer>;
 
-/// Checks that no listed policy changes gradients where an optimizer evaluates them again (a closure) or a
-/// policy applies them during backward.
+/// Checks that no listed policy changes gradients that an optimizer's closure evaluates again.
 template <class... Parts>
 struct CheckClosures {
   static_assert(
@@ -180,12 +185,16 @@ struct CheckClosures {
       "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
       "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
       "another optimizer. See docs/errors.md#closure");
+};
 
+/// Checks that what is listed works with updates made during backward, which leave no gradients behind.
+template <class... Parts>
+struct CheckInBackward {
   static constexpr bool in_backward = (updates_in_backward<unwrapped_t<Parts>>() || ...);
   static_assert(!in_backward || (0 + ... + is_update<Parts>) <= 1,
                 "looptorch: UpdateInBackward applies the gradients of one update, and several are listed. "
                 "Drop the policy. See docs/errors.md#update-in-backward");
-  static_assert(!in_backward || (updates_alone<Parts> && ...),
+  static_assert(!in_backward || (updates_by_parameter<Parts> && ...),
                 "looptorch: UpdateInBackward needs an optimizer that can update one parameter alone. Train "
                 "with FusedAdamW, AdamW8bit or another of looptorch's. See "
                 "docs/errors.md#update-in-backward");

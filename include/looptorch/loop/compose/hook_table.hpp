@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tables of all hooks and capabilities of policies. Rows for authors are documented in
+// The entry to this room: the tables of all hooks and capabilities of policies. Rows for authors are documented in
 // docs/writing_a_policy.md, rows of the protocol between the loop and the library's own policies in
 // docs/architecture/policy_protocol.md. The rows generate the code that finds hooks (hooks.hpp), the checks,
 // and the sentences of compile-time errors (checks.hpp). To add a hook, add its row, call it at its moment,

@@ -26,6 +26,7 @@ namespace looptorch::detail {
 
 class MicroBatchGraphs;
 
+/// A policy with a per-run state, which each of its hooks takes.
 template <class P>
 concept HasState = std::default_initializable<typename P::State>;
 struct NoState {};
@@ -79,8 +80,10 @@ constexpr bool has_signature() {
 }
 
 // One struct a hook, since a member's name cannot be a template argument.
-//   named: P or a base of P has a member of that name, whatever its access.
+//   named: P or a base of P has a member of that name, whatever its access: the name is then ambiguous in
+//          Both, which has it from Names too.
 //   valid: it is public, not overloaded, and of the hook's signature.
+//   call:  calls it, with the state if P has one.
 #define LOOPTORCH_DETAIL_HOOK(hook, Argument, Result)                                \
   struct hook##_hook {                                                               \
     static constexpr std::string_view name = #hook;                                  \
@@ -132,12 +135,15 @@ template <class P>
 using all_hooks_t = HooksOf<P LOOPTORCH_DETAIL_HOOKS(LOOPTORCH_DETAIL_LISTED)>;
 #undef LOOPTORCH_DETAIL_LISTED
 
+/// A type with at least one hook.
 template <class P>
 concept HasHook = all_hooks_t<P>::any;
+/// A type with a member that has a hook's name and another form.
 template <class P>
 concept HasNearMiss = all_hooks_t<P>::any_missed;
 
-// Members that are not functions: `names_x` is true if P or a base has the member, whatever its access.
+// Members that are not functions: `names_x` is true if P or a base has the member, whatever its access. By
+// the same ambiguity as `named`.
 #define LOOPTORCH_DETAIL_VALUE(member)                                         \
   struct Names_##member {                                                      \
     int member;                                                                \
@@ -204,6 +210,7 @@ concept HasPhase = std::is_same_v<decltype(P::phase), const Phase>;
 template <class P>
 concept HasResumeRule = std::is_same_v<decltype(P::resume_rule), const ResumeRule>;
 
+/// Returns the policy's phase; observe if it declares none.
 template <class P>
 constexpr Phase phase_of() {
   if constexpr (HasPhase<P>)

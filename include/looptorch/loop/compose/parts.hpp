@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sorts the parts listed in a Trainer into updates and policies.
+// The types that a Trainer makes of its listed parts: its updates, its PolicyStack, the policy that makes
+// loaders, and the evaluations that policies declare.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The policies of one Trainer with their per-run states, sorted and checked at compile time. A hook call
-// compiles to a sequence of direct calls, and to nothing if no policy has the hook.
+// The policies of one Trainer with their per-run states. The engine (loop/step/engine.hpp) holds a
+// PolicyStack and calls hooks through it: each call compiles to direct calls in running order (order.hpp),
+// and to nothing if no policy has the hook. checks.hpp has checked the list by then.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>
@@ -164,7 +165,7 @@ class PolicyStack {
   template <class Hook, class Context, class Body>
   decltype(auto) in_scopes(const Context& context, Body&& body) {
     if constexpr (has<Hook>())
-      return nest<0, Hook>(context, body);
+      return in_scopes_from<0, Hook>(context, body);
     else
       return body();
   }
@@ -215,8 +216,8 @@ class PolicyStack {
   }
 
   /// Throws PolicyConflict if two policies that are switched on exclude each other.
-  void check_switched() {
-    pairs([&](auto& a, auto& b) {
+  void require_no_conflict() {
+    each_pair([&](auto& a, auto& b) {
       using A = typename std::remove_reference_t<decltype(a)>::Policy;
       using B = typename std::remove_reference_t<decltype(b)>::Policy;
       if (a.enabled() && b.enabled())
@@ -253,8 +254,9 @@ class PolicyStack {
       return in_scopes<hook_scope_hook>(HookContext{type_name<P>(), Hook::name}, body);
   }
 
+  /// Runs `body` inside the scopes of the policies from number I on in running order.
   template <std::size_t I, class Hook, class Context, class Body>
-  decltype(auto) nest(const Context& context, Body& body) {
+  decltype(auto) in_scopes_from(const Context& context, Body& body) {
     if constexpr (I == size()) {
       return body();
     } else {
@@ -267,15 +269,15 @@ class PolicyStack {
           if (scope) in_hook_scopes<Hook, std::remove_reference_t<decltype(slot)>>([&] { scope.reset(); });
         });
         if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
-        return nest<I + 1, Hook>(context, body);
+        return in_scopes_from<I + 1, Hook>(context, body);
       } else {
-        return nest<I + 1, Hook>(context, body);
+        return in_scopes_from<I + 1, Hook>(context, body);
       }
     }
   }
 
   template <class Visit>
-  void pairs(Visit&& visit) {
+  void each_pair(Visit&& visit) {
     for_each_index<size()>([&](auto i) {
       for_each_index<size()>([&](auto j) {
         if constexpr (i < j) visit(std::get<i>(slots_), std::get<j>(slots_));

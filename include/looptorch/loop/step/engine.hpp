@@ -178,7 +178,7 @@ class Engine {
 
   /// Looks up the model's device and which policies are on; returns the model's parameters.
   std::vector<at::Tensor> refresh_model() {
-    stack_.check_switched();
+    stack_.require_no_conflict();
     if constexpr (kMayRedo<Stack>) redo_.list_buffers_anew();
     std::vector<at::Tensor> all = model_->parameters();
     at::Tensor& lead = RunAccess::lead(run_);
