@@ -70,10 +70,12 @@ void in_turn(FinetuneOptions& options) {
 
 }  // namespace detail
 
-/// Returns what --fit tries, by what it costs as measured (docs/memory.md): moments in 8 bits cost no time
-/// and end within noise; products in 16 bits take 0.6 of the time, with the same word error rate; recomputing
-/// the encoder costs 9 % on a CPU, all layers 13, and up to 30 on a GPU; weights in bf16 round the weights
-/// themselves. Adapters learn less, and bases in 8 bits are off by their rounding.
+/// Returns what --fit tries, cheapest first (docs/memory.md):
+/// - moments in 8 bits cost no time, and losses stay within noise
+/// - products in 16 bits take 0.6 of the time, with the same word error rate
+/// - recomputation costs one more forward of the layers, 9 to 36 % of a step
+/// - weights in bf16 are rounded themselves
+/// - adapters learn less, and weights in 8 bits below them are rounded
 [[nodiscard]] inline const std::vector<Saving>& savings() {
   using namespace detail;
   static const std::vector<Saving> all{

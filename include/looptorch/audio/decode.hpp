@@ -80,12 +80,17 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// Joined files (MP3, Ogg, FLAC) are read one after the other. If a header was never finished, everything
 /// behind it is read as sound; a warning names the first such file.
 ///
-/// Throws FileError for a path that is no readable file; AudioError for a file that is not complete, finite,
-/// non-empty audio, or is joined of parts at different rates; AudioRangeError if no sample lies between
-/// `start` and `end`; UsageError for an empty range or a negative rate. Detects truncation in Ogg, also lost
-/// pages; in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE, FLAC unless a pipe
-/// wrote it; in MP3 and MP2 if it cuts a frame or the first frame states their number. Does not detect it in
-/// libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call from several threads.
+/// Throws
+/// - FileError for a path that is no readable file
+/// - AudioError for a file that is not complete, finite, non-empty audio, or is joined of parts at different
+///   rates
+/// - AudioRangeError if no sample lies between `start` and `end`
+/// - UsageError for an empty range or a negative rate
+///
+/// Truncation is detected in Ogg, also a lost page; in formats whose header states the length: WAV, AIFF, AU,
+/// W64, CAF, NIST SPHERE, FLAC unless a pipe wrote it; in MP3 and MP2 if it cuts a frame or the first frame
+/// states their number. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call
+/// from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",

@@ -15,8 +15,8 @@
 
 namespace looptorch::detail {
 
-/// Names parameters: by the first name in the model, or "outside.N" for a parameter that an
-/// update trains and the model does not contain.
+/// Names parameters: by the first name in the model, or "outside.N" for a parameter that an update trains and
+/// the model does not contain.
 class ParameterNames {
  public:
   template <class Module>

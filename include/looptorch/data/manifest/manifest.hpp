@@ -39,11 +39,13 @@ struct ManifestOptions {
 ///
 /// Tables begin with a header, except for LJSpeech's lines ID|text|normalised text, whose recordings lie in
 /// wavs/. Columns are named like the keys; also `client_id` (speaker), and `path`, Common Voice's: a file in
-/// the folder `clips`, unless it is absolute or names that folder. Commas, semicolons or bars separate the
-/// fields of a `.csv`; with the first two quoting is that of RFC 4180: a field that begins with a quote ends
-/// with one, and may hold line ends and doubled quotes. A row over several lines is wrong if two of them name
-/// audio: then a quote was not closed. In `.tsv`, as in Common Voice's, quotes are ordinary characters, and a
-/// backslash escapes a tab, line end, quote or backslash behind it.
+/// the folder `clips`, unless it is absolute or names that folder.
+///
+/// Commas, semicolons or bars separate the fields of a `.csv`. With commas and semicolons quoting is that of
+/// RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes. A row
+/// over several lines is wrong if two of them name audio: then a quote was not closed. In `.tsv`, as in
+/// Common Voice's, quotes are ordinary characters, and a backslash escapes a tab, line end, quote or
+/// backslash after it.
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
