@@ -15,7 +15,7 @@ code=0
 LD_PRELOAD=$preloaded LOOPTORCH_TEST_MEMORY=4096 "$program" "${arguments[@]}" --device sim >"$work/out" 2>"$work/err" || code=$?
 last=$(tail -n1 "$work/err")
 [ "$code" = 2 ] || fail "exit code $code: $last"
-[[ $last == "${program##*/}: "*" Memory ran out: give "*"; --preflight tries before a run what fits; --resume auto goes on from the last snapshot. See docs/errors.md#out-of-memory" ]] ||
+[[ $last == "${program##*/}: "*" Memory ran out: give "*"; --preflight tries before a run what fits; --resume auto resumes from the last snapshot. See docs/errors.md#out-of-memory" ]] ||
   fail "it ended with: $last"
 "$program" --help >"$work/help"
 given=$(sed 's/.* Memory ran out: //' <<<"$last")

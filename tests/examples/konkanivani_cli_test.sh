@@ -240,7 +240,7 @@ until [ -d stopped/snapshots/step-00000002 ] || ! kill -0 $process; do sleep 0.0
 kill -TERM $process || true
 code=0
 wait $process || code=$?
-holds errors.txt "no snapshot to go on from: begins anew"
+holds errors.txt "no snapshot to resume from: starts a new run"
 if [ "$code" = 143 ]; then
   holds errors.txt "konkanivani_train: SIGTERM was received: stopped after"
   [ ! -e stopped/model.safetensors ] || fail "a run that was stopped left a model"
@@ -255,8 +255,8 @@ wait $process || true
 newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
 truncate -s 100 "$newest/state.json"
 "${stopped[@]}" >/dev/null 2>errors.txt || fail "--resume auto: $(cat errors.txt)"
-holds errors.txt "passed over $newest"
-holds errors.txt "goes on from stopped/snapshots/step-"
+holds errors.txt "rejected $newest"
+holds errors.txt "resumes from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
 has_report alone 36
 ! grep -qF '"kind":"sound"' alone/report.html || fail "--no-report-sound: the page has sound"
@@ -367,7 +367,7 @@ for name in encoder.blocks.1.attention.k_proj.weight ctc_head.weight; do
 done
 "$programs/${from_weights[0]}" "${from_weights[@]:1}" begun_again "${python_sizes[@]}" --seed 3 --weights gone --resume auto >train.txt 2>errors.txt ||
   fail "--weights with --resume: $(cat errors.txt)"
-holds errors.txt "--weights is not read: the run goes on from a snapshot, with its weights"
+holds errors.txt "--weights is not read: the run resumes from a snapshot, with its weights"
 cp -r corpus other_letters
 sed -i 's/ा/q/g' other_letters/*.jsonl # as many, and others
 refused "begun_with/vocabulary.json: the training texts have other characters than the model of begun_with: --rename 'ctc_head.*=' " \

@@ -117,11 +117,11 @@ process=$!
 until compgen -G "torn/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.01; done
 kill -KILL $process 2>/dev/null || true
 wait $process || true
-holds progress.txt "no snapshot to go on from: begins anew"
+holds progress.txt "no snapshot to resume from: starts a new run"
 [ ! -e torn/summary.json ] || fail "the run ended before it was killed"
 "$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot-every 2 --resume auto >/dev/null 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
-holds progress.txt "goes on from torn/snapshots/step-"
+holds progress.txt "resumes from torn/snapshots/step-"
 for file in curve.csv best/generator.safetensors best/labels.safetensors {generator,discriminator}.safetensors; do
   cmp "valid/$file" "torn/$file" || fail "a killed run ends with another $file"
 done

@@ -105,7 +105,7 @@ if [ ${#size[@]} != 0 ]; then
   for name in gan_sample gan_measure vit_predict draw_curves; do printf '#!/bin/sh\n' >"$again/$name"; done
 fi
 make "$again"
-grep -q "goes on from $work/out/model/snapshots/step-" "$work/log" || fail "it did not go on from its end"
+grep -q "resumes from $work/out/model/snapshots/step-" "$work/log" || fail "it did not go on from its end"
 (weights) | cmp - "$work/trained" || fail "it trained again"
 grep -vE 'seconds|peak_bytes' "$summary" | cmp - "$work/before" || fail "the same model was measured otherwise"
 

@@ -207,7 +207,7 @@ until [ -d stopped/snapshots/step-00000003 ] || ! kill -0 $process; do sleep 0.1
 kill -TERM $process || true
 code=0
 wait $process || code=$?
-holds progress.txt "no snapshot to go on from: begins anew"
+holds progress.txt "no snapshot to resume from: starts a new run"
 if [ "$code" = 143 ]; then
   holds progress.txt "whisper_finetune: SIGTERM was received: stopped after"
 else
@@ -227,8 +227,8 @@ truncate -s 100 "$newest/state.json"
 grep -q "^transcribing 2 clips" finetune.txt && fail "a resumed run listened again to what the untrained model hears"
 grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: -f2- | uniq | wc -l | grep -qx 1 ||
   fail "a resumed run has another word error rate before training"
-holds progress.txt "passed over $newest"
-holds progress.txt "goes on from stopped/snapshots/step-"
+holds progress.txt "rejected $newest"
+holds progress.txt "resumes from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
 has_report alone 16
 has_report stopped 16

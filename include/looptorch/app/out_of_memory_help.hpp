@@ -125,7 +125,7 @@ namespace detail {
         "; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment lets what is reserved and unused be used";
   if (line.has("preflight") && !is_one_of("preflight", {"yes"}))
     text += "; --preflight tries before a run what fits";
-  if (line.has("resume")) text += "; --resume auto goes on from the last snapshot";
+  if (line.has("resume")) text += "; --resume auto resumes from the last snapshot";
   if (line.has("resume") && batch == "batch-frames") text += " if --batch-frames stays as it is";
   return text + ". See docs/errors.md#out-of-memory";
 }

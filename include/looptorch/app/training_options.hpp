@@ -148,7 +148,7 @@ struct TrainingOptions {
             .resume_changed = resume_changed,
             .on_resumed =
                 [](const ResumeReport& from) {
-                  std::cerr << "goes on from " << from.snapshot.string() << std::endl;
+                  std::cerr << "resumes from " << from.snapshot.string() << std::endl;
                 },
             .limit_batches = quick ? std::optional(few_batches()) : std::nullopt};
   }

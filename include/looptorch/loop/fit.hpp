@@ -253,7 +253,7 @@ struct NotResumed {
 /// Throws UsageError if a Trainer without snapshots is asked to resume.
 inline void require_no_resume(const FitOptions& options) {
   if (!options.resume.empty())
-    throw UsageError(message("fit is to go on from ", options.resume.path().string(),
+    throw UsageError(message("fit is to resume from ", options.resume.path().string(),
                              ", but the Trainer takes no snapshots: list a SnapshotEvery"));
 }
 

@@ -66,9 +66,9 @@ struct Difference {
 
 /// The differences that a resume tolerates, besides those that are always allowed.
 enum class ResumeMode {
-  none,
-  settings,  ///< those on request
-  all,       ///< loads what fits
+  none,      ///< refuses differences, but for those always allowed
+  settings,  ///< also allows those on request
+  all,       ///< allows all, and loads what fits
 };
 
 [[nodiscard]] inline ResumeMode resume_mode_of(bool strict, bool resume_changed) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Restores a run from a window's bundle and reruns the window, traced.
+// Replays a window: restores a run from the window's bundle and reruns the window with its operators traced.
+// `replay` (replay.hpp) calls it.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -59,7 +60,7 @@ class ReplayWindow {
     Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};
     within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
       resumption.random().apply();  // policies may have drawn from them
-      replayed.finding = watch(bundle);
+      replayed.finding = trace(bundle);
     });
     resumption.random().apply();
     replayed.place = place_;
@@ -96,7 +97,7 @@ class ReplayWindow {
   }
 
   /// Opens the bundle's window, examines its update, and discards the window.
-  Finding watch(const WindowBundle& bundle) {
+  Finding trace(const WindowBundle& bundle) {
     engine_.window().may_retry = false;
     begin_window(engine_);
     engine_.window().summing_ranks = bundle.ranks;

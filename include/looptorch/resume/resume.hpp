@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Resumes a run from a snapshot's contents: compares all of it with the run, then changes nothing or
-// everything. differences.hpp says what may differ, snapshots.hpp when it runs.
+// Resumes a run from a snapshot's contents: compares all of it with the run and stages what it will load,
+// then changes nothing or everything. `resume_from` is called by snapshots.hpp for a fit and by
+// replay_window.hpp; differences.hpp says what may differ.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>
@@ -28,15 +29,16 @@
 
 namespace looptorch::detail {
 
-/// Compares a snapshot with a run, and stages what it will load.
+/// A snapshot compared with a run, and staged.
 template <class Engine>
 class Resumption {
  public:
-  /// Compares. `feed` is the range of the fit that resumes. Throws StateError for incomplete contents.
+  /// Compares and stages; the run is unchanged. `feed` is the range of the fit that resumes. Throws
+  /// StateError for incomplete contents.
   Resumption(Engine& engine, const SnapshotContents& contents, const Feed& feed)
       : engine_(engine),
         contents_(contents),
-        state_(state_here(engine, contents.state, feed)),
+        state_(state_for_ranks(engine, contents.state, feed)),
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
@@ -79,11 +81,12 @@ class Resumption {
 
  private:
   /// Returns the state as this number of ranks counts it.
-  static StateDict state_here(Engine& engine, const StateDict& saved, [[maybe_unused]] const Feed& feed) {
+  static StateDict state_for_ranks(Engine& engine, const StateDict& saved,
+                                   [[maybe_unused]] const Feed& feed) {
     if constexpr (Engine::kHasRanks)
       if (const Ranks* ranks = engine.ranks().get(); ranks && ranks->shards() > 0) {
         const std::int64_t batches = batches_of(own_identity(feed)).value_or(-1);
-        return as_of_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
+        return as_for_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
       }
     return saved;
   }
@@ -211,13 +214,13 @@ class Resumption {
   StateDict state_;
   typename Engine::Staged staged_;
   StagedFeed feed_;
-  std::vector<Commit> commits_;
-  TensorMap fitting_;
+  std::vector<Commit> commits_;  // policies, optimizers and parameters outside the model
+  TensorMap fitting_;            // tensors of the model that have the model's shapes
   RandomStates random_;
   std::vector<Difference> differences_;
 };
 
-/// Loads contents into a prepared engine, all or nothing unless `tolerance` is `all`. Leaves the random
+/// Loads contents into a prepared engine, all or nothing unless `mode` is `all`. Leaves the random
 /// generators to the caller. Throws SnapshotMismatch, and StateError for incomplete contents. Messages call
 /// the snapshot `called`.
 template <class Engine>

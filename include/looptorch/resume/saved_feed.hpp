@@ -30,9 +30,9 @@ namespace looptorch::detail {
 
 /// A range as a run's snapshots describe it.
 struct SavedFeed {
-  StateDict identity = {};                    ///< of the batches with which the run began; empty for no range
-  std::int64_t batch_size = 0;                ///< of these; 0: not known
-  std::optional<Regrouping> regrouping = {};  ///< from these to the batches that are read
+  StateDict identity = {};                    ///< the batches with which the run began; empty for no range
+  std::int64_t batch_size = 0;                ///< the samples in one of these; 0: not known
+  std::optional<Regrouping> regrouping = {};  ///< the way from these to the batches that are read
 
   /// Writes the range, the length of a window, and the position `batch`, as the run began.
   void save(std::int64_t window_length, std::int64_t batch, StateDict& out) const {
@@ -162,7 +162,7 @@ class StagedFeed {
       if (why.empty()) why = "the snapshot stands in the middle of a window";
     }
     const bool in_samples = source_->cuts_an_order();
-    batch_ = in_samples ? same_place(planned, planned_size, own_size) : 0;
+    batch_ = in_samples ? first_unseen_batch(planned, planned_size, own_size) : 0;
     std::string so = why.empty() ? "" : message("; the windows of samples cannot be kept: ", why);
     if (!in_samples && saved_batch_ > 0) so += "; the epoch begins anew";
     differences_.push_back(mismatch(
@@ -180,8 +180,9 @@ class StagedFeed {
   }
 
   /// Returns the first batch here with an unseen sample.
-  [[nodiscard]] std::int64_t same_place(const WindowShape& planned, std::optional<std::int64_t> planned_size,
-                                        std::optional<std::int64_t> own_size) const {
+  [[nodiscard]] std::int64_t first_unseen_batch(const WindowShape& planned,
+                                                std::optional<std::int64_t> planned_size,
+                                                std::optional<std::int64_t> own_size) const {
     if (planned_size && own_size && saved_batch_ == *planned_size) return *own_size;
     const std::int64_t batch = saturating_product(saved_batch_, planned.batch_size) / here_.batch_size;
     return own_size ? std::min(batch, *own_size) : batch;
@@ -203,8 +204,8 @@ class StagedFeed {
 /// Returns the state of a reproducible run as it would be on `ranks` ranks; any other state unchanged.
 /// `window` and `batches` are the lengths here; `batches` is -1 if unknown. A rank other than the first may
 /// have one window fewer: it has no part of a short last window.
-[[nodiscard]] inline StateDict as_of_ranks(StateDict state, std::int64_t ranks, std::int64_t window,
-                                           std::int64_t batches, bool leads) {
+[[nodiscard]] inline StateDict as_for_ranks(StateDict state, std::int64_t ranks, std::int64_t window,
+                                            std::int64_t batches, bool leads) {
   if (!state.contains("ranks")) return state;
   const auto saved_ranks = state.get<std::int64_t>("ranks");
   const auto saved_window = state.get<std::int64_t>("micro_batches");

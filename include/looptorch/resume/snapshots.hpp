@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// All that a run needs to take snapshots and to resume. Headers of policies that declare `takes_snapshots`
-// include it, as SnapshotEvery's does.
+// The entry to this room: `SnapshotCode`, by which an engine takes snapshots (take_snapshot.hpp) and a fit
+// resumes from one (resume.hpp). Contents come from and go to files in state/snapshot/. Headers of policies
+// that declare `takes_snapshots` include it, as SnapshotEvery's does.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>
@@ -48,14 +49,14 @@ class ResumedFit {
   RandomStates random_;
 };
 
-/// Warns of what the report lists.
-inline void warn_of(const ResumeReport& report) {
-  for (const std::string& why : report.rejected) TORCH_WARN("looptorch: passed over ", why);
+/// Prints a warning for each thing that a reader of the log should know of a resume.
+inline void warn_about(const ResumeReport& report) {
+  for (const std::string& why : report.rejected) TORCH_WARN("looptorch: rejected ", why);
   if (!report.differences.empty())
     TORCH_WARN("looptorch: ", report.snapshot.string(),
-               " was taken over in part: ", joined(report.differences, "; "));
+               " was loaded in part: ", joined(report.differences, "; "));
   if (!report.changed.empty())
-    TORCH_WARN("looptorch: goes on from ", report.snapshot.string(),
+    TORCH_WARN("looptorch: resumes from ", report.snapshot.string(),
                " with other settings: ", joined(report.changed, "; "));
 }
 
@@ -65,6 +66,7 @@ inline void warn_of(const ResumeReport& report) {
   return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
 }
 
+/// What an engine calls if a listed policy takes snapshots (loop/compose/included_code.hpp).
 template <class Engine>
 struct SnapshotCode {
   using LastFeed = SavedFeed;
@@ -109,7 +111,7 @@ struct SnapshotCode {
     const auto resumption = resume_from(engine, contents, feed, mode, report.snapshot.string());
     report.stopped = resumption.stopped();
     add_to(report, resumption.differences(), mode);
-    warn_of(report);
+    warn_about(report);
     return {resumption, std::move(report)};
   }
 };

@@ -48,7 +48,7 @@ TEST_CASE("out of memory: a program's last line has the flags that help") {
   CHECK_THAT(cpu, Catch::Matchers::Matches("program: .*DefaultCPUAllocator: can't allocate memory.*[\n]"));
   const std::string all =
       ". Memory ran out: give a smaller --batch-size with a larger --gradient-accumulation, "
-      "--gradient-checkpointing or --bf16; --preflight tries before a run what fits; --resume auto goes on from "
+      "--gradient-checkpointing or --bf16; --preflight tries before a run what fits; --resume auto resumes from "
       "the last snapshot. See docs/errors.md#out-of-memory\n";
   CHECK_THAT(cpu, Catch::Matchers::EndsWith(all));
   CHECK_THAT(said({}, [] { throw std::bad_alloc(); }), Catch::Matchers::EndsWith(all));
@@ -174,7 +174,7 @@ TEST_CASE("out of memory: of two limits of a batch the one that a resumed run ca
     CHECK(run(line, {"--batch-frames", frames, "--batch-size", clips}, [] { throw std::bad_alloc(); }) == 2);
     return captured.text();
   };
-  const std::string resume = "; --resume auto goes on from the last snapshot",
+  const std::string resume = "; --resume auto resumes from the last snapshot",
                     link = ". See docs/errors.md#out-of-memory\n";
   const std::string by_clips =
       "program: std::bad_alloc. Memory ran out: give a smaller --batch-size" + resume + link;

@@ -177,7 +177,7 @@ TEST_CASE("Session: a run that is cut continues to the same bits, and says so wh
   options.max_steps = 0, options.resume = "auto";
   CapturedStderr said;
   CHECK(torch::equal(trained_by_session(options, folder / "cut"), whole));
-  CHECK_THAT(said.text(), Contains("goes on from " + (folder / "cut/snapshots/step-00000004").string()));
+  CHECK_THAT(said.text(), Contains("resumes from " + (folder / "cut/snapshots/step-00000004").string()));
 }
 
 TEST_CASE(
@@ -189,7 +189,7 @@ TEST_CASE(
   {
     CapturedStderr said;
     trained_by_session(options, folder / "run");
-    CHECK_THAT(said.text(), Contains("no snapshot to go on from: begins anew"));
+    CHECK_THAT(said.text(), Contains("no snapshot to resume from: starts a new run"));
   }
   options.learning_rate = 0.1, options.epochs = 9;
   CapturedStderr said;

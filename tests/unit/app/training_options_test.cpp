@@ -28,7 +28,7 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   CHECK(options.fit_options("run/snapshots/step-00000002").resume.path() == "run/snapshots/step-00000002");
   looptorch::testing::CapturedStderr said;
   options.fit_options().on_resumed({.snapshot = "run/snapshots/step-00000002", .step = 2});
-  CHECK(said.text() == "goes on from run/snapshots/step-00000002\n");
+  CHECK(said.text() == "resumes from run/snapshots/step-00000002\n");
   CHECK_FALSE(options.fit_options().resume_changed);
   options.resume_changed = true;
   CHECK(options.fit_options().resume_changed);
@@ -126,7 +126,7 @@ TEST_CASE("The snapshot to resume from is the one that --resume names") {
   CHECK(TrainingOptions{}.snapshot_to_resume(folder.path()).path.empty());
   CHECK(TrainingOptions{.resume = "auto"}.snapshot_to_resume(folder.path()).path.empty());
   CHECK_THROWS_WITH(TrainingOptions{.resume = folder.path().string()}.snapshot_to_resume(folder / "run"),
-                    Contains("holds no snapshot to go on from"));
+                    Contains("holds no snapshot to resume from"));
   CHECK_THROWS_WITH(TrainingOptions{.resume_changed = true}.snapshot_to_resume(folder.path()),
                     "--resume-changed says how a run goes on: give --resume, too");
 }

@@ -182,14 +182,14 @@ TEST_CASE("a Trainer without SnapshotEvery cannot resume, and one without a snap
   CHECK_THROWS_AS(trainer.fit(toy::batches(2), {.resume = "runs"}), lt::UsageError);
   TemporaryFolder folder;
   CHECK_THROWS_WITH(Job(folder.path(), {}).fit({.resume = folder.path()}),
-                    Contains("holds no snapshot to go on from"));
+                    Contains("holds no snapshot to resume from"));
   CHECK_THROWS_AS(Job(folder.path(), {}).fit({.resume = folder / "step-00000004"}), lt::SnapshotError);
   CHECK_THROWS_AS(Job(folder.path(), {}).fit({.resume = folder / "nowhere"}), lt::SnapshotError);
   Saved saved;
   fs::resize_file(saved.path() / "optimizer.safetensors", 64);
   CHECK_THROWS_WITH(Job(folder.path(), {}).fit({.resume = saved.path()}), Contains("optimizer.safetensors"));
   CHECK_THROWS_WITH(Job(folder.path(), {}).fit({.resume = saved.folder.path()}),
-                    Contains("no snapshot to go on from") && Contains("optimizer.safetensors"));
+                    Contains("no snapshot to resume from") && Contains("optimizer.safetensors"));
 }
 
 TEST_CASE("contents that lack something are refused before anything is touched") {

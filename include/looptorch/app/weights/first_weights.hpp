@@ -248,7 +248,7 @@ FirstWeightsReport begin_from_weights(const Module& model, const FirstWeights& w
   if (weights.file.empty()) return {};
   if (resumes) {
     if (leads())
-      std::cerr << "--weights is not read: the run goes on from a snapshot, with its weights" << std::endl;
+      std::cerr << "--weights is not read: the run resumes from a snapshot, with its weights" << std::endl;
     return {};
   }
   auto report = load_first_weights(model, weights, options);

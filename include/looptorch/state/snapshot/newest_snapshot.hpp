@@ -43,10 +43,10 @@ struct NewestSnapshot {
   /// from. FitOptions::on_resumed reports the resume itself.
   [[nodiscard]] std::string describe() const {
     std::string text;
-    for (const auto& [snapshot, reason] : rejected) text += "passed over " + reason + "\n";
-    return text + (path.empty() ? "no snapshot to go on from: begins anew\n" : "");
+    for (const auto& [snapshot, reason] : rejected) text += "rejected " + reason + "\n";
+    return text + (path.empty() ? "no snapshot to resume from: starts a new run\n" : "");
   }
-  /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
+  /// Returns "; REASON" for each rejected snapshot, to end an error message with.
   [[nodiscard]] std::string reasons() const {
     std::string text;
     for (const auto& [snapshot, reason] : rejected) text += "; " + reason;

@@ -149,7 +149,7 @@ inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
     return detail::held_snapshot(path.has_filename() ? path : path.parent_path());
   NewestSnapshot newest = find_newest_snapshot(path);
   if (newest.path.empty())
-    throw SnapshotError(path.string() + ": holds no snapshot to go on from" + newest.reasons());
+    throw SnapshotError(path.string() + ": holds no snapshot to resume from" + newest.reasons());
   return newest;
 }
 

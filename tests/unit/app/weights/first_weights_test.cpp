@@ -194,7 +194,7 @@ TEST_CASE("app: a resumed run does not read --weights, and says so") {
     (void)app::begin_from_weights(*net, {.file = "nowhere.pt"}, /*resumes=*/true);
     said = captured.text();
   }
-  CHECK_THAT(said, Contains("--weights is not read: the run goes on from a snapshot, with its weights"));
+  CHECK_THAT(said, Contains("--weights is not read: the run resumes from a snapshot, with its weights"));
   for (const auto& [name, tensor] : lt::state_dict(net)) CHECK(tensor.equal(before.at(name)));
   CHECK(app::begin_from_weights(*net, {}, /*resumes=*/false).names.loaded.empty());
 }

@@ -74,8 +74,7 @@ TEST_CASE("snapshot folder: snapshots are listed by step, and nothing else is") 
   CHECK_THROWS_AS(list_snapshots(folder / "file"), SnapshotError);
 }
 
-TEST_CASE(
-    "snapshot folder: the newest sound snapshot is found, and those passed over are named with a reason") {
+TEST_CASE("snapshot folder: the newest sound snapshot is found, and those rejected are named with a reason") {
   const TemporaryFolder folder;
   CHECK(find_newest_snapshot(folder / "none").path.empty());
   CHECK(find_newest_snapshot(folder.path()).path.empty());
@@ -120,9 +119,9 @@ TEST_CASE("snapshot folder: a run continues from the snapshot that is meant, or 
   };
   CHECK(choose_snapshot("", own).path.empty());
   CHECK(choose_snapshot("auto", own).path.empty());
-  CHECK(choose_snapshot("auto", own).describe() == "no snapshot to go on from: begins anew\n");
+  CHECK(choose_snapshot("auto", own).describe() == "no snapshot to resume from: starts a new run\n");
   CHECK_THROWS_AS(choose_snapshot(own.string(), own), SnapshotError);
-  refused(own.string(), "own: holds no snapshot to go on from");
+  refused(own.string(), "own: holds no snapshot to resume from");
   refused("checkpoint_epoch_15.pt", "checkpoint_epoch_15.pt: is no snapshot, which is a folder");
   write_file_atomically(folder / "a file", "");
   refused((folder / "a file").string(), "a file: is no snapshot, which is a folder");
@@ -146,9 +145,9 @@ TEST_CASE("snapshot folder: a run continues from the snapshot that is meant, or 
   fs::remove(newest / "state.json");
   CHECK_THROWS_AS(choose_snapshot(newest.string(), own), SnapshotError);
   CHECK(choose_snapshot("auto", own).path == before);
-  CHECK_THAT(choose_snapshot("auto", own).describe(), Contains("passed over " + newest.string()));
+  CHECK_THAT(choose_snapshot("auto", own).describe(), Contains("rejected " + newest.string()));
   fs::remove(other / "step-00000003/state.json");
-  refused(other.string(), "other: holds no snapshot to go on from; ");
+  refused(other.string(), "other: holds no snapshot to resume from; ");
   refused(other.string(), "step-00000003");
 }
 
