@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements the loop's Ranks on a process group: reductions, gradients summed in buckets, sharded
-// optimizers.
+// Implements the loop's Ranks (loop/ranks.hpp) on a process group: reductions of numbers by Gloo, gradients
+// summed in buckets, sharded optimizers, SyncBN. DataParallel makes one and gives it to the loop for a fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -38,7 +38,7 @@ namespace looptorch::detail {
 /// The shards of windows; none if `count` is 0.
 struct Shards {
   std::int64_t count = 0;
-  std::uint64_t seed = 0;  ///< of the micro-batches' random numbers
+  std::uint64_t seed = 0;  ///< the seed of the micro-batches' random numbers
 };
 
 /// Ranks that are the processes of a c10d group.

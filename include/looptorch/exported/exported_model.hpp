@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the .pt2 of torch.export.save, or of export_model, as a module that trains. Its program runs by
-// LibTorch's dispatcher, so all policies work on it as on a module in C++.
+// The entry to this room: reads the .pt2 of torch.export.save, or of export_model, as a module that trains. A
+// ProgramFile is the file as read (archive/, graph/, module/), a ModelRunner runs it by LibTorch's
+// dispatcher, so all policies work on it as on a module in C++.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>

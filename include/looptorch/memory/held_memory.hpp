@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory that a run holds between its steps.
+// The memory that a run holds between its steps, by holder: weights, gradients, moments, copies.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ struct HeldMemory {
   /// All gradients of one window, whether or not they exist now; if they are applied in backward, the sums
   /// that replace them.
   std::int64_t gradients = 0;
-  std::int64_t optimizer = 0;  ///< Moments.
-  std::int64_t averages = 0;   ///< AverageWeights.
+  std::int64_t optimizer = 0;  ///< Moments of the optimizers.
+  std::int64_t averages = 0;   ///< Averages of weights (AverageWeights).
   std::int64_t copies = 0;     ///< Other copies that policies will keep, as RestoreBest does.
   std::int64_t snapshot = 0;   ///< Host memory besides tensors: a snapshot's copy of the run.
-  std::int64_t uncounted = 0;  ///< Of these, on a CPU: older than HostMemory, which does not count them.
+  std::int64_t uncounted = 0;  ///< The part, on a CPU, made before HostMemory began to count.
 };
 
 }  // namespace looptorch

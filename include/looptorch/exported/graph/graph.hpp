@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Holds a program of torch.export ready to run: calls of LibTorch's operators and arithmetic of sizes, in
-// order, on numbered slots. Operators are resolved and constants boxed once, when the file is read.
+// A program of torch.export as it is run: nodes in order, which read and write numbered slots. A node calls
+// an operator of LibTorch, computes a size, or switches gradients and autocast. read_graph.hpp makes a Graph
+// of the file's JSON once, with operators resolved and constants boxed; run_graph.hpp runs it.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>
@@ -36,6 +37,7 @@ enum class ArgumentKind : std::uint8_t {
   optional_tensors,
 };
 
+/// One argument of a node.
 struct GraphArgument {
   ArgumentKind kind = ArgumentKind::constant;
   c10::IValue constant = {};
@@ -63,21 +65,22 @@ struct BeginScope {
 };
 struct EndScope {};
 
+/// One line of the program.
 struct GraphNode {
-  std::string name;        ///< Python's
+  std::string name;        ///< its name in Python
   std::string target;      ///< such as "torch.ops.aten.linear.default"
-  std::size_t module = 0;  ///< in Graph::modules
-  std::variant<c10::OperatorHandle, SizeOperation, BeginScope, EndScope> what;
+  std::size_t module = 0;  ///< index in Graph::modules of the module that it comes from
+  std::variant<c10::OperatorHandle, SizeOperation, BeginScope, EndScope> action;
   std::vector<GraphArgument> arguments = {};
   std::vector<GraphResult> results = {};
 
-  [[nodiscard]] const c10::OperatorHandle* op() const { return std::get_if<c10::OperatorHandle>(&what); }
+  [[nodiscard]] const c10::OperatorHandle* op() const { return std::get_if<c10::OperatorHandle>(&action); }
 };
 
 struct Graph {
-  std::vector<RunningModule> modules{{""}};  ///< that nodes come from; the first is the model
+  std::vector<RunningModule> modules{{""}};  ///< modules that nodes come from; the first is the model
   std::vector<GraphNode> nodes;
-  std::size_t slots = 0;
+  std::size_t slots = 0;  ///< their number
 };
 
 /// Calls `visit(argument)` for each argument that is a slot, those within lists too.

@@ -25,7 +25,7 @@
 
 namespace looptorch::detail::exported {
 
-/// The value of a name in the file.
+/// Arguments by the names that the file has for them: values that nodes made, inputs and weights.
 using NamedArguments = std::map<std::string, GraphArgument, std::less<>>;
 
 /// Returns the only member of an object, as torch.export writes unions.
@@ -42,12 +42,13 @@ using NamedArguments = std::map<std::string, GraphArgument, std::less<>>;
   return tensor;
 }
 
+/// Converts one argument of the JSON to a GraphArgument.
 class ArgumentReader {
  public:
   /// Keeps a reference to the names, which are looked up.
   explicit ArgumentReader(const NamedArguments& names) : names_(names) {}
 
-  /// Returns an argument unchanged. Throws ExportedModelError and JsonError.
+  /// Returns an argument as the file has it. Throws ExportedModelError and JsonError.
   [[nodiscard]] GraphArgument read(const Json& json) const {
     const auto& [kind, value] = only_member(json);
     if (kind == "as_none") return GraphArgument::of({});
@@ -71,10 +72,10 @@ class ArgumentReader {
     if (kind == "as_strings") return strings(value);
     if (kind == "as_tensors")
       return list(ArgumentKind::tensors, value, [&](const Json& item) { return named(item.at("name")); });
-    if (kind == "as_optional_tensors") return list(ArgumentKind::optional_tensors, value, reads());
-    if (kind == "as_sym_ints") return list(ArgumentKind::ints, value, reads());
-    if (kind == "as_sym_floats") return list(ArgumentKind::floats, value, reads());
-    if (kind == "as_sym_bools") return list(ArgumentKind::bools, value, reads());
+    if (kind == "as_optional_tensors") return list(ArgumentKind::optional_tensors, value, reads_item());
+    if (kind == "as_sym_ints") return list(ArgumentKind::ints, value, reads_item());
+    if (kind == "as_sym_floats") return list(ArgumentKind::floats, value, reads_item());
+    if (kind == "as_sym_bools") return list(ArgumentKind::bools, value, reads_item());
     if (kind == "as_ints")
       return list(ArgumentKind::ints, value,
                   [](const Json& item) { return GraphArgument::of(item.as_int()); });
@@ -90,7 +91,7 @@ class ArgumentReader {
     throw ExportedModelError("takes an argument of the kind " + kind + ", which is not supported");
   }
 
-  /// Returns an argument as its operator declares it.
+  /// Returns an argument in the type that its operator declares.
   [[nodiscard]] GraphArgument read(const Json& json, const c10::Argument& declared) const {
     GraphArgument argument = read(json);
     auto type = declared.type();
@@ -167,7 +168,7 @@ class ArgumentReader {
     }
   }
 
-  [[nodiscard]] std::function<GraphArgument(const Json&)> reads() const {
+  [[nodiscard]] std::function<GraphArgument(const Json&)> reads_item() const {
     return [this](const Json& item) { return read(item); };
   }
 

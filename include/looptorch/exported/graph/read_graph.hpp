@@ -40,6 +40,7 @@ namespace looptorch::detail::exported {
   return {std::string(text.substr(0, text.find('@'))), type};  // a second call of the module is "path@1"
 }
 
+/// Collects the nodes of a file's graphs.
 class GraphReader {
  public:
   /// `names` are those of inputs and weights, in the first `slots` slots.
@@ -114,8 +115,8 @@ class GraphReader {
   // ---- Nodes ----
 
   GraphNode& push(const std::string& name, const std::string& target, std::size_t module,
-                  decltype(GraphNode::what) what) {
-    graph_.nodes.push_back({name, target, module, std::move(what)});
+                  decltype(GraphNode::action) action) {
+    graph_.nodes.push_back({name, target, module, std::move(action)});
     return graph_.nodes.back();
   }
 
@@ -166,16 +167,17 @@ class GraphReader {
   GraphResult result(const Json& json) {
     const auto& [kind, value] = only_member(json);
     if (kind == "as_none") return {{kNoSlot}};
-    if (kind == "as_tensor") return {{make(value.at("name"))}};
+    if (kind == "as_tensor") return {{new_slot(value.at("name"))}};
     if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool")
-      return {{make(value.at("as_name"))}};
+      return {{new_slot(value.at("as_name"))}};
     if (kind != "as_tensors") throw ExportedModelError("returns a value of the kind " + kind);
     GraphResult made{{}, true};
-    for (const Json& item : value.as_array()) made.slots.push_back(make(item.at("name")));
+    for (const Json& item : value.as_array()) made.slots.push_back(new_slot(item.at("name")));
     return made;
   }
 
-  Slot make(const Json& name) {
+  /// Returns a new slot for the value of this name.
+  Slot new_slot(const Json& name) {
     const auto slot = static_cast<Slot>(graph_.slots++);
     if (!names_.emplace(name.as_string(), GraphArgument::of_slot(slot)).second)
       throw ExportedModelError("makes \"" + name.as_string() + "\", which is there already");
@@ -262,7 +264,7 @@ class GraphReader {
         throw ExportedModelError("makes \"" + outer[i] + "\", which is there already");
   }
 
-  // ---- What nodes share ----
+  // ---- Modules and uses of slots ----
 
   std::size_t module_number(const Json& json) {
     RunningModule module = module_of(json);

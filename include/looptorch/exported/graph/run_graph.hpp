@@ -121,17 +121,17 @@ class GraphRun {
   /// a dropout's `training`.
   void run(const GraphNode& node, std::size_t replaced = kNone, const c10::IValue& replacement = {}) {
     if (const auto* op = node.op()) return call(node, *op, replaced, replacement);
-    if (const auto* scope = std::get_if<BeginScope>(&node.what)) {
+    if (const auto* scope = std::get_if<BeginScope>(&node.action)) {
       scopes_.emplace_back(*scope, device_);
       return;
     }
-    if (std::holds_alternative<EndScope>(node.what)) {
+    if (std::holds_alternative<EndScope>(node.action)) {
       scopes_.pop_back();
       return;
     }
     Numbers numbers;
     for (const auto& argument : node.arguments) numbers.push_back(box_(argument));
-    store(node.results[0].slots[0], std::get<SizeOperation>(node.what)(numbers));
+    store(node.results[0].slots[0], std::get<SizeOperation>(node.action)(numbers));
   }
 
  private:
@@ -143,14 +143,14 @@ class GraphRun {
     for (const auto& argument : node.arguments) stack_.push_back(box_(argument));
     if (replaced != kNone) stack_[replaced] = replacement;
     op.callBoxed(&stack_);
-    for (std::size_t i = 0; i < node.results.size(); ++i) take(node.results[i], std::move(stack_[i]));
+    for (std::size_t i = 0; i < node.results.size(); ++i) store_result(node.results[i], std::move(stack_[i]));
   }
 
   void store(Slot slot, c10::IValue value) {
     if (slot != kNoSlot) values_[slot] = std::move(value);
   }
 
-  void take(const GraphResult& result, c10::IValue made) {
+  void store_result(const GraphResult& result, c10::IValue made) {
     if (!result.is_list) return store(result.slots[0], std::move(made));
     const auto tensors = std::move(made).toTensorVector();
     if (tensors.size() != result.slots.size())

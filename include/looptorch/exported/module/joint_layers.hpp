@@ -37,7 +37,7 @@ struct JointLayers {
   };
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const GraphNode& node = graph.nodes[i];
-    if (std::holds_alternative<BeginScope>(node.what) || std::holds_alternative<EndScope>(node.what) ||
+    if (std::holds_alternative<BeginScope>(node.action) || std::holds_alternative<EndScope>(node.action) ||
         (node.op() && node.op()->schema().is_mutable()))
       close();
     const auto linear = linears.find(i);

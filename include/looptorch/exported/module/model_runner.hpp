@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs an exported model's program: checks inputs, follows the device of the weights and the mode of each
-// module, and writes updated buffers back.
+// Runs an exported model's program for `ExportedModel::forward`: checks inputs, follows the device of the
+// weights and the mode of each module, and writes updated buffers back.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -8,6 +8,7 @@
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/run_graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
+#include <looptorch/exported/module/check_inputs.hpp>
 #include <looptorch/exported/module/joint_layers.hpp>
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/segments.hpp>
@@ -62,22 +63,22 @@ class ModelRunner {
 
   /// Returns the outputs that are tensors. Throws UsageError.
   [[nodiscard]] std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) {
-    check(inputs);
+    check_inputs(inputs, file_.signature.inputs);
     follow_device(inputs);
     Values values(file_.graph.slots);
-    hold(values);
+    put_weights(values);
     for (std::size_t i = 0; i < inputs.size(); ++i) values[file_.signature.input_slots[i]] = inputs[i];
     {
       GraphRun graph(values, device_.type(), file_.graph.modules);
       const bool joins = !traces_modules;
       std::size_t next = 0;
       for (const auto& segment : segments_) {
-        walk(next, segment->begin, joins, graph, values);
+        run_nodes(next, segment->begin, joins, graph, values);
         graph.enter(0);
-        recompute(segment, joins, values);
+        run_segment(segment, joins, values);
         next = segment->end;
       }
-      walk(next, file_.graph.nodes.size(), joins, graph, values);
+      run_nodes(next, file_.graph.nodes.size(), joins, graph, values);
     }
     update_buffers(values);
     std::vector<at::Tensor> outputs;
@@ -87,16 +88,7 @@ class ModelRunner {
 
   /// Returns named inputs in the program's order. Throws UsageError.
   [[nodiscard]] std::vector<at::Tensor> in_order(const TensorMap& named) const {
-    std::vector<at::Tensor> inputs;
-    for (const auto& input : file_.signature.inputs) {
-      const auto found = named.find(input.name);
-      if (found == named.end()) throw UsageError("the input \"" + input.name + "\" is missing: " + takes());
-      inputs.push_back(found->second);
-    }
-    if (named.size() == inputs.size()) return inputs;
-    for (const auto& [name, tensor] : named)
-      if (!has_input(name)) throw UsageError("there is no input \"" + name + "\": " + takes());
-    return inputs;
+    return inputs_in_order(named, file_.signature.inputs);
   }
 
   /// Recomputes each block that the pattern matches, and returns how many there are. Throws UsageError.
@@ -135,11 +127,11 @@ class ModelRunner {
   }
 
  private:
-  /// The differences of a node from a plain call.
+  /// How a node differs from a plain call; all null if it does not.
   struct NodePlan {
-    const EvalMode* in_eval = nullptr;
-    LinearPartImpl* linear = nullptr;
-    const JointLayers* joint = nullptr;
+    const EvalMode* in_eval = nullptr;   // what eval mode changes
+    LinearPartImpl* linear = nullptr;    // the layer that it calls, which may have an adapter
+    const JointLayers* joint = nullptr;  // layers that are computed as one product with it
   };
 
   [[nodiscard]] std::size_t node(const std::string& name) const {
@@ -151,8 +143,8 @@ class ModelRunner {
     return static_cast<std::size_t>(found - nodes.begin());
   }
 
-  /// Runs nodes from `begin` on, before `end`. `joins`: linear layers of one input as one product.
-  void walk(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
+  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one product.
+  void run_nodes(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
     for (std::size_t i = begin; i < end; ++i) {
       const JointLayers* joint = plans_[i].joint;
       const auto& nodes = file_.graph.nodes;
@@ -161,11 +153,11 @@ class ModelRunner {
         graph.enter(nodes[i].module);
         if (run_joint(*joint, nodes, values)) continue;
       }
-      step(i, graph, values);
+      run_node(i, graph, values);
     }
   }
 
-  void step(std::size_t i, GraphRun& graph, Values& values) {
+  void run_node(std::size_t i, GraphRun& graph, Values& values) {
     const GraphNode& node = file_.graph.nodes[i];
     const NodePlan& plan = plans_[i];
     graph.enter(node.module);
@@ -181,13 +173,13 @@ class ModelRunner {
   }
 
   /// Puts weights and constants into their slots.
-  void hold(Values& values) const {
+  void put_weights(Values& values) const {
     for (const auto& weight : file_.tensors.weights) values[weight.slot] = weight.tensor;
     for (const auto& constant : file_.tensors.constants) values[constant.slot] = constant.tensor;
   }
 
-  /// Runs a segment, and does so again in backward. The model is kept until then.
-  void recompute(const std::shared_ptr<const Segment>& segment, bool joins, Values& values) {
+  /// Runs a segment as a checkpointed function, which backward calls again. Keeps the model until then.
+  void run_segment(const std::shared_ptr<const Segment>& segment, bool joins, Values& values) {
     std::vector<at::Tensor> tensors;
     std::vector<std::pair<Slot, c10::IValue>> others;  // sizes, and tensors that are None
     std::vector<Slot> slots;
@@ -202,12 +194,12 @@ class ModelRunner {
     const auto body = [this, segment, joins, slots, others, made,
                        kept = root_.shared_from_this()](const std::vector<at::Tensor>& given) {
       Values own(file_.graph.slots);
-      hold(own);
+      put_weights(own);
       for (std::size_t i = 0; i < slots.size(); ++i) own[slots[i]] = given[i];
       for (const auto& [slot, value] : others) own[slot] = value;
       {
         GraphRun graph(own, device_.type(), file_.graph.modules);
-        walk(segment->begin, segment->end, joins, graph, own);
+        run_nodes(segment->begin, segment->end, joins, graph, own);
       }
       std::vector<at::Tensor> results;
       made->clear();
@@ -254,59 +246,13 @@ class ModelRunner {
     is_placed_ = true;
   }
 
-  // ---- Inputs ----
-
-  [[nodiscard]] bool has_input(const std::string& name) const {
-    for (const auto& input : file_.signature.inputs)
-      if (input.name == name) return true;
-    return false;
-  }
-  [[nodiscard]] std::string takes() const {
-    std::string names;
-    for (const auto& input : file_.signature.inputs) names += (names.empty() ? "" : ", ") + input.name;
-    return "the model takes " + names;
-  }
-
-  void check(const std::vector<at::Tensor>& inputs) const {
-    const auto& wanted = file_.signature.inputs;
-    if (inputs.size() != wanted.size())
-      throw UsageError(message(takes(), ": ", wanted.size(), " tensors, not ", inputs.size()));
-    std::map<std::string, std::int64_t> sizes;
-    for (std::size_t i = 0; i < inputs.size(); ++i) check(inputs[i], wanted[i], sizes);
-  }
-
-  static void check(const at::Tensor& input, const ExportedInput& wanted,
-                    std::map<std::string, std::int64_t>& sizes) {
-    const std::string name = "the input \"" + wanted.name + "\" ";
-    if (!input.defined()) throw UsageError(name + "is undefined");
-    const bool is_float = at::isFloatingType(wanted.dtype);
-    if (is_float != input.is_floating_point())
-      throw UsageError(message(name, "is ", input.scalar_type(), ", and was exported as ", wanted.dtype));
-    if (input.dim() != static_cast<std::int64_t>(wanted.dims.size()))
-      throw UsageError(message(name, "has sizes ", input.sizes(), ", and was exported with ",
-                               wanted.dims.size(), " dimensions"));
-    for (std::size_t d = 0; d < wanted.dims.size(); ++d) {
-      const ExportedDim& dim = wanted.dims[d];
-      const std::int64_t size = input.size(static_cast<std::int64_t>(d));
-      const auto at = [&] { return message(name, "has sizes ", input.sizes(), ": dimension ", d, " "); };
-      if (dim.size && size != *dim.size)
-        throw UsageError(
-            message(at(), "is fixed at ", *dim.size, ". Export the model with it dynamic for others"));
-      if (size < dim.min || (dim.max && size > *dim.max))
-        throw UsageError(message(at(), "may be ", dim.min, " to ", dim.max ? message(*dim.max) : "any size"));
-      if (dim.symbol.empty()) continue;
-      if (const auto [known, is_new] = sizes.emplace(dim.symbol, size); !is_new && known->second != size)
-        throw UsageError(message(at(), "must be ", known->second, ", as another one"));
-    }
-  }
-
   ProgramFile& file_;
   const torch::nn::Module& root_;
   at::Device device_;
   bool is_placed_ = false;
-  std::vector<NodePlan> plans_;                    ///< by node
-  std::vector<const torch::nn::Module*> modules_;  ///< by Graph::modules
-  std::vector<c10::IValue*> devices_;
+  std::vector<NodePlan> plans_;                    // by node
+  std::vector<const torch::nn::Module*> modules_;  // by Graph::modules
+  std::vector<c10::IValue*> devices_;              // arguments that name the exported device
   std::vector<JointLayers> joint_;
   Segments segments_;
 };

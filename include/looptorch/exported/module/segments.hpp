@@ -119,8 +119,8 @@ class SegmentMaker {
   [[nodiscard]] bool is_balanced(const Segment& segment) const {
     int depth = 0;
     for (std::size_t i = segment.begin; i < segment.end; ++i) {
-      depth += std::holds_alternative<BeginScope>(file_.graph.nodes[i].what) ? 1 : 0;
-      depth -= std::holds_alternative<EndScope>(file_.graph.nodes[i].what) ? 1 : 0;
+      depth += std::holds_alternative<BeginScope>(file_.graph.nodes[i].action) ? 1 : 0;
+      depth -= std::holds_alternative<EndScope>(file_.graph.nodes[i].action) ? 1 : 0;
       if (depth < 0) return false;
     }
     return depth == 0;

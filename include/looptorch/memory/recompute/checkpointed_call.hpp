@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Calls a block with any arguments, and saves their tensors as autograd does.
+// The entry to this folder: `call_checkpointed` runs a block by its options: recomputed, in parts, offloaded
+// or plainly. `checkpoint` and `Checkpointed` call it. A recomputed block leaves a Recomputation behind,
+// which autograd's graph keeps until backward.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -69,6 +71,7 @@ template <class F>
     return {nullptr, "the checkpointed function"};
 }
 
+/// A Recomputation of one function and its arguments.
 template <class F, class... Arguments>
 class RecomputedCall final : public Recomputation {
  public:
@@ -132,7 +135,7 @@ template <class Tuple>
   return may;
 }
 
-/// Runs the block for the first time.
+/// Runs the block for the first time, with a keeper that notes where each saved tensor came from.
 template <class F, class... Arguments>
 decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& callee, F&& f,
                                Arguments&&... arguments) {
@@ -143,7 +146,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   if (!may_need_gradient(callee, module, given))
     return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
   install_saved_tensor_engine();
-  answer_recurrent_layers();
+  override_recurrent_layers();
   DeviceSet devices = devices_of(callee, module, given);
   const auto call =
       std::make_shared<Call>(BlockName{options.name, callee.type}, options,
@@ -176,7 +179,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
 
 /// Returns the arguments of each part: tensors with as many samples as the first are cut.
 template <class Stored>
-[[nodiscard]] std::vector<Stored> cut(const Stored& whole, std::int64_t parts) {
+[[nodiscard]] std::vector<Stored> cut_into_parts(const Stored& whole, std::int64_t parts) {
   Stored some = whole;
   std::vector<std::vector<at::Tensor>> pieces;
   std::int64_t samples = -1;
@@ -203,7 +206,8 @@ template <class F, class... Arguments>
 [[nodiscard]] at::Tensor call_in_parts(const CheckpointOptions& options, const Callee& callee, F&& f,
                                        Arguments&&... arguments) {
   std::vector<at::Tensor> results;
-  for (auto& part : cut(std::tuple<stored_t<Arguments>...>(store<Arguments>(arguments)...), options.parts))
+  for (auto& part :
+       cut_into_parts(std::tuple<stored_t<Arguments>...>(store<Arguments>(arguments)...), options.parts))
     results.push_back(std::apply(
         [&](auto&... each) -> at::Tensor {
           return call_recomputed(options, callee, f, given<Arguments>(each)...);
@@ -221,8 +225,8 @@ decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& ca
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }
 
-/// Throws UsageError for a number of parts that the block cannot be cut into.
-inline void require_whole(const CheckpointOptions& options, const Callee& callee) {
+/// Throws UsageError if the options ask for parts of a block that cannot be cut.
+inline void refuse_parts(const CheckpointOptions& options, const Callee& callee) {
   if (options.parts < 1)
     throw UsageError(message("CheckpointOptions::parts is at least 1, got ", options.parts));
   if (options.parts > 1)
@@ -249,7 +253,7 @@ decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee&
       if constexpr (std::is_same_v<std::invoke_result_t<F, Arguments...>, at::Tensor>)
         if (options.parts > 1)
           return call_in_parts(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
-      require_whole(options, callee);
+      refuse_parts(options, callee);
       return call_recomputed(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
     }
   }

@@ -43,6 +43,7 @@ struct KeptResult {
   std::size_t first_index = 0;                 ///< The index among the saved tensors of its first input.
 };
 
+/// True on a thread that saves a block's inputs.
 inline thread_local bool saving_block_inputs = false;
 
 /// Marks tensors saved while it lives as inputs of a block, which requests them more than once a pass.

@@ -108,7 +108,7 @@ Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at
 }
 
 /// Overrides recurrent layers at a dispatch key while the returned library lives.
-[[nodiscard]] inline torch::Library answer_recurrent_layers(c10::DispatchKey key) {
+[[nodiscard]] inline torch::Library override_recurrent_layers(c10::DispatchKey key) {
   using Two = std::tuple<at::Tensor, at::Tensor>;
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   using One = const at::Tensor&;
@@ -126,9 +126,9 @@ Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at
 }
 
 /// Overrides them on CUDA from the first call to the process's end.
-inline void answer_recurrent_layers() {
+inline void override_recurrent_layers() {
   static const auto* const library =
-      new torch::Library(answer_recurrent_layers(c10::DispatchKey::AutogradCUDA));
+      new torch::Library(override_recurrent_layers(c10::DispatchKey::AutogradCUDA));
   static_cast<void>(library);
 }
 

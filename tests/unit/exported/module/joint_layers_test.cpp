@@ -76,7 +76,7 @@ exported::GraphNode linear(exported::Slot input, exported::Slot output, std::siz
   return {.name = "",
           .target = "",
           .module = module,
-          .what = *op,
+          .action = *op,
           .arguments = {exported::GraphArgument::of_slot(input)},
           .results = {{{output}}}};
 }
@@ -132,10 +132,10 @@ TEST_CASE("A group ends where a tensor is written or a mode is switched, and has
     return exported::find_joint_layers(graph, linears).size();
   };
   exported::GraphNode write = linear(0, 9, 0);
-  write.what = *c10::Dispatcher::singleton().findSchema({"aten::relu_", ""});
+  write.action = *c10::Dispatcher::singleton().findSchema({"aten::relu_", ""});
   write.results.clear();
   exported::GraphNode scope = write;
-  scope.what = exported::BeginScope{};
+  scope.action = exported::BeginScope{};
   CHECK(groups_of({linear(0, 1, 1), linear(0, 2, 2)}) == 1);
   CHECK(groups_of({linear(0, 1, 1), write, linear(0, 2, 2)}) == 0);
   CHECK(groups_of({linear(0, 1, 1), scope, linear(0, 2, 2)}) == 0);

@@ -124,7 +124,7 @@ TEST_CASE("a state that LibTorch makes between a block's runs changes nothing") 
 
 TEST_CASE("every recurrent layer is answered as LibTorch answers it") {
   const auto expected = of_all();
-  const auto library = lt::detail::answer_recurrent_layers(c10::DispatchKey::AutogradCPU);
+  const auto library = lt::detail::override_recurrent_layers(c10::DispatchKey::AutogradCPU);
   for (const char* name : {"lstm", "gru", "rnn_tanh", "rnn_relu"})
     for (const char* of : {"input", "data"})
       CHECK(c10::Dispatcher::singleton()
