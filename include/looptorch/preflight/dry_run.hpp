@@ -145,7 +145,7 @@ class DryRun {
     probe.enter(Engine::kStreams ? MemoryPhase::update : MemoryPhase::forward);
     end_window(engine_, kept);
     probe.end_window();
-    rethrow_of_hooks(engine_);
+    rethrow_from_hooks(engine_);
   }
 
   /// Gives the loop a batch; if a CPU simulates a device, the copy that the loop would make there.

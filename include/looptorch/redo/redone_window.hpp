@@ -66,10 +66,10 @@ struct RedoneWindow {
         if (splits(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
       if (!engine.works()[0].due) return;
       keep_if_rerun(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
-        StreamedWindow<Engine>::on_device(engine, learnt,
-                                          [&](const auto& there, std::size_t number, bool is_last) {
-                                            train_rerunnable<0>(engine, there, number, is_last);
-                                          });
+        StreamedWindow<Engine>::learn_on_device(engine, learnt,
+                                                [&](const auto& there, std::size_t number, bool is_last) {
+                                                  train_rerunnable<0>(engine, there, number, is_last);
+                                                });
       });
     }
   }

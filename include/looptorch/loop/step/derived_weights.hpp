@@ -15,9 +15,9 @@ namespace looptorch::detail {
 
 class DerivedWeights {
  public:
-  /// Drops the cache if `weights` have changed. Call before a forward pass and, for layers that write to
-  /// their weights, after it.
-  void check(const std::vector<at::Tensor>& weights) {
+  /// Drops the cache if `weights` have changed since it was made. Call before a forward pass and, for layers
+  /// that write to their weights, after it.
+  void drop_if_changed(const std::vector<at::Tensor>& weights) {
     if (kept_ && has_changed(weights)) drop();
   }
   /// Returns where a forward pass on `weights` may keep what it derives.
@@ -44,7 +44,7 @@ class DerivedWeights {
   }
 
   std::shared_ptr<void> kept_;
-  std::vector<Value> seen_;  // of the cache
+  std::vector<Value> seen_;  // the weights that the cache was derived from
 };
 
 }  // namespace looptorch::detail

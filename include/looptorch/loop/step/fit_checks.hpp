@@ -30,7 +30,7 @@ namespace looptorch::detail {
 /// Warns, once per Trainer and on one rank, of a model in eval mode. Modules within it may be: that keeps the
 /// statistics of a BatchNorm fixed.
 template <class Engine>
-void tell_once_of_eval_mode(Engine& engine) {
+void warn_once_of_eval_mode(Engine& engine) {
   if (engine.is_first_in_eval_mode() && engine.ranks().leads())
     TORCH_WARN(
         "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
@@ -56,7 +56,7 @@ void tell_once_of_eval_mode(Engine& engine) {
 
 /// Warns once per Trainer, on one rank, after policies have frozen parameters.
 template <class Engine>
-void tell_once_of_untrained(Engine& engine) {
+void warn_once_of_untrained(Engine& engine) {
   if (!engine.is_first_fit_that_trains() || !engine.ranks().leads()) return;
   const std::vector<std::string> names = untrained_names(engine.run(), engine.window().open);
   if (!names.empty())

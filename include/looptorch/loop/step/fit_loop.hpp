@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fit: policies begin, epochs of windows of micro-batches, policies end. Start at `fit`, at the end of this
-// file.
+// The entry to this room: a fit. Policies begin, epochs of windows of micro-batches pass, policies end.
+// `Trainer::fit` (loop.hpp) calls `fit`, at the end of this file; window.hpp has the next level.
 #pragma once
 
 #include <looptorch/base/error.hpp>

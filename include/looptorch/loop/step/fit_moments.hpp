@@ -33,7 +33,7 @@ void prepare_fit(Engine& engine, const FitPlan& plan) {
 /// Runs on_fit_begin, or on_switched_off of policies that are off.
 template <class Engine>
 void begin_policies(Engine& engine) {
-  tell_once_of_eval_mode(engine);
+  warn_once_of_eval_mode(engine);
   FitContext context{engine.run()};
   engine.stack().run_switched_off(context);
   engine.stack().template run<on_fit_begin_hook>(context);
@@ -43,7 +43,7 @@ void begin_policies(Engine& engine) {
 template <class Engine>
 void ready_policies(Engine& engine) {
   refuse_lossy_weights(engine);
-  tell_once_of_untrained(engine);
+  warn_once_of_untrained(engine);
   prepare_optimizers(engine);
   FitContext context{engine.run()};
   engine.stack().template run<on_fit_ready_hook>(context);
@@ -58,7 +58,7 @@ void close_window(Engine& engine) {
     WindowContext context{engine.run(), engine.window().last};
     engine.stack().template run<on_window_end_hook>(context);
   });
-  rethrow_of_hooks(engine);
+  rethrow_from_hooks(engine);
   throw_if_known_bad(engine);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Windows of several updates, or of optimizers that evaluate the loss again: batches are kept on the model's
-// device, and each update in turn learns from all of them.
+// device, and each update in turn trains on all of them. window.hpp says what each function is for.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

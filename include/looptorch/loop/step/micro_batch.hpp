@@ -98,7 +98,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   UpdateWork& work = engine.works()[I];
   const FrozenScope frozen(engine.parameters().outside(I));
   DerivedWeights& derived = engine.window().derived;
-  derived.check(view.parameters);
+  derived.drop_if_changed(view.parameters);
   std::shared_ptr<void>* const kept = observer.may_keep_casts() ? derived.place(view.parameters) : nullptr;
   saving_block_ran = false;
   Loss loss = engine.in_phase(
@@ -108,7 +108,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
       },
       I);
   if (!kept || saving_block_ran) derived.drop();  // casts would add to what backward recomputes
-  derived.check(view.parameters);
+  derived.drop_if_changed(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
   require_graph(weighed, view);

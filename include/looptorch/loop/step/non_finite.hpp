@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Ends the run when a loss is NaN or infinite, before it reaches the parameters, and names the batch. Does
-// the same for gradients if a policy checks them. Costs a comparison on a CPU, and on a device a small kernel
-// a window, read before the next update.
+// The errors that end a fit when a loss or a gradient is NaN or infinite, and WindowOrigin, which knows the
+// batches and samples that they name. Losses are checked in micro_batch.hpp and, on a device, in
+// update_step.hpp: a comparison on a CPU, a small kernel a window on a device, read before the next update.
+// Gradients are checked if a policy does.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

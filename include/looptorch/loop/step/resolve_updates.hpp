@@ -96,6 +96,7 @@ void throw_if_known_bad(Engine& engine) {
   if (trouble) resolve_updates(engine);
 }
 
+/// Drops what the host knows of bad losses and gradients, so that it is not thrown later.
 template <class Engine>
 void clear_known_errors(Engine& engine) {
   for (UpdateWork& work : engine.works())
@@ -104,9 +105,9 @@ void clear_known_errors(Engine& engine) {
 
 /// Throws what `after_update` hooks threw in the window that has ended.
 template <class Engine>
-void rethrow_of_hooks(Engine& engine) {
+void rethrow_from_hooks(Engine& engine) {
   if (!engine.window().thrown) return;
-  clear_known_errors(engine);  // its window counts, as this one does: the next must not be blamed
+  clear_known_errors(engine);  // this exception is the one to report
   std::rethrow_exception(std::exchange(engine.window().thrown, nullptr));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Windows of one update: each micro-batch is released once it is learnt from.
+// Windows of one update: each micro-batch is released once it is differentiated. window.hpp says what each
+// function is for.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
@@ -24,7 +25,7 @@ struct StreamedWindow {
   template <class Given>
   static void take(Engine& engine, NoState&, Given&& batch) {
     if (!engine.works()[0].due) return;
-    on_device(engine, batch, [&](const auto& there, std::size_t number, bool is_last) {
+    learn_on_device(engine, batch, [&](const auto& there, std::size_t number, bool is_last) {
       train_micro_batch<0>(engine, there, number, is_last);
     });
   }
@@ -45,9 +46,10 @@ struct StreamedWindow {
     sums.add(as_measure(engine.forward(measure, batch, /*training=*/false)));
   }
 
-  /// Calls `learn(batch, number, is_last)` with the window's next micro-batch on the model's device.
+  /// Calls `learn(batch, number, is_last)` with the window's next micro-batch, moved to the model's device,
+  /// in step with other ranks.
   template <class Batch, class Learn>
-  static void on_device(Engine& engine, Batch& batch, const Learn& learn) {
+  static void learn_on_device(Engine& engine, Batch& batch, const Learn& learn) {
     const WindowState& window = engine.window();
     const auto number = static_cast<std::size_t>(window.micro_batches);
     at_place(engine, number, [&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A window: micro-batches arrive one by one, and the last one ends it. The Trainer's kind of window is in
-// streamed_window.hpp, kept_window.hpp or redo/redone_window.hpp.
+// A window: micro-batches arrive one by one, and the last one ends it. fit_loop.hpp and own_loop.hpp call
+// `add_and_end_if_last`. What differs between Trainers is in their kind of window: streamed_window.hpp,
+// kept_window.hpp or redo/redone_window.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>
@@ -27,8 +28,9 @@ namespace looptorch::detail {
 /// Windows that may be rerun: defined in redo/redone_window.hpp.
 template <class Engine>
 struct RedoneWindow;
-/// The code of an Engine's windows: such as may be rerun, else such as stream their micro-batches, else such
-/// as keep their batches until they end.
+/// The kind of an Engine's windows: they may be rerun, or stream their micro-batches, or keep their batches
+/// until they end. A kind has `begin`, `take` (a micro-batch), `complete` (before ranks reduce the window),
+/// `finish<I>` (makes update I), `abandon`, `measure` (a batch of an evaluation), and the type `Kept`.
 template <class Engine>
 using window_kind_t =
     std::conditional_t<kMayRedo<typename Engine::PolicyStack>, RedoneWindow<Engine>,

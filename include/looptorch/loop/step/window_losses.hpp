@@ -43,16 +43,16 @@ class WindowLosses {
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
   [[nodiscard]] double mean() const { return loss_.mean(); }
 
-  /// Adds them to the update's means, unless `skipped` is not zero: see RunningMean::add_window. `by_graph`:
-  /// one has added the loss.
+  /// Adds the window to the update's means, unless `skipped` is not zero: see RunningMean::add_window. With
+  /// `by_graph` a graph has added the loss already.
   void add_to(UpdateView& view, const at::Tensor& skipped, bool by_graph) const {
     by_graph ? view.loss.count_graphed_window(loss_, skipped) : view.loss.add_window(loss_, skipped);
     for (const auto& [name, mean] : metrics_)
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
-  /// Adds them to `reduction`, by names that begin with `of`; then takes all ranks' sums. `shards` is the
-  /// number of shards in a window; 0: sums are added in the order of ranks.
+  /// Adds the window to `reduction`, by names that begin with `of`; `take` then sets it to all ranks' sums.
+  /// `shards` is the number of shards in a window; 0: sums are added in the order of ranks.
   void all_reduce(RankReduction& reduction, const std::string& of, std::int64_t shards) {
     if (shards == 0) return agreed_.add(reduction, of, loss_, metrics_);
     close_shard();
@@ -117,7 +117,7 @@ class WindowLosses {
 
   RunningMean loss_;
   RunningMeans metrics_;
-  at::Tensor sum_;  // expected
+  at::Tensor sum_;  // the sum that a graph has computed for the next loss
   AgreedMeans agreed_;
   std::map<std::int64_t, Part> closed_;  // shards of this rank
   std::int64_t shard_ = kNoShard;        // the shard of loss_ and metrics_
