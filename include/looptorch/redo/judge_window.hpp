@@ -28,13 +28,14 @@ class WindowJudge {
 
   /// True if a policy skips the window. The model's buffers are then as before it.
   [[nodiscard]] bool skips() {
-    if constexpr (Redoes<Engine>::kSkips) skipped_ = is_skipped_by_policy();
+    if constexpr (RedoReasons<Engine>::kSkips) skipped_ = is_skipped_by_policy();
     return skipped_;
   }
 
   /// Lets policies examine the update. Their findings go into its error.
   void examine_window(const UpdateContext& update) {
-    constexpr bool examines = Redoes<Engine>::kExamines && Engine::PolicyStack::template has<examine_hook>();
+    constexpr bool examines =
+        RedoReasons<Engine>::kExamines && Engine::PolicyStack::template has<examine_hook>();
     if constexpr (examines)
       if (engine_.redo().rerun && !is_empty_on_device()) examine(update);
   }

@@ -47,7 +47,7 @@ class ScopedRerun {
 /// scale.
 template <class Engine>
 struct RedoneWindow {
-  using Redo = Redoes<Engine>;
+  using Redo = RedoReasons<Engine>;
   template <class Batch>
   using Kept = std::vector<Batch>;
 
@@ -90,10 +90,10 @@ struct RedoneWindow {
     }
     engine.in_phase(
         RunPhase::update, "update", [&] { update_with_rerun<I>(engine, kept); }, I);
-    engine.redo().window_start.end();
+    engine.redo().window_start.forget();
   }
 
-  static void abandon(Engine& engine) { engine.redo().window_start.end(); }
+  static void abandon(Engine& engine) { engine.redo().window_start.forget(); }
 
   /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy retries.
   template <class Measure, class Batch>

@@ -78,7 +78,7 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
 /// agrees, retries with all of the kept batches.
 template <std::size_t I, class Engine, class Batch, class Learn>
 void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Learn&& learn) {
-  if constexpr (!Redoes<Engine>::kSplits || Engine::template kByClosure<I>) {
+  if constexpr (!RedoReasons<Engine>::kSplits || Engine::template kByClosure<I>) {
     learn();
   } else {
     if (!splits(engine)) return learn();

@@ -20,7 +20,7 @@ namespace looptorch::detail {
 
 /// True if windows of such batches can be kept for the search.
 template <class Engine, class Batch>
-inline constexpr bool kKeepsForScale = Redoes<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
+inline constexpr bool kKeepsForScale = RedoReasons<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
 
 /// Clones a kept batch's tensors if its range may refill them before the window ends: a loader never does.
 template <class Engine, class Batch>

@@ -30,10 +30,10 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine>
 void save_window_start(Engine& engine) {
   const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
-  const bool may_be_skipped = Redoes<Engine>::kSkips && engine.window().may_retry;
+  const bool may_be_skipped = RedoReasons<Engine>::kSkips && engine.window().may_retry;
   if (may_be_redone || may_be_skipped)
-    engine.redo().window_start.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
-                                     may_be_redone);
+    engine.redo().window_start.save(engine.redo().buffers_of(*engine.model()), engine.works()[I],
+                                    may_be_redone);
 }
 
 /// The observer of training that notes whether gradients overflow, while the first loss scale is sought.
@@ -60,7 +60,7 @@ template <std::size_t I, class Engine, class Batch>
 void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
   save_window_start<I>(engine);
-  if constexpr (Redoes<Engine>::kSeeksScale)
+  if constexpr (RedoReasons<Engine>::kSeeksScale)
     train_on<I>(engine, batch,
                 OverflowObserver<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
   else
@@ -69,9 +69,9 @@ void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bo
 
 /// True if a batch can be split, and its pieces add up for each update.
 template <class Engine, class Batch>
-inline constexpr bool kCanSplit =
-    Redoes<Engine>::kSplits&& can_split<std::remove_cvref_t<decltype(std::declval<Engine&>().model())>, Batch,
-                                        std::remove_cvref_t<decltype(std::declval<Engine&>().updates())>>;
+inline constexpr bool kCanSplit = RedoReasons<Engine>::kSplits&&
+    can_split<std::remove_cvref_t<decltype(std::declval<Engine&>().model())>, Batch,
+              std::remove_cvref_t<decltype(std::declval<Engine&>().updates())>>;
 
 /// Calls `use(part)` for each of the pieces of a batch of at least one sample.
 template <class Batch, class Use>

@@ -115,7 +115,7 @@ class ReplayWindow {
       WindowStart window_start;
       const WindowWeight weight = work.weight;
       if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
-      window_start.begin((*engine_.model()).buffers(), work, /*with_random=*/true);
+      window_start.save((*engine_.model()).buffers(), work, /*with_random=*/true);
       TracedRerun<i, Engine, Batch> rerun(engine_, window_start, batches, bundle.random);
       finding = rerun.examine();
       work.weight = weight;

@@ -62,21 +62,21 @@ class TensorCopies {
 /// The initial state of an update's part of a window.
 class WindowStart {
  public:
-  /// Saves the state, once; random generators only if the part may be rerun.
-  void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
-    if (begun_) return;
+  /// Saves the state, unless it is saved already; random generators only if the part may be rerun.
+  void save(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
+    if (is_saved_) return;
     with_random_ = with_random;
     if (with_random) generators_.capture();
     buffers_.keep(buffers);
     weight_ = work.weight;
-    begun_ = true;
+    is_saved_ = true;
   }
 
   /// Restores everything, and drops gradients and losses of the part.
   void rewind(const UpdateView& view, UpdateWork& work) {
     drop_gradients(view.parameters);
     work.forget_results();
-    if (!begun_) return;
+    if (!is_saved_) return;
     work.weight = weight_;
     if (with_random_) generators_.restore();
     buffers_.put_back();
@@ -84,17 +84,17 @@ class WindowStart {
 
   /// Restores only the buffers, when the part is skipped.
   void put_back_buffers() {
-    if (begun_) buffers_.put_back();
+    if (is_saved_) buffers_.put_back();
   }
 
   /// Forgets the part, which has been applied or abandoned.
-  void end() { begun_ = false; }
+  void forget() { is_saved_ = false; }
 
   /// Sets the part's results aside while it lives, rewinds the part, and restores them at the end.
   class Aside;
 
  private:
-  bool begun_ = false, with_random_ = false;
+  bool is_saved_ = false, with_random_ = false;
   CapturedGenerators generators_;
   TensorCopies buffers_;
   WindowWeight weight_;
@@ -166,7 +166,7 @@ inline constexpr bool kMayRedo =
 
 /// Why an engine's listed policies may want a window again.
 template <class Engine>
-struct Redoes {
+struct RedoReasons {
   using Stack = typename Engine::PolicyStack;
   static constexpr bool kSplits = Stack::template has<pieces_hook>();           ///< memory may run out
   static constexpr bool kExamines = Stack::template has<keeps_windows_hook>();  ///< a NaN may be traced
@@ -196,8 +196,8 @@ class RedoState {
   }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowStart window_start;      ///< of the part under way
-  WindowRerun* rerun = nullptr;  ///< what policies may examine; null if windows are not kept
+  WindowStart window_start;      ///< initial state of the part under way
+  WindowRerun* rerun = nullptr;  ///< the rerun that policies may examine; null if windows are not kept
 
  private:
   bool keeps_windows_ = false;
@@ -208,7 +208,7 @@ class RedoState {
 /// True if a policy that is switched on splits micro-batches when memory runs out.
 template <class Engine>
 [[nodiscard]] bool splits([[maybe_unused]] Engine& engine) {
-  if constexpr (Redoes<Engine>::kSplits)
+  if constexpr (RedoReasons<Engine>::kSplits)
     return engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
   else
     return false;
@@ -217,13 +217,13 @@ template <class Engine>
 /// True if a policy that is switched on keeps the window under way.
 template <class Engine>
 [[nodiscard]] bool keeps_windows(Engine& engine) {
-  return Redoes<Engine>::kExamines && engine.redo().keeps_windows() && engine.window().may_retry;
+  return RedoReasons<Engine>::kExamines && engine.redo().keeps_windows() && engine.window().may_retry;
 }
 
 /// True until update I is first applied, if losses are scaled: overflowing windows are retried.
 template <std::size_t I, class Engine>
 [[nodiscard]] bool seeks_scale(Engine& engine) {
-  if constexpr (Redoes<Engine>::kSeeksScale && !Engine::template kByClosure<I>)
+  if constexpr (RedoReasons<Engine>::kSeeksScale && !Engine::template kByClosure<I>)
     return engine.loss_scale() && engine.window().may_retry && engine.run().updates()[I].applied == 0;
   else
     return false;
