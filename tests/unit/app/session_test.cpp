@@ -194,7 +194,7 @@ TEST_CASE(
   options.learning_rate = 0.1, options.epochs = 9;
   CapturedStderr said;
   CHECK_THROWS_WITH(trained_by_session(options, folder / "run"), Contains("learning rate"));
-  CHECK_THAT(said.text(), !Contains("goes on from"));
+  CHECK_THAT(said.text(), !Contains("resumes from"));
 }
 
 TEST_CASE("Session: one run at a time in a folder, none in that of the data, and a refused one leaves none") {
