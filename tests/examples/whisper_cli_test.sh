@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# whisper_cli_test.sh PROGRAMS MODEL: what a user sees of the Whisper example's programs.
+# whisper_cli_test.sh PROGRAMS MODEL TINY: what a user sees of the Whisper example's programs.
 #
 # Bad input gives one line and exit code 2; corpus, a two-step fine-tune and a transcription run from end to end, also
-# when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en.
+# when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY of a model
+# that hears one second at once, for what any model does.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
 model=$(cd -- "$2" && pwd)
+tiny=$(cd -- "$3" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+load_once
 
 for program in whisper_import whisper_export whisper_corpus whisper_transcribe whisper_evaluate whisper_finetune; do
-  "$programs/$program" --help >help.txt || fail "$program --help"
-  holds help.txt "usage: $program"
+  "$built/$program" --help >"$program.txt" || fail "$program --help"
+  holds "$program.txt" "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
 done
-has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps quick learning-rate \
+has_flags whisper_finetune.txt model train validation test output batch-size gradient-accumulation epochs max-steps quick learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
   empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora int8-base lora-alpha lora-dropout \
   lora-patterns profile report-sound histograms
-"$programs/whisper_transcribe" --help >help.txt
-has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
+has_flags whisper_transcribe.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
-
-"$programs/whisper_evaluate" --help >help.txt
-has_flags help.txt model manifest summary transcripts language normalizer max-audio-seconds empty-texts strict examples beam-size fallback \
+has_flags whisper_evaluate.txt model manifest summary transcripts language normalizer max-audio-seconds empty-texts strict examples beam-size fallback \
   suppress-tokens device workers on-bad-audio
 
 # The corpus: made, made again without speaking, and made whole again after a clip was lost and another cut off.
@@ -47,12 +47,23 @@ if PATH=$work/nowhere "$programs/whisper_corpus" --output other 2>errors.txt >/d
 fi
 holds errors.txt "whisper_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
 
+# The clips cut to 0.9 s, each with a word that the tiny model learns fast.
+mkdir short
+words=(k b x d m f g h)
+for i in 0 1 2 3 4 5 6 7; do
+  sox "${clips[i]}" "short/$i.flac" trim 0.5 0.9
+  printf '{"audio_filepath": "%s.flac", "text": "%s"}\n' "$i" "${words[i]}"
+done >short/all.jsonl
+head -4 short/all.jsonl >short/train.jsonl
+sed -n 5,6p short/all.jsonl >short/validation.jsonl
+sed -n 7,8p short/all.jsonl >short/test.jsonl
+
 # Bad input.
-data=(--train corpus/train.jsonl --validation corpus/validation.jsonl)
-finetune=(whisper_finetune --model "$model" --output out)
-refused "--output is missing" whisper_finetune --model "$model" "${data[@]}"
-refused "--train is missing" "${finetune[@]}" --validation corpus/validation.jsonl
-refused "--validation is missing" "${finetune[@]}" --train corpus/train.jsonl
+data=(--train short/train.jsonl --validation short/validation.jsonl)
+finetune=(whisper_finetune --model "$tiny" --output none)
+refused "--output is missing" whisper_finetune --model "$tiny" "${data[@]}"
+refused "--train is missing" "${finetune[@]}" --validation short/validation.jsonl
+refused "--validation is missing" "${finetune[@]}" --train short/train.jsonl
 refused "--transcripts stands for --train, --validation and --test" "${finetune[@]}" "${data[@]}" --transcripts talks
 refused "--on-bad-audio: \"ignore\" is not skip|stop" "${finetune[@]}" "${data[@]}" --on-bad-audio ignore
 refused "--gradient-checkpointing: \"some\" is not none|encoder|all" "${finetune[@]}" "${data[@]}" --gradient-checkpointing=some
@@ -72,32 +83,30 @@ refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --
 refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0
 refused "--device: \"tpu\"" "${finetune[@]}" "${data[@]}" --device tpu
 refused "--device: there is no cuda:99" "${finetune[@]}" "${data[@]}" --device cuda:99
-refused "nowhere/config.json" whisper_finetune --model nowhere --output out "${data[@]}"
-refused "missing.jsonl" "${finetune[@]}" --train missing.jsonl --validation corpus/validation.jsonl
+refused "nowhere/config.json" whisper_finetune --model nowhere --output none "${data[@]}"
+refused "missing.jsonl" "${finetune[@]}" --train missing.jsonl --validation short/validation.jsonl
 : >empty.jsonl
-refused "empty.jsonl" "${finetune[@]}" --train empty.jsonl --validation corpus/validation.jsonl
+refused "empty.jsonl" "${finetune[@]}" --train empty.jsonl --validation short/validation.jsonl
 printf '{"audio_filepath":"%s","text":"\xff"}\n' "${clips[2]}" >bytes.jsonl
 refused "bytes.jsonl: holds no utterances; 1 wrong, the first on line 1: column " \
-  "${finetune[@]}" --train bytes.jsonl --validation corpus/validation.jsonl
-sed '2i {"audio_filepath": "audio/gone.flac", "text": "gone"}' corpus/train.jsonl >corpus/mixed.jsonl
-mixed=(--train corpus/mixed.jsonl --validation corpus/validation.jsonl)
-refused "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist" "${finetune[@]}" "${mixed[@]}" --strict
-refused "longer than the 1 s of --max-audio-seconds (corpus/train.jsonl:1) (no clip of 4 can be used)" \
-  "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
-refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1 --on-bad-audio stop
+  "${finetune[@]}" --train bytes.jsonl --validation short/validation.jsonl
+gone='{"audio_filepath": "audio/gone.flac", "text": "gone"}'
+sed "2i $gone" corpus/train.jsonl >corpus/mixed.jsonl
+sed "2i $gone" short/train.jsonl >short/mixed.jsonl
+refused "short/mixed.jsonl:2: audio file short/audio/gone.flac does not exist" "${finetune[@]}" --train short/mixed.jsonl \
+  --validation short/validation.jsonl --strict
+refused "longer than the 0.5 s of --max-audio-seconds (short/train.jsonl:1) (no clip of 4 can be used)" \
+  "${finetune[@]}" "${data[@]}" --max-audio-seconds 0.5
+refused "longer than the 0.5 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 0.5 --on-bad-audio stop
 
-transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5 --no-fallback)
+sharpened "$tiny" sharp
+transcribe=(whisper_transcribe --model sharp --no-fallback)
 sox -n -r 16000 -b 16 silent.wav trim 0 1
 sox -n -r 16000 -b 16 none.wav trim 0 0
-sox "${clips[2]}" whole.wav
+sox "${clips[7]}" whole.wav
 head -c 20000 whole.wav >cut.wav
-sox "${clips[2]}" -r 8000 narrow.wav
+sox "${clips[7]}" -r 8000 narrow.wav
 refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
-refused "none.wav" "${transcribe[@]}" none.wav
-refused "cut.wav" "${transcribe[@]}" cut.wav
-"$programs/${transcribe[0]}" "${transcribe[@]:1}" narrow.wav >narrow.txt || fail "audio at 8 kHz is not resampled"
-grep -q '[[:alpha:]]' narrow.txt || fail "nothing was heard in audio at 8 kHz: $(cat narrow.txt)"
-refused "absent.wav" "${transcribe[@]}" absent.wav
 refused "no FILE given" "${transcribe[@]}"
 refused "--task: \"sing\" is not transcribe|translate" "${transcribe[@]}" --task sing whole.wav
 refused "the model cannot translate: it knows English only" "${transcribe[@]}" --task translate whole.wav
@@ -105,45 +114,50 @@ refused "--beam-size: 0 is less than 1" "${transcribe[@]}" --beam-size 0 whole.w
 refused "--patience: 0.1 times 2 texts is less than one" "${transcribe[@]}" --beam-size 2 --patience 0.1 whole.wav
 refused "--suppress-tokens: \"x\" is not an integer" "${transcribe[@]}" --suppress-tokens 1,x whole.wav
 
+# Bad files among good ones: the others are heard, the exit code tells. Audio at 8 kHz is resampled.
+code=0
+"$programs/whisper_transcribe" --model "$model" --max-audio-seconds 5 --no-fallback narrow.wav silent.wav whole.wav absent.wav none.wav \
+  cut.wav >texts.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "whisper_transcribe with four bad files: exit code $code"
+[ "$(cut -f1 texts.txt | tr '\n' ' ')" = "narrow.wav whole.wav " ] || fail "heard: $(cat texts.txt)"
+[ "$(grep -c $'\t.*[[:alpha:]]' texts.txt)" = 2 ] || fail "nothing was heard: $(cat texts.txt)"
+[ "$(wc -l <errors.txt)" = 5 ] || fail "four bad files: $(cat errors.txt)"
+holds errors.txt "whisper_transcribe: silent.wav: is silent"
+for file in absent none cut; do holds errors.txt "$file.wav"; done
+holds errors.txt "whisper_transcribe: 4 of 6 files could not be transcribed"
+
 # Settings of the decoding: each run says something, the same again, and other settings other words.
-said() {
-  "$programs/whisper_transcribe" --model "$model" --max-audio-seconds 5 "$@" whole.wav >said.txt || fail "whisper_transcribe $*"
-  grep -qP '\t\S' said.txt || fail "$*: nothing was heard: $(cat said.txt)"
-}
-said --no-fallback --language auto --beam-size 3 --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none
+"$programs/whisper_transcribe" --model "$model" --max-audio-seconds 5 --no-fallback --language auto --beam-size 3 \
+  --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none whole.wav >said.txt || fail "--beam-size 3"
+grep -qP '\t\S' said.txt || fail "--beam-size 3: nothing was heard: $(cat said.txt)"
 holds said.txt whole.wav
 grep -qF '<|' said.txt && fail "the text has timestamps: $(cat said.txt)"
-said --temperature 1 --best-of 2 --no-fallback
-cp said.txt drawn.txt
-said --temperature 1 --best-of 2 --no-fallback
-cmp drawn.txt said.txt || fail "a second run draws another text"
-said --no-fallback
-cmp -s drawn.txt said.txt && fail "--temperature 1 changes nothing: $(cat said.txt)"
-
-# One bad file among good ones: the others are heard, the exit code tells.
-code=0
-"$programs/${transcribe[0]}" "${transcribe[@]:1}" narrow.wav silent.wav whole.wav absent.wav >texts.txt 2>errors.txt || code=$?
-[ "$code" = 2 ] || fail "whisper_transcribe with two bad files: exit code $code"
-[ "$(cut -f1 texts.txt | tr '\n' ' ')" = "narrow.wav whole.wav " ] || fail "heard: $(cat texts.txt)"
-[ "$(wc -l <errors.txt)" = 3 ] || fail "two bad files: $(cat errors.txt)"
-holds errors.txt "whisper_transcribe: silent.wav: is silent"
-holds errors.txt "absent.wav"
-holds errors.txt "whisper_transcribe: 2 of 4 files could not be transcribed"
+drawn() { "$programs/${transcribe[0]}" "${transcribe[@]:1}" "${@:2}" short/0.flac >"$1" || fail "whisper_transcribe ${*:2}"; }
+drawn drawn.txt --temperature 1 --best-of 2
+drawn again.txt --temperature 1 --best-of 2
+cmp drawn.txt again.txt || fail "a second run draws another text"
+drawn likely.txt
+cmp -s drawn.txt likely.txt && fail "--temperature 1 changes nothing: $(cat likely.txt)"
 
 sox -n -r 8000 -b 16 -c 1 long.wav synth 120 sine 300
 for clip in silent none cut; do
   printf '{"audio_filepath":"%s.wav","text":"hello"}\n' "$clip" >"$clip.jsonl"
-  refused "$clip.wav" "${finetune[@]}" --train "$clip.jsonl" --validation corpus/validation.jsonl --max-audio-seconds 5
+  refused "$clip.wav" "${finetune[@]}" --train "$clip.jsonl" --validation short/validation.jsonl
 done
 
-# Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
-# manifest is listed and left out.
-for steps in 1 2; do
-  precision=$([ "$steps" = 1 ] && echo --bf16 --whole-windows || echo --fp32 --profile 2-2)
-  "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \
-    --max-steps "$steps" $precision >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
-  holds out/summary.json "\"steps\": $steps"
-done
+# Two steps, twice into the same folder: the second run does not take over what the first one left.
+twice=("$programs/whisper_finetune" --model "$tiny" --output twice "${data[@]}" --batch-size 2 --no-fallback)
+"${twice[@]}" --max-steps 1 --bf16 >finetune.txt 2>progress.txt || fail "--bf16: $(cat progress.txt)"
+"${twice[@]}" --max-steps 2 --fp32 >finetune.txt 2>progress.txt || fail "--fp32: $(cat progress.txt)"
+holds twice/summary.json '"steps": 2'
+has_report twice 2 # begun anew by the second run
+
+# Two steps of tiny.en. A wrong line of a manifest is listed and left out.
+cat corpus/*.jsonl | grep -F -e "${clips[4]##*/}" -e "${clips[7]##*/}" >corpus/clear.jsonl # short transcripts
+real=(--validation corpus/clear.jsonl --test corpus/clear.jsonl)
+"$programs/whisper_finetune" --model "$model" --output out --train corpus/mixed.jsonl "${real[@]}" --batch-size 2 --max-steps 2 \
+  --fp32 --profile 2-2 >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
+holds out/summary.json '"steps": 2'
 says_memory progress.txt
 holds progress.txt "1 line is wrong:"
 holds progress.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
@@ -152,7 +166,7 @@ holds finetune.txt "training on 4 clips"
 holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
-has_report out 2 # begun anew by the second run
+has_report out 2
 has_trace out 2 2 forward backward update 'data wait' ClipGradNorm.before_update
 for fact in '"kind":"sound","title":"clip 2","data":"data:audio/wav;base64,' '["model type","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
   holds out/report.html "$fact"
@@ -162,13 +176,10 @@ cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did
 # Durations that a manifest rounds down are no error; clips that are cut off, too long or silent are left out and listed,
 # silent ones among the training clips by the loader; or the first one stops, before training but for those.
 {
-  for clip in "${clips[@]:0:3}"; do
-    seconds=$(soxi -D "$clip")
-    printf '{"audio_filepath":"%s","text":"hello there","duration":%d}\n' "$clip" "${seconds%.*}"
-  done
-  for clip in silent cut long; do printf '{"audio_filepath":"%s.wav","text":"hello","duration":1}\n' "$clip"; done
+  for clip in short/[012].flac; do printf '{"audio_filepath":"%s","text":"hello","duration":0.1}\n' "$clip"; done
+  for clip in silent cut long; do printf '{"audio_filepath":"%s.wav","text":"hello","duration":0.2}\n' "$clip"; done
 } >spoilt.jsonl
-spoilt=(--model "$model" --output spoilt --train spoilt.jsonl --validation spoilt.jsonl --batch-size 2)
+spoilt=(--model "$tiny" --output spoilt --train spoilt.jsonl --validation spoilt.jsonl --batch-size 2)
 "$programs/whisper_finetune" "${spoilt[@]}" --epochs 2 >finetune.txt 2>progress.txt || fail "spoilt: $(cat progress.txt)"
 holds finetune.txt "transcribing 3 clips"
 holds finetune.txt "training on 4 clips"
@@ -181,29 +192,33 @@ for line in 4 5 6; do holds spoilt/skipped.txt "(spoilt.jsonl:$line)"; done
 holds spoilt/summary.json '"clips_skipped": 3'
 refused "cut.wav: cut off" whisper_finetune "${spoilt[@]}" --on-bad-audio stop
 grep -v 'cut.wav\|long.wav' spoilt.jsonl >silent.jsonl
-refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopped_early --train corpus/train.jsonl \
+refused "silent.wav: is silent" whisper_finetune --model "$tiny" --output stopped_early --train short/train.jsonl \
   --validation silent.jsonl --on-bad-audio stop
 
 # Recomputing the layers' activations changes no bit of the result, nor do frames that were computed before.
-for layers in "" encoder; do
-  # as other projects' scripts spell these flags
-  "$programs/whisper_finetune" --model "$model" --output_dir recomputed "${data[@]}" --test corpus/test.jsonl --batch_size 2 \
-    --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --flush_every 1 --prefetch 3 --gradient_checkpointing $layers \
-    --cache frames --prepare-workers 2 --no-report >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+recomputed() { # recomputed LIKE MODEL FLAG...: as other projects' scripts spell these flags
+  "$programs/whisper_finetune" --model "$2" --output_dir recomputed "${@:3}" --batch_size 2 --gradient_accumulation_steps 1 \
+    --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --flush_every 1 --prefetch 3 --cache frames --prepare-workers 2 \
+    --no-report --no-fallback >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
   holds progress.txt "cache: 4 of 4 samples"
   has_no_report recomputed
-  cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
-done
+  cmp "$1/model.safetensors" recomputed/model.safetensors || fail "recomputing trains other weights than $1"
+}
+recomputed out "$model" --train corpus/train.jsonl "${real[@]}" --gradient_checkpointing
+recomputed twice "$tiny" "${data[@]}" --gradient_checkpointing encoder
 
 # Stopped by a signal, killed, and gone on: the weights of a run that was left alone, bit for bit.
 # The curve, the best weights and the wait for better ones go on, too.
-long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4
-  --validate-every 5 --early-stopping 9)
+long=("$built/whisper_finetune" --model sharp --train short/train.jsonl --validation short/train.jsonl
+  --test short/test.jsonl --batch-size 1 --epochs 40 --learning-rate 0.01 --validate-every 20 --early-stopping 9)
 "${long[@]}" --output alone --no-report-sound >/dev/null 2>progress.txt || fail "whisper_finetune, left alone: $(cat progress.txt)"
 ! grep -qF '"kind":"sound"' alone/report.html || fail "--no-report-sound: the page has sound"
-"${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
-process=$!
-until [ -d stopped/snapshots/step-00000003 ] || ! kill -0 $process; do sleep 0.1; done
+begin() { # begin PATTERN: until a snapshot's name matches, or to the end
+  "${long[@]}" --output stopped --snapshot-every 10 --resume auto >/dev/null 2>progress.txt &
+  process=$!
+  until compgen -G "stopped/snapshots/step-$1" >/dev/null || ! kill -0 $process; do sleep 0.01; done
+}
+begin '*'
 kill -TERM $process || true
 code=0
 wait $process || code=$?
@@ -213,16 +228,14 @@ if [ "$code" = 143 ]; then
 else
   [ "$code" = 0 ] || fail "SIGTERM: exit code $code: $(cat progress.txt)"
 fi
-for next in 6 9; do
-  "${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
-  process=$!
-  until compgen -G "stopped/snapshots/step-*$next*" >/dev/null || ! kill -0 $process; do sleep 0.1; done
+for next in '*[6-9]0' '*1[0-5]0'; do
+  begin "$next"
   kill -KILL $process || true
   wait $process || true
 done
 newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
 truncate -s 100 "$newest/state.json"
-"${long[@]}" --output stopped --snapshot-every 3 --resume auto >finetune.txt 2>progress.txt ||
+"${long[@]}" --output stopped --snapshot-every 10 --resume auto >finetune.txt 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
 grep -q "^transcribing 2 clips" finetune.txt && fail "a resumed run listened again to what the untrained model hears"
 grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: -f2- | uniq | wc -l | grep -qx 1 ||
@@ -230,12 +243,13 @@ grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: 
 holds progress.txt "rejected $newest"
 holds progress.txt "resumes from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
-has_report alone 16
-has_report stopped 16
+has_report alone 160
+has_report stopped 160
 cmp alone/curve.csv stopped/curve.csv || fail "a run that was stopped and killed has another curve"
-[ "$(cut -d, -f1 alone/curve.csv | tr '\n' ' ')" = "step 5 10 15 " ] || fail "curve.csv: $(cat alone/curve.csv)"
+[ "$(cut -d, -f1 alone/curve.csv | tr '\n' ' ')" = "step 20 40 60 80 100 120 140 160 " ] || fail "curve.csv: $(cat alone/curve.csv)"
 best=$(awk -F, 'NR > 1 && (least == "" || $4 + 0 < least + 0) { least = $4; step = $1 } END { print step }' alone/curve.csv)
 holds alone/summary.json "\"best_step\": $best"
+[ "$best" -gt 20 ] || fail "the best weights are older than what was killed: $(cat alone/curve.csv)"
 holds alone/summary.json '"wer": '
 [ "$(head -c 8 alone/curve.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "curve.png is no PNG file"
 code=0
@@ -250,51 +264,48 @@ holds progress.txt " is not of this run: "
 
 # Clips of noise alone are learnt as empty texts, and the model may then write all signs, which its folder says. The program that
 # measures counts what the training has counted.
+sox -n -r 16000 -b 16 -c 1 corpus/noise.wav synth 2 whitenoise vol 0.2
 {
   cat corpus/train.jsonl
-  sox -n -r 16000 -b 16 -c 1 corpus/noise.wav synth 2 whitenoise vol 0.2
   echo '{"audio_filepath": "noise.wav", "text": ""}'
 } >corpus/noisy.jsonl
-noisy=(--train corpus/noisy.jsonl --validation corpus/validation.jsonl --test corpus/test.jsonl --batch-size 2 --max-steps 2 --best last)
-"$programs/whisper_finetune" --model "$model" --output noisy "${noisy[@]}" --max-audio-seconds 5 --empty-texts --spell --all-signs \
-  >finetune.txt 2>progress.txt || fail "--empty-texts: $(cat progress.txt)"
+"$programs/whisper_finetune" --model "$model" --output noisy --train corpus/noisy.jsonl "${real[@]}" --batch-size 2 --max-steps 1 --best last \
+  --whole-windows --bf16 --empty-texts --spell --all-signs >finetune.txt 2>progress.txt || fail "--empty-texts: $(cat progress.txt)"
 holds finetune.txt "training on 5 clips"
 grep -qF "wrong:" progress.txt && fail "--empty-texts: $(cat progress.txt)"
 tr -d ' \n' <noisy/generation_config.json | grep -qF '"begin_suppress_tokens":[220]' || fail "an empty text stays suppressed"
 tr -d ' \n' <noisy/generation_config.json | grep -qF '"suppress_tokens":[50257,' || fail "signs stay suppressed"
-refused "corpus/noisy.jsonl:5: \"text\" is empty" whisper_finetune --model "$model" --output noisy2 "${noisy[@]}" --strict
-evaluate=(whisper_evaluate --model noisy --max-audio-seconds 5)
-"$programs/whisper_evaluate" "${evaluate[@]:1}" --manifest corpus/test.jsonl --summary measured.json --transcripts heard.json --examples 1 \
-  --temperature 0 --no-fallback >texts.txt 2>errors.txt || fail "whisper_evaluate: $(cat errors.txt)"
-holds texts.txt "over 2 clips"
+echo '{"audio_filepath": "3.flac", "text": ""}' | cat short/train.jsonl - >short/noisy.jsonl
+refused "short/noisy.jsonl:5: \"text\" is empty" "${finetune[@]}" --train short/noisy.jsonl --validation short/validation.jsonl --strict
+"$programs/whisper_evaluate" --model noisy --max-audio-seconds 5 --manifest corpus/noisy.jsonl --empty-texts --summary measured.json \
+  --transcripts heard.json --examples 1 --temperature 0 --no-fallback >texts.txt 2>errors.txt || fail "whisper_evaluate: $(cat errors.txt)"
+holds texts.txt "over 5 clips"
 [ "$(grep -c '^reference  ' texts.txt)" = 1 ] || fail "not one example: $(cat texts.txt)"
 for field in wer cer seconds; do holds measured.json "\"$field\":"; done
 holds measured.json '"normalizer": "english"'
-[ "$(grep -c '"heard":' heard.json)" = 2 ] || fail "transcripts: $(cat heard.json)"
-"$programs/whisper_evaluate" "${evaluate[@]:1}" --manifest corpus/noisy.jsonl --empty-texts --examples 0 --no-fallback >texts.txt 2>errors.txt ||
-  fail "whisper_evaluate --empty-texts: $(cat errors.txt)"
-holds texts.txt "over 5 clips"
-refused "corpus/noisy.jsonl:5: \"text\" is empty" "${evaluate[@]}" --manifest corpus/noisy.jsonl --strict
+[ "$(grep -c '"heard":' heard.json)" = 5 ] || fail "transcripts: $(cat heard.json)"
+evaluate=(whisper_evaluate --model "$tiny")
+refused "short/noisy.jsonl:5: \"text\" is empty" "${evaluate[@]}" --manifest short/noisy.jsonl --strict
 refused "cut.wav: cut off" "${evaluate[@]}" --manifest cut.jsonl
 refused "--manifest is missing" "${evaluate[@]}"
 refused "nowhere.jsonl" "${evaluate[@]}" --manifest nowhere.jsonl
-refused "--normalizer: \"basic\" is not" "${evaluate[@]}" --manifest corpus/test.jsonl --normalizer basic
+refused "--normalizer: \"basic\" is not" "${evaluate[@]}" --manifest short/test.jsonl --normalizer basic
 
 # One long recording with a transcript: cut by its times, split, and what cannot be used told.
 mkdir talks
-sox "${clips[@]}" talks/talk.wav
+sox short/*.flac talks/talk.wav
 seconds=$(soxi -D talks/talk.wav)
 {
-  echo '[{"text": "hm", "start": 0, "duration": 2},'
+  echo '[{"text": "hm", "start": 0, "duration": 1},'
   for i in 0 1 2 3 4 5 6 7 8 9; do
-    printf '{"text": "part %d", "start": %d, "duration": 1.5},\n' "$i" "$i"
+    printf '{"text": "part %d", "start": %s, "duration": 1},\n' "$i" "$(awk -v i="$i" 'BEGIN { print i * 0.6 }')"
   done
-  printf '{"text": "after the end", "start": %d, "duration": 2}]' "$((${seconds%.*} + 5))"
+  printf '{"text": "after the end", "start": %d, "duration": 1}]' "$((${seconds%.*} + 5))"
 } >talks/talk.json
-"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks --freeze-encoder --memory --fallback \
+"$programs/whisper_finetune" --model "$tiny" --output talked --transcripts talks --max-steps 1 --normalizer marks --freeze-encoder --memory --fallback \
   >finetune.txt 2>progress.txt || fail "whisper_finetune --transcripts: $(cat progress.txt)"
 holds finetune.txt "transcribing 1 clips"
-holds finetune.txt "training on 8 clips of up to 2 s"
+holds finetune.txt "training on 8 clips of up to 1 s"
 holds progress.txt "talks/talk.json:1: its text has 2 characters, fewer than 3"
 holds progress.txt "talks/talk.json:12: "
 holds talked/summary.json '"normalizer": "marks"'
@@ -302,9 +313,11 @@ number() { sed -n "s/^ *\"$1\": *\([0-9]*\),\{0,1\}\$/\1/p" talked/summary.json;
 [ $(("$(number gradients)" * 10)) -lt $(("$(number weights)" * 8)) ] || fail "a frozen encoder has gradients: $(cat talked/summary.json)"
 refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
 
-# The same in windows: the recording glued ten times, each time with its segments.
+# The same in windows: a recording of all clips glued ten times, each time with its segments.
 mkdir windows
-mapfile -t ten < <(yes talks/talk.wav | head -10)
+sox "${clips[@]}" talk.wav
+seconds=$(soxi -D talk.wav)
+mapfile -t ten < <(yes talk.wav | head -10)
 sox "${ten[@]}" windows/talk.wav
 {
   for i in 0 1 2 3 4 5 6 7 8 9; do
@@ -314,7 +327,7 @@ sox "${ten[@]}" windows/talk.wav
       "$([ "$i" = 9 ] && echo ']' || echo ',')"
   done
 } >windows/talk.json
-"$programs/whisper_finetune" --model "$model" --output talked --transcripts windows --chunking --max-audio-seconds 6 --timestamps-share 0.5 \
+"$programs/whisper_finetune" --model "$model" --output windowed --transcripts windows --chunking --max-audio-seconds 6 --timestamps-share 0.5 \
   --prompt-share 0.5 --spec-augment --max-steps 1 --batch-size 2 >finetune.txt 2>progress.txt || fail "--chunking: $(cat progress.txt)"
 holds finetune.txt "training on 8 clips of up to 6 s"
 
@@ -335,7 +348,7 @@ holds half/config.json '"torch_dtype": "float16"'
 [ $(($(stat -c %s half/model.safetensors) * 19 / 10)) -lt "$(stat -c %s out/model.safetensors)" ] || fail "--save-dtype fp16 saved no 16 bits"
 "$programs/whisper_export" --model half --ctranslate2 again --fp16 >/dev/null || fail "a folder of 16 bits is not exported"
 cmp ct2/model.bin again/model.bin || fail "16 bits came back as others"
-"$programs/whisper_export" --model out --pt2 exported >export.txt || fail "whisper_export --pt2: $(cat export.txt)"
+"$programs/whisper_export" --model "$tiny" --pt2 exported >export.txt || fail "whisper_export --pt2: $(cat export.txt)"
 [ -s exported/encoder.pt2 ] && [ -s exported/decoder.pt2 ] && [ "$(ls exported | wc -l)" = 2 ] || fail "whisper_export --pt2 wrote $(ls exported)"
 rm -r exported
 refused "nothing to write: give --ctranslate2, --ggml or --pt2" whisper_export --model out
@@ -343,7 +356,7 @@ refused "--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml" whisper_exp
 refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
 refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml
-cp -r out torn
+cp -r "$tiny" torn
 printf '\0\0\xc0\x7f' | dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none # a NaN
 refused " holds NaN: export a model of before training diverged" whisper_export --model torn --ggml torn.ggml
 refused " holds NaN: export a model of before training diverged" whisper_export --model torn --pt2 torn_pt2
@@ -364,17 +377,17 @@ merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in whol
 (folder / "added_tokens.json").write_text(json.dumps({t["content"]: t["id"] for t in whole["added_tokens"]}))
 (folder / "tokenizer.json").unlink()
 PYTHON
-if [ -d older ]; then
-  "$programs/whisper_transcribe" --model out --max-audio-seconds 5 --no-fallback whole.wav >texts.txt
-  "$programs/whisper_transcribe" --model older --max-audio-seconds 5 --no-fallback whole.wav >older.txt || fail "a folder with vocab.json"
-  cmp texts.txt older.txt || fail "vocab.json and merges.txt give another text"
-fi
 
 # The tuned folder transcribes: a line a file, name, tab, text.
-"$programs/whisper_transcribe" --model out --max-audio-seconds 5 --no-fallback "${clips[2]}" whole.wav >texts.txt
+transcribe=("$programs/whisper_transcribe" --max-audio-seconds 5 --no-fallback)
+"${transcribe[@]}" --model out "${clips[4]}" whole.wav >texts.txt
 [ "$(wc -l <texts.txt)" = 2 ] || fail "two files gave $(wc -l <texts.txt) lines"
-grep -qP "^\Q${clips[2]}\E\t\S" texts.txt || fail "no line for ${clips[2]}: $(cat texts.txt)"
+grep -qP "^\Q${clips[4]}\E\t\S" texts.txt || fail "no line for ${clips[4]}: $(cat texts.txt)"
 grep -qP "^whole.wav\t\S" texts.txt || fail "no line for whole.wav: $(cat texts.txt)"
+if [ -d older ]; then
+  "${transcribe[@]}" --model older "${clips[4]}" whole.wav >older.txt || fail "a folder with vocab.json"
+  cmp texts.txt older.txt || fail "vocab.json and merges.txt give another text"
+fi
 
 [ "$failures" = 0 ] || exit 1
 echo "all well"

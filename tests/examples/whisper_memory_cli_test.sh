@@ -8,6 +8,7 @@ tiny=$(cd -- "$2" && pwd)
 real=${3:-none}
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+load_once
 
 run=(--model "$tiny" --train "$tiny/clips.jsonl" --validation "$tiny/clips.jsonl" --batch-size 2 --gradient-accumulation 2
      --epochs 3 --learning-rate 0.01 --workers 2 --normalizer none --best loss --device cpu)

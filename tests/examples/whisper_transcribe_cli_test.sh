@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# whisper_transcribe_cli_test.sh PROGRAMS MODEL: long files, batches, formats and pipes of whisper_transcribe.
+# whisper_transcribe_cli_test.sh PROGRAMS MODEL TINY: long files, batches, formats and pipes of whisper_transcribe.
 #
-# PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en. whisper_cli_test.sh covers the rest.
+# PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY of a model so small that a run takes
+# as long as its program's start. whisper_cli_test.sh covers the rest.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
 model=$(cd -- "$2" && pwd)
+tiny=$(cd -- "$3" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+load_once
 
 # Three sentences that tiny.en understands, with pauses; and all of them twice, longer than a window.
 number=0
@@ -32,6 +35,16 @@ run() { # run OUT ARGUMENT...
   "$programs/${transcribe[0]}" "${transcribe[@]:1}" "$@" >"$out" 2>errors.txt || fail "whisper_transcribe $*: $(cat errors.txt)"
 }
 
+# Where any sound will do: by the tiny model, which has no token for previous text, what it decodes and how sure it is, as JSON.
+# The numbers change with the samples.
+sharpened "$tiny" sharp
+quick=(whisper_transcribe --model sharp --no-fallback --no-condition-on-previous-text)
+decoded() { # decoded FOLDER ARGUMENT...
+  "$programs/${quick[0]}" "${quick[@]:1}" --output-format json --output-dir "$@" >written.txt 2>errors.txt ||
+    fail "whisper_transcribe $*: $(cat errors.txt)"
+}
+sox clip2.wav part.wav trim 0.5 0.9 # shorter than the tiny model's window
+
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt output-format output-dir condition-on-previous-text word-timestamps max-line-width max-line-count \
   max-words-per-line highlight-words vad batch-size sample-rate sample-format fp32 fp16 bf16 \
@@ -51,7 +64,6 @@ refused "--clip-timestamps: 2 comes before the time in front of it" "${transcrib
 refused "--vad finds the speech itself" "${transcribe[@]}" --vad --clip-timestamps 0,3 whole.wav
 refused "--hallucination-silence-threshold needs --word-timestamps" "${transcribe[@]}" --hallucination-silence-threshold 2 whole.wav
 refused "--carry-initial-prompt needs --initial-prompt" "${transcribe[@]}" --carry-initial-prompt whole.wav
-refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
 
 # A file longer than a window, heard in sequence: every format, each file whole, with times that grow.
 run written.txt --output-format all --output-dir out/new --word-timestamps talk.wav
@@ -65,49 +77,53 @@ awk -F'\t' 'NR > 1 && ($1 > $2 || $1 < last) { exit 1 } NR > 1 { last = $1 } END
   fail "times do not grow up to the end: $(cat out/new/talk.tsv)"
 if python3 -c '' 2>/dev/null; then python3 -m json.tool out/new/talk.json >/dev/null || fail "talk.json is no JSON"; fi
 
+# Several files at once give the texts of one after the other, in their order; so do a bad one among them, and long ones.
+run alone.txt "${clips[@]}"
+code=0
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" --batch-size 2 "${clips[0]}" silent.wav "${clips[@]:1:2}" >batch.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a silent file in a batch: exit code $code"
+holds errors.txt "silent.wav: is silent"
+cmp alone.txt batch.txt || fail "in a batch another text is heard"
+mkdir -p folder/below empty && cp part.wav folder/below && echo x >folder/notes.txt
+refused "empty: holds no audio" "${quick[@]}" empty
+
 # From a pipe it is the same, to the letter; the language of an English-only model is known.
-run whole.txt whole.wav
-mkdir -p folder/below empty && cp whole.wav folder/below && echo x >folder/notes.txt
-run folder.txt folder
-[ "$(cat folder.txt)" = "folder/below/whole.wav	$(cut -f2 whole.txt)" ] || fail "of a folder: $(cat folder.txt)"
-refused "empty: holds no audio" "${transcribe[@]}" empty
-run by_flag.txt --output-format json --output-dir json whole.wav
-sox whole.wav -t raw -r 16000 -e signed -b 16 whole.s16
-run piped.txt --language auto - <whole.s16
-[ "$(cut -f2 piped.txt)" = "$(cut -f2 whole.txt)" ] || fail "piped: $(cat piped.txt), from the file: $(cat whole.txt)"
-[ "$(cut -f1 piped.txt)" = - ] || fail "a pipe is called: $(cat piped.txt)"
+decoded filed part.wav
+sox part.wav -t raw -r 16000 -e signed -b 16 part.s16
+"$programs/${quick[0]}" "${quick[@]:1}" folder - <part.s16 >texts.txt || fail "a folder and a pipe"
+[ "$(cut -f1 texts.txt | tr '\n' ' ')" = "folder/below/part.wav - " ] || fail "they are called: $(cat texts.txt)"
+[ "$(cut -f2 texts.txt | uniq | wc -l)" = 1 ] || fail "a pipe has another text: $(cat texts.txt)"
+piped() { # piped WHAT ARGUMENT...: a pipe with part.wav is that file
+  decoded piped "${@:2}" -
+  cmp filed/part.json piped/stdin.json || fail "$1: $(cat piped/stdin.json)"
+}
+piped "by itself" --language auto <part.s16
 holds errors.txt "-: detected language: en"
-refused "-: holds no samples" "${transcribe[@]}" - </dev/null
-head -c 16001 whole.s16 >odd.s16
-refused "-: ends with 1 of the 2 bytes of a sample of s16le" "${transcribe[@]}" - <odd.s16
-sox whole.wav -t raw -r 16000 -c 2 -e signed -b 16 stereo.s16
-run stereo.txt --channels 2 - <stereo.s16
-cmp piped.txt stereo.txt || fail "in stereo another text is heard"
-run stored.txt --no-stream - <whole.s16
-cmp piped.txt stored.txt || fail "stored, another text is heard"
+refused "-: holds no samples" "${quick[@]}" - </dev/null
+head -c 16001 part.s16 >odd.s16
+refused "-: ends with 1 of the 2 bytes of a sample of s16le" "${quick[@]}" - <odd.s16
+sox part.wav -t raw -r 16000 -c 2 -e signed -b 16 stereo.s16
+piped "in stereo" --channels 2 <stereo.s16
+piped "stored" --no-stream <part.s16
 
 # A file in a pipe is that file: WAV as it arrives, with the rate, width and channels of its header, others once they are there.
-for type in wav flac aiff aifc au caf w64; do
-  run filed.txt - < <(sox whole.wav -t "$type" -)
-  cmp piped.txt filed.txt || fail "$type in a pipe: $(cat filed.txt)"
-done
-sox whole.wav whole.ogg
-run ogg.txt whole.ogg
-run filed.txt - < <(cat whole.ogg)
-[ "$(cut -f2 filed.txt)" = "$(cut -f2 ogg.txt)" ] || fail "Ogg in a pipe: $(cat filed.txt)"
-run filed.txt --sample-rate 8000 - < <(sox whole.wav -t raw - | sox -t raw -r 16000 -e signed -b 16 -c 1 - -c 2 -t wav -)
-cmp piped.txt filed.txt || fail "a WAV file of unknown length: $(cat filed.txt)"
-for format in "-b 24" "-e float -b 32" "-r 44100 -c 2"; do
+for type in wav flac aiff aifc au caf w64; do piped "$type in a pipe" < <(sox part.wav -t "$type" -); done
+for width in "-b 24" "-e float -b 32"; do
   # shellcheck disable=SC2086 # several arguments
-  run filed.txt - < <(sox whole.wav $format -t wav -)
-  [ "$(cut -f2 filed.txt | tr -d ,)" = "$(cut -f2 piped.txt | tr -d ,)" ] || fail "sox $format -t wav: $(cat filed.txt)"
+  piped "sox $width -t wav" < <(sox part.wav $width -t wav -)
 done
-run filed.txt --no-stream - < <(sox whole.wav -t wav -)
-cmp piped.txt filed.txt || fail "a WAV file, stored: $(cat filed.txt)"
-refused "-: cut off: its header announces " "${transcribe[@]}" - < <(head -c 40000 whole.wav)
-sox whole.wav whole.flac
-refused "-: cut off" "${transcribe[@]}" - < <(head -c 20000 whole.flac)
-refused "-: begins as MP4, which libsndfile does not read; put \`ffmpeg" "${transcribe[@]}" - < <(printf '\0\0\0\040ftypM4A more')
+sox part.wav part.ogg
+decoded ogg part.ogg
+decoded piped - < <(cat part.ogg)
+cmp ogg/part.json piped/stdin.json || fail "Ogg in a pipe: $(cat piped/stdin.json)"
+piped "a WAV file of unknown length" --sample-rate 8000 < <(sox part.wav -t raw - | sox -t raw -r 16000 -e signed -b 16 -c 1 - -c 2 -t wav -)
+piped "a WAV file, stored" --no-stream < <(sox part.wav -t wav -)
+run filed.txt - < <(sox clip2.wav -r 44100 -c 2 -t wav -)
+[ "$(cut -f2 filed.txt | tr -d ,)" = "$(sed -n 3p alone.txt | cut -f2 | tr -d ,)" ] || fail "at 44.1 kHz, in stereo: $(cat filed.txt)"
+refused "-: cut off: its header announces " "${quick[@]}" - < <(head -c 10000 part.wav)
+sox part.wav part.flac
+refused "-: cut off" "${quick[@]}" - < <(head -c 6000 part.flac)
+refused "-: begins as MP4, which libsndfile does not read; put \`ffmpeg" "${quick[@]}" - < <(printf '\0\0\0\040ftypM4A more')
 
 # What is longer than a window is heard as it arrives: the first window is written while the pipe is open, and the files are those of
 # the file, to the byte.
@@ -147,20 +163,12 @@ exec 3>&-
 [ "$(cat errors.txt)" = "whisper_transcribe: SIGTERM was received: -: was heard up to 31.25 s" ] || fail "errors: $(cat errors.txt)"
 grep -qE $'^-\tGood morning.*[a-z.]$' signalled.txt && [ "$(grep -c '' signalled.txt)" = 1 ] || fail "signalled: $(cat signalled.txt)"
 
-# Several files at once give the texts of one after the other, in their order; so do a bad one among them, and long ones.
-run alone.txt "${clips[@]}"
-code=0
-"$programs/${transcribe[0]}" "${transcribe[@]:1}" --batch-size 2 "${clips[0]}" silent.wav "${clips[@]:1:2}" >batch.txt 2>errors.txt || code=$?
-[ "$code" = 2 ] || fail "a silent file in a batch: exit code $code"
-holds errors.txt "silent.wav: is silent"
-cmp alone.txt batch.txt || fail "in a batch another text is heard"
-
-# Parts of a file: the first sentence and what follows the last pause, and no word between.
-run parts.txt --clip-timestamps "0,$(soxi -D clip0.wav),$(awk -v s="$seconds" -v l="$(soxi -D clip1.wav)" 'BEGIN { print s - l }')" talk.wav
-for word in morning telephone; do grep -qi "$word" parts.txt || fail "parts without \"$word\": $(cat parts.txt)"; done
-[ "$(cut -f2 parts.txt | wc -w)" -le 24 ] || fail "more than two parts were heard: $(cat parts.txt)"
-run skipped.txt --output-format json --output-dir skipped --word-timestamps --hallucination-silence-threshold 2 talk.wav
-holds skipped/talk.json " Good morning"
+# Parts of a file: the first sentence and what follows the last pause, and no word between. Silences are watched meanwhile.
+run written.txt --clip-timestamps "0,$(soxi -D clip0.wav),$(awk -v s="$seconds" -v l="$(soxi -D clip1.wav)" 'BEGIN { print s - l }')" \
+  --word-timestamps --hallucination-silence-threshold 2 --output-format all --output-dir parts talk.wav
+for word in morning telephone; do grep -qi "$word" parts/talk.txt || fail "parts without \"$word\": $(cat parts/talk.txt)"; done
+[ "$(wc -w <parts/talk.txt)" -le 24 ] || fail "more than two parts were heard: $(cat parts/talk.txt)"
+holds parts/talk.json " Good morning"
 
 # By voice activity, in 16 bits, and by windows of 20 s: about as many words as are said.
 sentences=$(cut -f2 alone.txt | tr '\n' ' ')
