@@ -17,7 +17,7 @@ load_once() {
   local program
   built=$programs
   [ -n "${LOOPTORCH_LOAD_ONCE:-}" ] || return 0
-  ln -s "$LOOPTORCH_LOAD_ONCE/liblooptorch_load_once.so" "$stand_ins/preloaded.so"
+  ln -sf "$LOOPTORCH_LOAD_ONCE/liblooptorch_load_once.so" "$stand_ins/preloaded.so"
   for program in "$built"/*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
     ln -s "$program" "$stand_ins/${program##*/}.program"

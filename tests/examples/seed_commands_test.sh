@@ -11,6 +11,7 @@ export HF_HUB_CACHE=$work/hub
 
 # The GTX 980's: python main.py --only-train --model openai/whisper-small ...
 programs=$whisper
+load_once
 asked=(--model openai/whisper-small --batch-size 1 --gradient-accumulation 16 --epochs 3)
 refused "unknown option --only-train: each program is one stage, and this one trains; leave it out" \
   whisper_finetune --only-train "${asked[@]}"
@@ -37,6 +38,7 @@ holds out/run.conf "model=openai/whisper-tiny"
 
 # The T4's: python3 training_scripts/train_konkanivani_asr.py --batch_size 1 ... --resume checkpoints/checkpoint_epoch_15.pt
 programs=$konkanivani
+load_once
 flags=(--batch_size 1 --gradient_accumulation_steps 8 --mixed_precision --d_model 192 --encoder_layers 8 --decoder_layers 4)
 resume=(--resume checkpoints/checkpoint_epoch_15.pt)
 refused "--data is missing" konkanivani_train "${flags[@]}" --device cuda "${resume[@]}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What stand_in.cpp asks of preloaded.cpp, over a socket: a run of the program in a folder, with arguments, an
-// environment and three open files. The answer is the run's status, as waitpid has it.
+// What stand_in.cpp asks of preloaded.cpp, over a socket: a run of the program in a folder, with arguments,
+// an environment and three open files. The answer is the run's status, as waitpid has it.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Stands for a program of a test: loading LibTorch takes half a second of processor time, and a test runs the
-// program a hundred times. A link NAME to this, beside the links NAME.program and preloaded.so, runs NAME.program
-// as a fork of a process that has loaded it (preloaded.cpp), which the first run starts. Signals are passed on. The
-// exit code is the program's; where no such process can be had, this becomes the program itself.
+// program a hundred times. A link NAME to this, beside the links NAME.program and preloaded.so, runs
+// NAME.program as a fork of a process that has loaded it (preloaded.cpp), which the first run starts. Signals
+// are passed on. The exit code is the program's; where no such process can be had, this becomes the program
+// itself.
 #include "request.hpp"
 
 #include <fcntl.h>
@@ -60,7 +61,8 @@ bool send_request(int argc, char** argv) {
   Head head;
   head.bytes = body.size();
   auto& files = *CMSG_FIRSTHDR(&head.message);
-  files.cmsg_level = SOL_SOCKET, files.cmsg_type = SCM_RIGHTS, files.cmsg_len = CMSG_LEN(kFiles * sizeof(int));
+  files.cmsg_level = SOL_SOCKET, files.cmsg_type = SCM_RIGHTS,
+  files.cmsg_len = CMSG_LEN(kFiles * sizeof(int));
   const std::array<int, kFiles> numbers{0, 1, 2};
   std::memcpy(head.files(), numbers.data(), sizeof(numbers));
   return ::sendmsg(connection, &head.message, MSG_NOSIGNAL) == sizeof(head.bytes) &&
