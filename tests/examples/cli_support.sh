@@ -17,6 +17,7 @@ load_once() {
   local program
   built=$programs
   [ -n "${LOOPTORCH_LOAD_ONCE:-}" ] || return 0
+  export LOOPTORCH_LOADED_FOR=$$
   ln -sf "$LOOPTORCH_LOAD_ONCE/liblooptorch_load_once.so" "$stand_ins/preloaded.so"
   for program in "$built"/*; do
     [ -f "$program" ] && [ -x "$program" ] || continue

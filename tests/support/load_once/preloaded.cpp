@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program that is loaded once and run often: preloaded into it, this waits just before its main, and runs
 // main in a fork of the process for each request of stand_in.cpp on the socket LOOPTORCH_LOADED_ONCE. The
-// process ends when the socket is removed from its folder. A run whose stand-in is killed is killed, too. A
-// run ends without destructors of static objects.
+// process ends when the socket is removed from its folder, or with the test, the process LOOPTORCH_LOADED_FOR.
+// A run whose stand-in is killed is killed, too. A run ends without destructors of static objects.
 #include "request.hpp"
 
 #include <dlfcn.h>
@@ -73,11 +73,12 @@ int await_connection(const std::string& path) {
   const auto address = address_of(path);
   if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) ::_exit(0);
   ::listen(listener, 64);
+  const char* const test = std::getenv("LOOPTORCH_LOADED_FOR");
   ::signal(SIGCHLD, SIG_IGN);
   for (pollfd event{listener, POLLIN, 0};;) {
     constexpr int kMilliseconds = 500;
     const int ready = ::poll(&event, 1, kMilliseconds);
-    if (::access(path.c_str(), F_OK) != 0) ::_exit(0);
+    if (::access(path.c_str(), F_OK) != 0 || (test && ::kill(std::atoi(test), 0) != 0)) ::_exit(0);
     if (ready != 1) continue;
     const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (::fork() == 0) {
