@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program that is loaded once and run often: preloaded into it, this waits just before its main, and runs
 // main in a fork of the process for each request of stand_in.cpp on the socket LOOPTORCH_LOADED_ONCE. The
-// process ends when the socket is removed from its folder, or with the test, the process LOOPTORCH_LOADED_FOR.
-// A run whose stand-in is killed is killed, too. A run ends without destructors of static objects.
+// process ends when the socket is removed from its folder, or with the test, process LOOPTORCH_LOADED_FOR. A
+// run whose stand-in is killed is killed, too. A run ends without destructors of static objects.
 #include "request.hpp"
 
 #include <dlfcn.h>
