@@ -15,6 +15,7 @@ name=finetune_exported
 "$programs/$name" --help >help.txt || fail "--help"
 has_flags help.txt model train validation output loss labels scores blank count-labels weight-decay clip freeze lora lora-rank sample-rate \
   normalize-sound gradient-checkpointing on-bad-audio batch-size gradient-accumulation epochs learning-rate warmup-steps device seed snapshot-every resume bf16 config
+load_once
 
 # Data: tokens as lines of JSON, images as safetensors of Python's standard library, sounds as 16-bit WAV.
 python3 - <<'PYTHON'

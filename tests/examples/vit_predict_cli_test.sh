@@ -12,8 +12,9 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 for program in vit_predict vit_export draw_curves; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
-  refused "unknown option --wrong" "$program" --wrong
 done
+load_once
+for program in vit_predict vit_export draw_curves; do refused "unknown option --wrong" "$program" --wrong; done
 
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >/dev/null || fail "emotion_corpus"
 "$programs/vit_train" --data corpus --cache cache --output model --preset small --epochs 2 --batch-size 3 --workers 1 \
