@@ -8,6 +8,7 @@ set -euo pipefail
 programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+load_once
 
 corpus_refused() { refused "$1" emotion_corpus "${@:2}"; } # corpus_refused TEXT [ARGUMENT...]
 
@@ -72,7 +73,7 @@ done
 
 # Killed in the middle: there is no table, no clip is half there, and the next run makes the rest.
 many=(--train 150 --validation 1 --test 1)
-"$programs/emotion_corpus" --output killed --seconds 2 "${many[@]}" >/dev/null &
+"$built/emotion_corpus" --output killed --seconds 2 "${many[@]}" >/dev/null &
 pid=$!
 until [ "$(find killed/audio -name '*.flac' 2>/dev/null | wc -l)" -ge 10 ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -9 $pid || fail "the run ended before it was killed"

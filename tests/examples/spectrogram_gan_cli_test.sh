@@ -14,6 +14,7 @@ for program in gan_train gan_sample gan_measure gan_export; do
   holds help.txt "usage: $program"
   cp help.txt "$program.txt"
 done
+load_once
 refused "unknown option --wrong" gan_export --wrong
 has_flags gan_train.txt data output weights rename gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps quick \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
@@ -112,7 +113,7 @@ holds train.txt "the best on validation songs (step $best, "
 for file in config.json generator.safetensors discriminator.safetensors loudness.json labels.safetensors; do
   [ -s "valid/best/$file" ] || fail "no valid/best/$file"
 done
-"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot-every 2 --resume auto >/dev/null 2>progress.txt &
+"$built/${valid[0]}" "${valid[@]:1}" --output torn --snapshot-every 2 --resume auto >/dev/null 2>progress.txt &
 process=$!
 until compgen -G "torn/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.01; done
 kill -KILL $process 2>/dev/null || true
