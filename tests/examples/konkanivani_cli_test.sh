@@ -17,6 +17,7 @@ for program in konkanivani_evaluate konkanivani_transcribe konkanivani_export ko
   holds help.txt "usage: $program"
   cp help.txt "$program.txt"
 done
+load_once
 refused "unknown option --wrong" konkanivani_train --wrong
 for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
@@ -233,7 +234,7 @@ holds errors.txt "is silent"
 long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch-size 1 --epochs 6)
 "${long[@]}" --output alone --profile 2-3 --no-report-sound --histograms >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
 has_trace alone 2 3 forward backward update 'data wait' ClipGradNorm.before_update
-stopped=("${long[@]}" --output stopped --snapshot-every 2 --resume auto --cache cache)
+stopped=("$built/${long[0]##*/}" "${long[@]:1}" --output stopped --snapshot-every 2 --resume auto --cache cache)
 "${stopped[@]}" >/dev/null 2>errors.txt &
 process=$!
 until [ -d stopped/snapshots/step-00000002 ] || ! kill -0 $process; do sleep 0.02; done

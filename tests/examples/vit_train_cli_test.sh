@@ -22,6 +22,9 @@ refused() {
 }
 
 "$program" --help >help.txt || fail "--help"
+programs=${program%/*}
+load_once
+program=$programs/${program##*/}
 has_flags help.txt data output weights rename generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs quick learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
@@ -93,7 +96,6 @@ refused "holds another model than the one asked for: image_size 32x32 instead of
 holds out.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
 
 # What would not fit ends before it begins, with flags that make it fit.
-programs=${program%/*}
 remedied "${program##*/}" --data "$corpus" --cache cache --device cpu --workers 1 --preset small --n-mels 16 --epochs 1 --batch-size 6 \
   --max-steps 1 --memory-cap 0.012
 grep -qE -- '^  fits \(.*\): --gradient-checkpointing' errors.txt || fail "recomputation is not named: $(cat errors.txt)"
