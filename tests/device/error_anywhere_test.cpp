@@ -58,7 +58,7 @@ struct Failure {
 };
 
 /// Runs with the first, second, ... operation of a kind failing, until a run has fewer. `step` leaves some
-/// places out.
+/// places out; a run without failure then follows every third, and all of them if none is left out.
 Tally fail_everywhere(const Failure& failure, const sim::Options& options, int first, int step) {
   const Settings settings = everything();
   const auto right = training::train(settings, test_device());
@@ -98,7 +98,8 @@ Tally fail_everywhere(const Failure& failure, const sim::Options& options, int f
     CHECK(becomes(before, threads));
     CHECK(sim::take_violations() == std::vector<std::string>{});
     if (!reached) break;
-    CHECK(training::difference(right, training::train(settings, test_device())) == "");
+    if (step == 1 || tally.runs % 3 == 0)
+      CHECK(training::difference(right, training::train(settings, test_device())) == "");
   }
   return tally;
 }
