@@ -3,7 +3,9 @@
 # copies of an example, keep the project's compiler, so that looptorch is tested as both compile it. Both
 # agree on the ABI.
 #
-# looptorch_with_project_compiler(TARGET)      leaves TARGET to the project's compiler
+# looptorch_with_project_compiler(TARGET)        leaves TARGET to the project's compiler
+# looptorch_link_precompiled(TARGET)             for TARGET, a library of precompiled.cpp: links what uses its precompiled header
+#                                              with the code of that header (clang_instead.sh)
 # looptorch_links_with_clang(VARIABLE FLAG...)   sets VARIABLE if the tests' compiler is clang++ and links with these flags
 option(LOOPTORCH_TESTS_WITH_CLANG "Compile tests and programs with clang++ at -O0, which takes less than half of g++'s time")
 
@@ -20,6 +22,14 @@ endif()
 
 function(looptorch_with_project_compiler target)
   set_property(TARGET ${target} PROPERTY CXX_COMPILER_LAUNCHER ${looptorch_project_launcher})
+endfunction()
+
+# No program calls all of that code, and it refers to functions that LibTorch hides, hence --gc-sections.
+function(looptorch_link_precompiled target)
+  if(LOOPTORCH_CLANG AND looptorch_test_options STREQUAL "-O0")
+    find_program(LOOPTORCH_LLD ld.lld DOC "A linker that takes a fifth of GNU ld's time")
+    target_link_options(${target} PUBLIC -Wl,--gc-sections $<$<BOOL:${LOOPTORCH_LLD}>:-fuse-ld=lld>)
+  endif()
 endfunction()
 
 function(looptorch_links_with_clang variable)

@@ -1,2 +1,2 @@
 // SPDX-License-Identifier: MIT
-// Holds the precompiled header; see tests/CMakeLists.txt.
+// Stands for a precompiled header. Its object holds the code of that header, see clang_instead.sh.
