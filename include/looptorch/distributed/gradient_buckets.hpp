@@ -43,11 +43,12 @@ class GradientBuckets {
     state_->launch = std::move(launch);
     state_->parts = parts;
     state_->ranks = parts ? static_cast<std::size_t>(ranks) : 1;
-    for (const at::Tensor& parameter : distinct(parameters)) listed_.push_back(parameter);
-    for (auto parameter = listed_.rbegin(); parameter != listed_.rend(); ++parameter) {
-      trainable_.push_back(parameter->requires_grad());
-      if (parameter->requires_grad()) place(*parameter, bytes);
+    for (const at::Tensor& parameter : distinct(parameters)) {
+      listed_.push_back(parameter);
+      trainable_.push_back(parameter.requires_grad());
     }
+    for (auto parameter = listed_.rbegin(); parameter != listed_.rend(); ++parameter)
+      if (parameter->requires_grad()) place(*parameter, bytes);
     for (Bucket& bucket : state_->buckets) allocate(bucket, state_->members, state_->ranks);
     for (std::size_t i = 0; i < state_->members.size(); ++i)
       torch::autograd::impl::set_post_acc_grad_hooks(state_->members[i].parameter,
@@ -65,8 +66,7 @@ class GradientBuckets {
     const std::vector<at::Tensor> now = distinct(parameters);
     if (now.size() != listed_.size()) return false;
     for (std::size_t i = 0; i < now.size(); ++i)
-      if (!now[i].is_same(listed_[i]) || now[i].requires_grad() != trainable_[now.size() - 1 - i])
-        return false;
+      if (!now[i].is_same(listed_[i]) || now[i].requires_grad() != trainable_[i]) return false;
     return true;
   }
 
@@ -279,7 +279,7 @@ class GradientBuckets {
 
   std::shared_ptr<State> state_;
   std::vector<at::Tensor> listed_;  // as the update lists them
-  std::vector<bool> trainable_;     // in reverse
+  std::vector<bool> trainable_;     // in the same order
 };
 
 }  // namespace looptorch::detail

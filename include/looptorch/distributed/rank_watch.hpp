@@ -2,6 +2,11 @@
 // Watches the other ranks of a run, so that none waits for one that has failed, stopped or exited. A thread
 // writes a heartbeat to the store five times a second, and reads those of the next few ranks; if one is
 // silent, it tells all. So the store's work grows linearly with the ranks. A step costs nothing.
+//
+// Keys in the store, for fit F and rank R:
+//   looptorch life F R     R's heartbeat: a count, and where R is. R writes it; ranks that watch R read it.
+//   looptorch failure F 0  The fit's failure. A rank that fails or sees a silent one writes it; all read it.
+//   looptorch heard F R    Exists once R has read the failure. R writes it; the rank that failed reads it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -46,7 +51,7 @@ class RankWatch {
   }
   /// Detaches the thread: it may wait for a store that no longer answers.
   ~RankWatch() {
-    shared_->ends = true;
+    shared_->is_ending = true;
     thread_.detach();
   }
   RankWatch(const RankWatch&) = delete;
@@ -56,28 +61,29 @@ class RankWatch {
   void prepare() {
     begin_fit();
     at("what comes before the first fit");
-    shared_->prepares = true;
+    shared_->is_preparing = true;
   }
   /// Begins to watch, as a fit begins; forgets failures of the last fit.
   void begin_fit() {
-    if (shared_->prepares.exchange(false)) return;
+    if (shared_->is_preparing.exchange(false)) return;
     std::unique_lock lock(shared_->mutex);
     const std::int64_t fit = ++shared_->fit;
-    shared_->failure.clear();
-    shared_->mine.clear();
-    shared_->cause.clear();
-    shared_->told = false;
+    shared_->reported_failure.clear();
+    shared_->own_failure.clear();
+    shared_->seen_silence.clear();
+    shared_->others_know = false;
     shared_->lives.assign(shared_->lives.size(), "");
     shared_->looked = Clock::now();
     lock.unlock();
     shared_->set(Shared::key("life", fit, shared_->rank), "- the beginning of a fit");
-    shared_->watches = true;
+    shared_->is_watching = true;
   }
   /// Stops watching; waits until the store is no longer in use, unless it does not answer.
   void end_fit() {
-    shared_->watches = false;
+    shared_->is_watching = false;
     const auto until = Clock::now() + std::chrono::seconds(2);
-    while (shared_->looks && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (shared_->is_in_store && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   /// Sets what this rank is about to do, for the others' messages.
@@ -89,24 +95,25 @@ class RankWatch {
   /// Tells the others that this rank has failed, and waits until they could read it. Does nothing unless it
   /// watches.
   void fail(std::string what) {
-    if (!shared_->watches) return;
+    if (!shared_->is_watching) return;
     {
       const std::lock_guard lock(shared_->mutex);
-      if (!shared_->failure.empty()) return;  // this rank ends because of it
-      shared_->mine = shared_->cause.empty() ? std::move(what) : shared_->cause;
+      if (!shared_->reported_failure.empty()) return;  // this rank ends because of it
+      shared_->own_failure = shared_->seen_silence.empty() ? std::move(what) : shared_->seen_silence;
     }
     const auto until = Clock::now() + std::chrono::seconds(4);
-    while (!shared_->told && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (!shared_->others_know && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
   /// Throws RanksDiffer if a rank has failed or is silent, while this one waits at `moment`.
   void check(const std::string& moment, std::chrono::seconds silence = kSilence) const {
     const std::lock_guard lock(shared_->mutex);
-    if (!shared_->failure.empty()) throw RanksDiffer(shared_->failure);
+    if (!shared_->reported_failure.empty()) throw RanksDiffer(shared_->reported_failure);
     if (const auto silent = shared_->silent(silence)) {
-      shared_->cause =
+      shared_->seen_silence =
           message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", moment);
-      throw RanksDiffer(shared_->cause);
+      throw RanksDiffer(shared_->seen_silence);
     }
   }
 
@@ -145,25 +152,36 @@ class RankWatch {
 
     c10::intrusive_ptr<c10d::Store> store;
     const std::int64_t rank, size;
-    std::vector<std::int64_t> watched;  // ranks that this one reads
-    std::atomic<bool> ends{false}, watches{false}, looks{false}, told{false}, prepares{false};
+    std::vector<std::int64_t> watched;  // ranks that this one reads; never changes
+
+    // Flags need no lock. "training" or "watching" is the thread that writes: the one that trains, or
+    // `run`'s. begin_fit resets what the watching thread has written.
+    std::atomic<bool> is_ending{false};     // training: `run` shall return
+    std::atomic<bool> is_watching{false};   // training: true within a fit, and while the first is prepared
+    std::atomic<bool> is_preparing{false};  // training: the first fit goes on with this watch
+    std::atomic<bool> is_in_store{false};   // watching: true while it may use the store
+    std::atomic<bool> others_know{false};   // watching: the others have read own_failure, or never can
+
+    // The rest is read and written under the lock.
     mutable std::mutex mutex;
-    std::int64_t fit = 0;
-    std::string moment = "the beginning", mine, failure;
-    std::string cause;                       // the silence that ends this rank, reported as it is
-    std::vector<std::string> lives, places;  // by rank, as last read; empty for those that are not
-    std::vector<Clock::time_point> changed;
-    Clock::time_point looked = Clock::now();
+    std::int64_t fit = 0;                     // training: its number
+    std::string moment = "the beginning";     // training: what this rank is about to do
+    std::string own_failure;                  // training: what ends this rank, for the others
+    std::string seen_silence;                 // training: a silent rank that ends this one
+    std::string reported_failure;             // watching: what ended another rank
+    std::vector<std::string> lives, places;   // watching: by rank, as last read; empty for those that are not
+    std::vector<Clock::time_point> changed;   // watching: by rank, when its heartbeat last changed
+    Clock::time_point looked = Clock::now();  // watching: when the store last answered
 
     void run() noexcept {
-      for (std::uint64_t beat = 0; !ends; ++beat) {
-        looks = true;
+      for (std::uint64_t beat = 0; !is_ending; ++beat) {
+        is_in_store = true;
         try {
-          if (watches) look(beat);
+          if (is_watching) look(beat);
         } catch (...) {  // the store is gone: its rank is silent from now on, and no other can be told
-          told = true;
+          others_know = true;
         }
-        looks = false;
+        is_in_store = false;
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
       }
     }
@@ -178,30 +196,55 @@ class RankWatch {
       return {bytes.begin(), bytes.end()};
     }
 
+    /// This rank's report, and what the store held when it was published.
+    struct Look {
+      std::int64_t fit = 0;
+      std::string moment, own_failure;    // of this rank
+      std::string failure;                // of the fit; empty: none
+      std::vector<std::int64_t> unaware;  // ranks that have not read own_failure
+      std::vector<std::string> lives;     // of the watched ranks
+    };
+
+    /// Holds the lock only before and after it uses the store, which may block.
     void look(std::uint64_t beat) {
-      std::unique_lock lock(mutex);
-      const std::string place = moment, own = mine;
-      const std::int64_t number = fit;
-      lock.unlock();
-      set(key("life", number, rank), message(beat, ' ', place));
-      std::string text = get(key("failure", number));
-      if (!own.empty() && text.empty()) set(key("failure", number), text = own);
-      if (!text.empty()) set(key("heard", number, rank), "yes");
-      std::vector<std::int64_t> unaware;
-      for (std::int64_t other = 0; other < size && !own.empty(); ++other)
-        if (get(key("heard", number, other)).empty()) unaware.push_back(other);
-      std::vector<std::string> now;
-      for (const std::int64_t other : watched) now.push_back(get(key("life", number, other)));
-      lock.lock();
-      if (number != fit) return;
-      take(now);
-      bool is_news = false;
-      if (const auto gone = text.empty() && size - 1 > kWatchedRanks ? silent(kSilence) : std::nullopt)
-        text = silence_of(*gone, kSilence), is_news = true;
-      if (own.empty()) failure = text;
-      told = !own.empty() && std::ranges::all_of(unaware, [&](auto other) { return is_lost(other); });
-      lock.unlock();
-      if (is_news) set(key("failure", number), text);
+      Look now;
+      {
+        const std::lock_guard lock(mutex);
+        now.fit = fit, now.moment = moment, now.own_failure = own_failure;
+      }
+      publish(now, beat);
+      read(now);
+      if (const std::string found = judge(now); !found.empty()) set(key("failure", now.fit), found);
+    }
+
+    /// Writes the heartbeat, this rank's failure unless there is one already, and that it has read it.
+    void publish(Look& now, std::uint64_t beat) {
+      set(key("life", now.fit, rank), message(beat, ' ', now.moment));
+      now.failure = get(key("failure", now.fit));
+      if (!now.own_failure.empty() && now.failure.empty())
+        set(key("failure", now.fit), now.failure = now.own_failure);
+      if (!now.failure.empty()) set(key("heard", now.fit, rank), "yes");
+    }
+
+    void read(Look& now) {
+      for (std::int64_t other = 0; other < size && !now.own_failure.empty(); ++other)
+        if (get(key("heard", now.fit, other)).empty()) now.unaware.push_back(other);
+      for (const std::int64_t other : watched) now.lives.push_back(get(key("life", now.fit, other)));
+    }
+
+    /// Sets the watching thread's states by what was read. Returns a failure that the others have yet to
+    /// read: a silent rank that not all of them watch. Does nothing if the next fit has begun.
+    [[nodiscard]] std::string judge(const Look& now) {
+      const std::lock_guard lock(mutex);
+      if (now.fit != fit) return {};
+      take(now.lives);
+      std::string found;
+      if (now.failure.empty() && size - 1 > kWatchedRanks)
+        if (const auto gone = silent(kSilence)) found = silence_of(*gone, kSilence);
+      if (now.own_failure.empty()) reported_failure = found.empty() ? now.failure : found;
+      others_know = !now.own_failure.empty() &&
+                    std::ranges::all_of(now.unaware, [&](auto other) { return is_lost(other); });
+      return found;
     }
 
     void take(const std::vector<std::string>& now) {
