@@ -84,7 +84,7 @@ void append_structure(std::string& out, const Batch& batch) {
 
 /// Returns why a graph cannot run on copies of a batch's tensors; null if it can.
 template <class Batch>
-[[nodiscard]] const char* reason_against(const Batch& batch) {
+[[nodiscard]] const char* reason_against_tensors(const Batch& batch) {
   const char* reason = nullptr;
   for_each_tensor(batch, [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a micro-batch may run as a graph: returns the reason why no micro-batch of its fit or
-// window may, and the form by which micro-batches share a graph.
+// Decides whether a micro-batch may run as a graph: returns the reason why it may not, by its fit, its window
+// or its tensors, and the form by which micro-batches share a graph.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>
@@ -55,15 +55,16 @@ struct GraphCandidate {
   [[nodiscard]] DeviceGraphMaker maker() { return device_graph_maker(device().type()); }
   [[nodiscard]] bool is_whole_window() { return looptorch::detail::is_whole_window(engine, work()); }
 
-  /// Returns why no micro-batch of this fit, or of this window, becomes a graph; null if one may.
-  [[nodiscard]] const char* reason_against_all() {
+  /// Returns why this micro-batch cannot be a graph: by the fit, by the window, by its tensors; null if it
+  /// may be one.
+  [[nodiscard]] const char* reason_against_graph() {
     if (!maker()) return "this device has no graphs";
     if (engine.window().summing_ranks > 0) return "gradients are summed over several ranks";
     if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
     if (applies_in_backward(engine)) return "parameters are updated during backward";
     if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
     if (work().weight.is_unread() && !is_whole_window()) return "the losses' weights lie on the device";
-    return reason_against(batch);
+    return reason_against_tensors(batch);
   }
 
   /// Returns its form: micro-batches of one form run by one graph.

@@ -36,8 +36,16 @@ struct MicroBatchGraph {
   struct Target {
     at::Tensor parameter, gradient;
   };
+  /// Described in graphed_micro_batch.hpp.
+  enum class State { warming_up, warm, captured, refused };
 
-  std::int64_t seen = 0;  ///< number of micro-batches of this form so far
+  [[nodiscard]] State state(std::int64_t warmup) const {
+    if (graph) return State::captured;
+    if (!refused.empty()) return State::refused;
+    return seen <= warmup ? State::warming_up : State::warm;
+  }
+
+  std::int64_t seen = 0;  ///< number of micro-batches of this form so far, with the current one
   std::string refused;    ///< why there will be no graph; empty if there may be one
   at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;

@@ -37,7 +37,8 @@
 namespace looptorch::detail {
 
 /// Ends a window of update I by a graph, if all its micro-batches left their gradients where graphs add to:
-/// `run` replays the graph, or captures it first, and `move` launches the optimizer's kernels behind it.
+/// `run` replays the graph, or captures it first, and `launch_optimizer` launches the kernels that change the
+/// parameters behind it.
 template <std::size_t I, class Engine>
 class GraphedEnd {
  public:
@@ -52,13 +53,9 @@ class GraphedEnd {
       EndGraph& end = graphs_.end(I);
       const bool same_gradients = end.graph && end.has_gradients_of(view().parameters);
       if (!same_gradients && !graphs_.keeps_gradients(view().parameters)) return false;
-      if (const std::string reason = reason_against(); !reason.empty()) return end_eagerly(reason);
-      if (!same_gradients || !fits(end)) {
-        if (!optimizer().can_begin(nullptr)) return end_eagerly("the optimizer has no moments yet");
-        if (end.graph) end = EndGraph(end.captures);
-        if (end.refused.empty()) capture(end);
-        if (!end.graph) return end_eagerly(end.refused);
-      }
+      std::string reason = reason_against_window();
+      if (reason.empty() && !(same_gradients && fits(end))) reason = capture_anew(end);
+      if (!reason.empty()) return end_eagerly(reason);
       replay(end);
       return true;
     } else {
@@ -75,7 +72,7 @@ class GraphedEnd {
 
   /// Launches the optimizer's kernels. Returns whether the update was applied; empty if only the device
   /// knows.
-  std::optional<bool> move() {
+  std::optional<bool> launch_optimizer() {
     if constexpr (kIsOurs) optimizer().finish_step(*graphs_.end(I).step);
     return context_.found_inf().defined() ? std::nullopt : std::optional(true);
   }
@@ -95,7 +92,7 @@ class GraphedEnd {
     return false;
   }
 
-  [[nodiscard]] std::string reason_against() {
+  [[nodiscard]] std::string reason_against_window() {
     if (context_.vetoed()) return "the update is vetoed";
     if (engine_.window().summing_ranks > 0) return "gradients are summed over several ranks";
     if (applies_in_backward(engine_)) return "parameters are updated during backward";
@@ -125,6 +122,14 @@ class GraphedEnd {
   }
 
   // ---- Capture ----
+
+  /// Replaces the graph by one for this window. Returns why there is none; empty if there is one.
+  [[nodiscard]] std::string capture_anew(EndGraph& end) {
+    if (!optimizer().can_begin(nullptr)) return "the optimizer has no moments yet";
+    if (end.graph) end = EndGraph(end.captures);
+    if (end.refused.empty()) capture(end);
+    return end.graph ? "" : end.refused;
+  }
 
   void capture(EndGraph& end) {
     if (++end.captures > kMostCaptures) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: runs a micro-batch of training as a graph, if possible. `train_on`
-// (loop/step/micro_batch.hpp) calls it. Micro-batches of one form (shapes, types and values on the host)
-// share a graph, and go through these states:
+// The entry to this room, called by `train_on` (loop/step/micro_batch.hpp): runs a micro-batch of training as
+// a graph, or eagerly where GraphCandidate (graph_candidate.hpp) has a reason against it. Micro-batches of
+// one form (shapes, types and values on the host) share a graph. MicroBatchGraph::state returns the form's
+// state, which tells how the next micro-batch runs:
 //
-//   eager      all of them, if the fit or its window can have no graph: GraphCandidate (graph_candidate.hpp)
-//   warming up the first ones run eagerly, and show what a graph needs (micro_batch_warm_up.hpp)
-//   captured   the next one is recorded: forward and backward (micro_batch_capture.hpp)
-//   replayed   that one and all later ones are one launch each (micro_batch_replay.hpp)
-//   refused    eager from then on, if warm-up or capture found a reason (MicroBatchGraph::refuse)
+//   warming_up  eagerly, and shows what a graph needs (micro_batch_warm_up.hpp)
+//   warm        is captured, forward and backward (micro_batch_capture.hpp), then replayed
+//   captured    is replayed by one launch (micro_batch_replay.hpp)
+//   refused     eagerly, since warm-up or capture has found a reason (MicroBatchGraph::refuse)
 //
 // micro_batch_graphs.hpp keeps the graphs by form, and drops all of them when a parameter moves, freezes or a
 // module changes its mode. After replayed micro-batches the end of the window is a graph of its own
@@ -34,26 +34,41 @@ class GraphedMicroBatch {
       : candidate_{engine, graphs, batch}, observer_(observer) {}
 
   void run() {
-    if (const char* const reason = candidate_.reason_against_all()) return run_eagerly(reason);
+    if (const char* const reason = candidate_.reason_against_graph()) return run_eagerly(reason);
     Engine& engine = candidate_.engine;
     MicroBatchGraphs& graphs = candidate_.graphs;
     MicroBatchGraph& entry = graphs.entry(candidate_.form(), *engine.model(), engine.parameters().trained());
     ++entry.seen;
     entry.is_whole_window = candidate_.is_whole_window();
     if (!entry.scale.is_same(scale_of(engine))) entry.graph.reset();  // a policy's state was loaded
-    if (!entry.graph && entry.refused.empty()) {
-      if (entry.seen <= graphs.warmup) return MicroBatchWarmUp(candidate_, observer_).run(entry);
-      if (graphs.size() >= graphs.max_graphs)
-        return run_eagerly("there are as many graphs as max_graphs allows");
-      MicroBatchCapture(candidate_).run(entry);
+    switch (entry.state(graphs.warmup)) {
+      case State::warming_up:
+        return MicroBatchWarmUp(candidate_, observer_).run(entry);
+      case State::warm:
+        return capture(entry);
+      case State::captured:
+        return replay(entry);
+      case State::refused:
+        return run_eagerly(entry.refused);
     }
-    if (!entry.graph) return run_eagerly(entry.refused);
+  }
+
+ private:
+  using State = MicroBatchGraph::State;
+
+  void capture(MicroBatchGraph& entry) {
+    if (candidate_.graphs.size() >= candidate_.graphs.max_graphs)
+      return run_eagerly("there are as many graphs as max_graphs allows");
+    MicroBatchCapture(candidate_).run(entry);
+    entry.graph ? replay(entry) : run_eagerly(entry.refused);
+  }
+
+  void replay(MicroBatchGraph& entry) {
     if (!entry.loss.weight.is_known() && !candidate_.is_whole_window())
       return run_eagerly("the losses' weights lie on the device");
     if (!MicroBatchReplay(candidate_, observer_).run(entry)) run_eagerly("the batch weighs nothing");
   }
 
- private:
   void run_eagerly(const std::string& reason) {
     ++candidate_.graphs.counts.eager;
     ++candidate_.graphs.counts.reasons[reason];

@@ -91,10 +91,10 @@ TEST_CASE("batches whose optional fields and lists are others have another struc
 }
 
 TEST_CASE("tensors that copies cannot stand for are named") {
-  CHECK(reason_against(Batch{}) == nullptr);
-  CHECK(std::string(reason_against(Batch{.x = at::ones({2}).set_requires_grad(true)})).find("gradient") !=
-        std::string::npos);
-  CHECK(std::string(reason_against(Batch{.x = at::ones({2, 2}).to_sparse()})).find("sparse") !=
+  CHECK(reason_against_tensors(Batch{}) == nullptr);
+  CHECK(std::string(reason_against_tensors(Batch{.x = at::ones({2}).set_requires_grad(true)}))
+            .find("gradient") != std::string::npos);
+  CHECK(std::string(reason_against_tensors(Batch{.x = at::ones({2, 2}).to_sparse()})).find("sparse") !=
         std::string::npos);
 }
 

@@ -103,7 +103,7 @@ class GraphedEnd;
 struct NoGraphedEnd {
   static at::Tensor non_finite() { return {}; }
   static constexpr bool adds_losses() { return false; }
-  static std::optional<bool> move() { return {}; }
+  static std::optional<bool> launch_optimizer() { return {}; }
 };
 
 /// Returns the end of update I's window, which a graph has run up to the optimizer's kernels; null if it must
@@ -150,7 +150,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   judge.examine_window(context);
   // The optimizer's step.
   const std::optional<bool> made =
-      graphed ? graphed->move() : engine.ranks().template move<I>(engine, context, scale, move);
+      graphed ? graphed->launch_optimizer() : engine.ranks().template move<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
   // Its outcome, which the device may tell later.
