@@ -7,27 +7,20 @@
 //   if (!report.fits) std::fputs(report.text().c_str(), stderr);
 #pragma once
 
-#include <looptorch/base/error.hpp>
-#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop.hpp>
-#include <looptorch/memory/measure/host_memory.hpp>
-#include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/optim/frozen_scope.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
-#include <looptorch/preflight/dry_run.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/preflight_report.hpp>
 #include <looptorch/preflight/recompute_scope.hpp>
 #include <looptorch/preflight/remedies.hpp>
-#include <looptorch/preflight/run_backup.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
+#include <looptorch/preflight/trials.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -36,174 +29,31 @@
 namespace looptorch {
 namespace detail {
 
-/// Limits the memory of CPU tensors while it lives.
-class HostLimit {
- public:
-  HostLimit(bool on, std::int64_t bytes) : on_(on), was_(on ? HostMemory::counted().limit() : 0) {
-    if (on_) HostMemory::counted().set_limit(std::min(bytes, was_));
-  }
-  ~HostLimit() {
-    if (on_) HostMemory::counted().set_limit(was_);
-  }
-  HostLimit(const HostLimit&) = delete;
-  HostLimit& operator=(const HostLimit&) = delete;
-
- private:
-  bool on_;
-  std::int64_t was_;
-};
-
-/// The dry steps of one Trainer.
+/// The dry steps of one Trainer, and the remedies.
 template <class Engine, class Source>
 class Preflight {
  public:
-  using Batch = typename decltype(std::declval<const Source&>().of_at_most(1))::value_type;
-  using Change = typename DryRun<Engine, Batch>::Change;
-
   Preflight(Engine& engine, Source source, const PreflightOptions& options)
-      : engine_(engine), source_(std::move(source)), options_(options), counter_(device_of(engine)) {
-    if (!(options.margin >= 0 && options.margin < 1))
-      throw UsageError(
-          message("PreflightOptions::margin is a share from 0 to below 1, got ", options.margin));
-    if (options.cap < 0) throw UsageError(message("PreflightOptions::cap is in bytes, got ", options.cap));
-    size_ = source_.size();
-    if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
-    window_samples_ = size_ * engine.window_length();
-    counter_.add_uncounted(held_memory(engine).uncounted);
-    expected_ = expected_memory(engine);
-    if (HostMemory::device()) expected_.copies = expected_.snapshot = 0;  // they lie on the host
-    empty_cache(counter_.device());
-    cap_ = options.cap > 0 ? options.cap : free_and_held();
-  }
+      : engine_(engine), options_(options), trials_(engine, std::move(source), options) {}
 
   [[nodiscard]] PreflightReport run() {
-    const DryMemory dry = measure(size_, [this] {
+    PreflightReport report = trials_.report([this] {
       look_for_remedies();
       return nullptr;
     });
-    PreflightReport report;
-    report.device = counter_.device();
-    report.fits = fits(dry);
-    report.out_of_memory = dry.out_of_memory;
-    report.needed = dry.needed;
-    report.cap = cap_;
-    report.margin = options_.margin;
-    report.phases = dry.phases;
-    report.parts = divide(dry.phases.peak(), dry.held);
-    report.snapshot = snapshot_on_device();
     if (!report.fits && options_.try_remedies) report.tried = try_remedies();
     return report;
   }
 
-  /// Returns the largest micro-batch that fits, among divisors of a window's samples. `is_too_large` if the
-  /// given batches are known not to fit.
-  [[nodiscard]] std::optional<std::int64_t> largest_micro_batch(std::vector<PreflightTrial>& tried,
-                                                                const Change& change = {},
-                                                                bool is_too_large = false) {
-    const std::vector<std::int64_t> sizes = micro_batch_sizes();
-    // sizes[fitting - 1] fits, sizes[failing - 1] does not
-    std::size_t fitting = 0, failing = sizes.size() + (is_too_large ? 0 : 1);
-    while (failing - fitting > 1) {
-      const std::size_t middle = failing > sizes.size() ? sizes.size() : (fitting + failing) / 2;
-      tried.push_back(attempt(window_text(sizes[middle - 1]), sizes[middle - 1], change));
-      (tried.back().fits ? fitting : failing) = middle;
-      if (fitting == sizes.size()) break;
-    }
-    if (fitting == 0) return std::nullopt;
-    return sizes[fitting - 1];
-  }
-
-  /// Returns the samples of a whole window.
-  [[nodiscard]] std::int64_t window_samples() const { return window_samples_; }
+  [[nodiscard]] Trials<Engine, Source>& trials() { return trials_; }
 
  private:
-  static at::Device device_of(Engine& engine) {
-    engine.prepare();
-    return engine.run().device();
-  }
-
-  [[nodiscard]] std::int64_t free_and_held() const {
-    const auto capacity = memory_capacity(counter_.device());
-    if (!capacity)
-      throw UsageError(message("preflight cannot tell what ", counter_.device(),
-                               " has: give PreflightOptions::cap in bytes"));
-    return capacity->available + counter_.read().reserved;
-  }
-
-  [[nodiscard]] bool fits(const DryMemory& dry) const {
-    return !dry.out_of_memory && dry.needed <= PreflightReport::allowed(cap_, options_.margin);
-  }
-  /// Tries a change, which the model or the objective may refuse.
-  [[nodiscard]] PreflightTrial attempt(std::string text, std::int64_t samples, const Change& change) {
-    try {
-      const DryMemory dry = measure(samples, change);
-      return {std::move(text), dry.needed, dry.out_of_memory, fits(dry)};
-    } catch (const c10::Error& error) {
-      return {.change = std::move(text), .error = first_line(error.what_without_backtrace())};
-    } catch (const Error& error) {
-      return {.change = std::move(text), .error = first_line(error.what())};
-    }
-  }
-
-  /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's
-  /// samples, and restores the run.
-  DryMemory measure(std::int64_t samples, const Change& change = {}) {
-    const bool on_cpu = counter_.device().is_cpu() && !HostMemory::device();
-    const std::vector<Batch> some = source_.of_at_most(samples);
-    const std::int64_t before = counter_.read().allocated;
-    auto backup = [&] {
-      const HostMemory::PlaceScope on_host(HostMemory::Place::host);
-      return RunBackup<Engine>(engine_);
-    }();
-    const std::int64_t copies = on_cpu ? counter_.read().allocated - before : 0;
-    DryMemory dry;
-    std::exception_ptr thrown;
-    {
-      const HostLimit limit(on_cpu, cap_ + copies - counter_.uncounted());
-      engine_.stack().mute(true);
-      try {
-        dry = DryRun<Engine, Batch>(engine_, counter_, window_samples() / samples, change)
-                  .measure(some, options_.evaluate);
-      } catch (...) {
-        thrown = std::current_exception();
-      }
-      engine_.stack().mute(false);
-    }
-    backup.put_back();
-    if (thrown) std::rethrow_exception(thrown);
-    dry.phases.subtract(copies);
-    dry.needed -= copies;
-    if (!dry.out_of_memory) add_later(dry);
-    return dry;
-  }
-
-  /// Adds what dry steps miss: averages that begin later, copies kept by policies, a snapshot's copy.
-  void add_later(DryMemory& dry) const {
-    const std::int64_t averages = std::max<std::int64_t>(expected_.averages - dry.held.averages, 0);
-    dry.held.averages += averages;
-    dry.phases.subtract(-(averages + expected_.copies));
-    dry.needed += averages + expected_.copies + snapshot_on_device();
-  }
-  [[nodiscard]] std::int64_t snapshot_on_device() const {
-    return counter_.device().is_cpu() ? expected_.snapshot : 0;
-  }
-
-  [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() {
-    std::vector<std::int64_t> sizes;
-    const std::int64_t all = window_samples();
-    for (std::int64_t size = std::max<std::int64_t>(options_.remedies.least_batch, 1); size <= size_; ++size)
-      if (all % size == 0) sizes.push_back(size);
-    return sizes;
-  }
-  [[nodiscard]] std::string window_text(std::int64_t size) {
-    const auto& batches = options_.remedies.batches;
-    return batches ? batches(size, window_samples() / size) : std::to_string(size);
-  }
+  using Change = typename Trials<Engine, Source>::Change;
 
   /// Notes the remedies available to the run, once its policies have set theirs.
   void look_for_remedies() {
     recomputing_ = recomputing_policies(*engine_.model());
-    const auto type = counter_.device().type();
+    const auto type = trials_.device().type();
     computes_in_16_bits_ = engine_.stack().template in_scopes<forward_scope_hook>(
         ForwardContext{engine_.run(), /*training=*/true},
         [type] { return at::autocast::is_autocast_enabled(type); });
@@ -227,7 +77,7 @@ class Preflight {
     const Change recompute = [&model] { return std::make_shared<RecomputeScope>(model); };
     if (!recomputation.empty()) try_with_batches(recompute, recomputation, tried);
     if (!words.bf16.empty() && !computes_in_16_bits_) {
-      const Change cast = [type = counter_.device().type()] {
+      const Change cast = [type = trials_.device().type()] {
         return std::make_shared<AutocastScope>(type, bf16::kType);
       };
       try_with_batches(cast, words.bf16, tried);
@@ -242,8 +92,8 @@ class Preflight {
     if (words.frozen)
       for (const auto& child : model.named_children())
         if (const auto parameters = child.value()->parameters(); can_freeze(parameters))
-          tried.push_back(attempt(words.frozen(child.key()), size_,
-                                  [&] { return std::make_shared<FrozenScope>(parameters); }));
+          tried.push_back(trials_.attempt(words.frozen(child.key()), trials_.size(),
+                                          [&] { return std::make_shared<FrozenScope>(parameters); }));
     return tried;
   }
 
@@ -253,18 +103,19 @@ class Preflight {
 
   /// Tries a change alone, then with smaller micro-batches if it does not fit.
   void try_with_batches(const Change& change, const std::string& words, std::vector<PreflightTrial>& tried) {
-    tried.push_back(attempt(words, size_, change));
+    tried.push_back(trials_.attempt(words, trials_.size(), change));
     if (!tried.back().fits) try_smaller_batches(change, words + options_.remedies.separator, tried);
   }
 
   /// Records the largest smaller micro-batch that fits, or the smallest if none does.
   void try_smaller_batches(const Change& change, const std::string& with,
                            std::vector<PreflightTrial>& tried) {
-    const std::vector<std::int64_t> sizes = micro_batch_sizes();
-    if (!accumulates_ || !options_.remedies.batches || sizes.empty() || sizes.front() >= size_) return;
+    const std::vector<std::int64_t> sizes = trials_.micro_batch_sizes();
+    if (!accumulates_ || !options_.remedies.batches || sizes.empty() || sizes.front() >= trials_.size())
+      return;
     std::vector<PreflightTrial> trials;
-    const auto largest = largest_micro_batch(trials, change, /*is_too_large=*/true);
-    const std::string wanted = window_text(largest.value_or(sizes.front()));
+    const auto largest = trials_.largest_micro_batch(trials, change, /*is_too_large=*/true);
+    const std::string wanted = trials_.window_text(largest.value_or(sizes.front()));
     for (PreflightTrial& each : trials)
       if (each.change == wanted) {
         each.change = with + wanted;
@@ -290,11 +141,8 @@ class Preflight {
   }
 
   Engine& engine_;
-  Source source_;
   PreflightOptions options_;
-  MemoryCounter counter_;
-  HeldMemory expected_;
-  std::int64_t size_ = 0, cap_ = 0, window_samples_ = 0;
+  Trials<Engine, Source> trials_;
   std::string recomputing_;  ///< Policies of the layers that could recompute and do not.
   bool computes_in_16_bits_ = false;
   bool accumulates_ = true;  ///< No policy that is on excludes Accumulate.
@@ -351,9 +199,10 @@ template <class Trainer, class Batches>
                                           const PreflightOptions& options = {}) {
   const auto call = detail::TrainerAccess::call(trainer).begin("find_micro_batch()");
   auto preflight = detail::make_preflight(trainer, batches, options);
+  auto& trials = preflight.trials();
   MicroBatch found;
-  found.size = preflight.largest_micro_batch(found.tried).value_or(0);
-  if (found.size > 0) found.accumulate = preflight.window_samples() / found.size;
+  found.size = trials.largest_micro_batch(found.tried).value_or(0);
+  if (found.size > 0) found.accumulate = trials.window_samples() / found.size;
   return found;
 }
 

@@ -43,18 +43,18 @@ class RecomputeScope {
   template <class Module>
   explicit RecomputeScope(const Module& model) {
     each_that_could_recompute(model, [this](Bypassable& layer) {
-      put_back_.push_back(layer.keep_options());
+      restorers_.push_back(layer.keep_options());
       layer.recompute();
     });
   }
   ~RecomputeScope() {
-    for (const auto& put_back : put_back_) put_back();
+    for (const auto& restore : restorers_) restore();
   }
   RecomputeScope(const RecomputeScope&) = delete;
   RecomputeScope& operator=(const RecomputeScope&) = delete;
 
  private:
-  std::vector<std::function<void()>> put_back_;
+  std::vector<std::function<void()>> restorers_;
 };
 
 }  // namespace looptorch::detail

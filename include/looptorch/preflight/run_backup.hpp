@@ -58,8 +58,8 @@ class RunBackup {
   RunBackup& operator=(const RunBackup&) = delete;
 
   /// Restores everything.
-  void put_back() {
-    for (const auto& put_back : options_) put_back();
+  void restore() {
+    for (const auto& restore : options_) restore();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
     resume_from(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();

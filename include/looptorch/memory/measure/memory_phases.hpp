@@ -78,13 +78,15 @@ class MemoryPhases {
   /// Returns the bytes that the last window left.
   [[nodiscard]] std::int64_t held() const { return held_; }
 
-  /// Subtracts bytes that never belonged to the run.
-  void subtract(std::int64_t bytes) {
+  /// Adds bytes that the run will hold in all phases.
+  void add(std::int64_t bytes) {
     for (std::int64_t& peak : peaks_)
-      if (peak > 0) peak -= bytes;
-    peak_.bytes -= bytes, peak_.held -= bytes, peak_.entry -= bytes;
-    peak_reserved_ -= bytes, held_ -= bytes, entry_ -= bytes;
+      if (peak > 0) peak += bytes;
+    peak_.bytes += bytes, peak_.held += bytes, peak_.entry += bytes;
+    peak_reserved_ += bytes, held_ += bytes, entry_ += bytes;
   }
+  /// Subtracts bytes that never belonged to the run.
+  void subtract(std::int64_t bytes) { add(-bytes); }
 
  private:
   void close(const MemoryReading& now, std::int64_t step) {
