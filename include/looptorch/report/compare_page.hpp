@@ -6,6 +6,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/report/curve_points.hpp>
+#include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/page/compare_script.hpp>
 #include <looptorch/report/recorded_run.hpp>
@@ -40,7 +41,7 @@ inline std::vector<std::string> metrics_of(const std::vector<RecordedRun>& runs)
   std::vector<std::string> names;
   for (const RecordedRun& run : runs)
     for (MetricId id = 0; id < run.names.size(); ++id)
-      if (!run.names[id].starts_with("time/")) add_once(names, run.names[id]);
+      if (!run.names[id].starts_with(kTimePrefix)) add_once(names, run.names[id]);
   std::stable_partition(names.begin(), names.end(), [](const auto& name) { return name.ends_with("loss"); });
   return names;
 }

@@ -3,12 +3,14 @@
 // so that no spike is lost.
 #pragma once
 
+#include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/metric_row.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,22 @@ using CurvePoint = std::pair<std::int64_t, double>;
     for (const auto& [metric, value] : row.values)
       if (metric == id) points.emplace_back(row.step, value);
   return points;
+}
+
+/// A metric's name, a view of MetricNames, and its points.
+struct Curve {
+  std::string_view name;
+  std::vector<CurvePoint> points = {};
+};
+
+/// Returns all metrics' curves, by id, in one pass over the rows.
+[[nodiscard]] inline std::vector<Curve> curves_of(const std::vector<MetricRow>& rows,
+                                                  const MetricNames& names) {
+  std::vector<Curve> curves;
+  for (MetricId id = 0; id < names.size(); ++id) curves.push_back({names[id]});
+  for (const MetricRow& row : rows)
+    for (const auto& [id, value] : row.values) curves[id].points.emplace_back(row.step, value);
+  return curves;
 }
 
 /// Returns `points` if they are at most `most`, else about as many of them: of each stretch the lowest, the

@@ -3,6 +3,7 @@
 // validation's.
 #pragma once
 
+#include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/metric_row.hpp>
 
@@ -28,7 +29,7 @@ struct EpochFigures {
 
 /// True for metrics that a table of epochs has no column for.
 [[nodiscard]] inline bool is_of_steps_only(const std::string& name) {
-  return name.starts_with("time/") || name == "step_seconds" || name == "skipped";
+  return name.starts_with(kTimePrefix) || name == kStepSeconds || name == kSkipped;
 }
 
 /// Returns the figures of each epoch that has rows.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// report.html: one page with a run's curves, epochs, times, warnings and facts. It loads no other file.
+// report.html: one page with a run's curves, epochs, times, warnings and facts. It loads no other file. A new
+// metric needs nothing here: each name becomes a curve, but for those of known_metrics.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -7,6 +8,7 @@
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/epoch_table.hpp>
+#include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/page/chart_script.hpp>
 #include <looptorch/report/page/page_script.hpp>
@@ -64,17 +66,17 @@ inline std::string page_end(const Json& run, std::string_view script) {
 
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(number_of(value)); }
 
-inline Json curves_json(const std::vector<MetricRow>& rows, const MetricNames& names) {
+inline Json curves_json(const std::vector<Curve>& curves) {
   constexpr std::size_t kMostPoints = 3000;
-  Json curves = Json::array();
-  for (MetricId id = 0; id < names.size(); ++id) {
-    if (names[id].starts_with("time/")) continue;
+  Json json = Json::array();
+  for (const Curve& curve : curves) {
+    if (curve.name.starts_with(kTimePrefix)) continue;
     Json points = Json::array();
-    for (const auto& [step, value] : thinned(curve_points(rows, id), kMostPoints))
+    for (const auto& [step, value] : thinned(curve.points, kMostPoints))
       points.push_back(Json::array({Json(step), json_number(value)}));
-    curves.push_back(Json::object().set("name", names[id]).set("points", std::move(points)));
+    json.push_back(Json::object().set("name", std::string(curve.name)).set("points", std::move(points)));
   }
-  return curves;
+  return json;
 }
 
 inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& names) {
@@ -95,37 +97,60 @@ inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& n
   return Json::object().set("head", std::move(head)).set("rows", std::move(lines));
 }
 
-/// Returns the seconds of each phase.
-inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vector<MetricRow>& rows,
-                                                                 const MetricNames& names) {
+/// Returns each phase's name and seconds.
+inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vector<Curve>& curves) {
   std::vector<std::pair<std::string, double>> phases;
-  for (MetricId id = 0; id < names.size(); ++id) {
-    if (!names[id].starts_with("time/")) continue;
+  for (const Curve& curve : curves) {
+    if (!curve.name.starts_with(kTimePrefix)) continue;
     double seconds = 0;
-    for (const auto& [step, value] : curve_points(rows, id)) seconds += value;
-    phases.emplace_back(names[id].substr(5), seconds);
+    for (const auto& [step, value] : curve.points) seconds += value;
+    phases.emplace_back(curve.name.substr(kTimePrefix.size()), seconds);
   }
   return phases;
 }
 
 inline std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
 
-/// Returns a sentence if the device was idle for a fifth of the time or more, and of what else kept it from
-/// work: `apart`, the share of waiting for data, of evaluations and of snapshots. Else an empty text.
-inline std::string host_warning(const std::vector<MetricRow>& rows, const MetricNames& names, double apart) {
+/// Returns a sentence if the device waited for the host in a fifth of the time or more; else an empty text.
+/// `apart` is the share of the time in which it was idle for another reason: data, evaluations, snapshots.
+inline std::string host_warning(const std::vector<CurvePoint>& device_busy, double apart) {
   constexpr std::size_t kFew = 3;
-  for (MetricId id = 0; id < names.size(); ++id) {
-    if (names[id] != "device_busy") continue;
-    const auto points = curve_points(rows, id);
-    double busy = 0;
-    for (const auto& [step, share] : points) busy += share / static_cast<double>(points.size());
-    const double waiting = 1 - busy - apart;
-    if (points.size() >= kFew && waiting >= 0.2)
-      return "The device had work in " + percent(busy) + " of the time, and for " + percent(waiting) +
-             " it waited for the host: a step captured as a graph (CaptureGraphs, --capture), or larger "
-             "batches.";
+  double busy = 0;
+  for (const auto& [step, share] : device_busy) busy += share / static_cast<double>(device_busy.size());
+  const double waiting = 1 - busy - apart;
+  if (device_busy.size() < kFew || !(waiting >= 0.2)) return {};
+  return "The device had work in " + percent(busy) + " of the time, and for " + percent(waiting) +
+         " it waited for the host. Capture the step as a graph (CaptureGraphs, --capture), or use larger "
+         "batches.";
+}
+
+/// Returns what a reader should know first, a sentence or two each.
+inline std::vector<std::string> warnings_of(const std::vector<Curve>& curves) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, points] : curves) {
+    for (const auto& [step, value] : points)
+      if (!std::isfinite(value)) {
+        warnings.push_back(std::string(name) + " was " + number_of(value) + " at step " +
+                           std::to_string(step) + ".");
+        break;
+      }
+    if (name == kSkipped && !points.empty() && points.back().second > 0)
+      warnings.push_back(number_of(points.back().second) + " of " + std::to_string(points.back().first) +
+                         " steps were skipped.");
   }
-  return {};
+  double whole = 0, waiting = 0, apart = 0;
+  for (const auto& [phase, seconds] : time_by_phase(curves)) {
+    whole += seconds, waiting += phase == "data" ? seconds : 0;
+    apart += phase == "data" || phase == "evaluation" || phase == "snapshot" ? seconds : 0;
+  }
+  if (whole > 1 && waiting > 0.2 * whole)
+    warnings.push_back(percent(waiting / whole) +
+                       " of the time went into waiting for data. Use more workers, or a CachedDataset.");
+  for (const auto& [name, points] : curves)
+    if (name == kDeviceBusy)
+      if (std::string text = host_warning(points, whole > 0 ? apart / whole : 0); !text.empty())
+        warnings.push_back(std::move(text));
+  return warnings;
 }
 
 }  // namespace detail
@@ -138,45 +163,23 @@ inline std::string host_warning(const std::vector<MetricRow>& rows, const Metric
   return Json::parse(page.substr(begin + kBegin.size(), end - begin - kBegin.size()));
 }
 
-/// Returns what a reader should know first, a sentence each.
+/// Returns what a reader should know first, a sentence or two each.
 [[nodiscard]] inline std::vector<std::string> warnings_of(const std::vector<MetricRow>& rows,
                                                           const MetricNames& names) {
-  std::vector<std::string> warnings;
-  for (MetricId id = 0; id < names.size(); ++id) {
-    const auto points = curve_points(rows, id);
-    for (const auto& [step, value] : points)
-      if (!std::isfinite(value)) {
-        warnings.push_back(names[id] + " was " + number_of(value) + " at step " + std::to_string(step) + ".");
-        break;
-      }
-    if (names[id] == "skipped" && !points.empty() && points.back().second > 0)
-      warnings.push_back(number_of(points.back().second) + " of " + std::to_string(points.back().first) +
-                         " steps were skipped.");
-  }
-  double whole = 0, waiting = 0, apart = 0;
-  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names)) {
-    whole += seconds, waiting += phase == "data" ? seconds : 0;
-    apart += phase == "data" || phase == "evaluation" || phase == "snapshot" ? seconds : 0;
-  }
-  if (whole > 1 && waiting > 0.2 * whole)
-    warnings.push_back(detail::percent(waiting / whole) +
-                       " of the time went into waiting for data: more workers, or a CachedDataset.");
-  if (const std::string text = detail::host_warning(rows, names, whole > 0 ? apart / whole : 0);
-      !text.empty())
-    warnings.push_back(text);
-  return warnings;
+  return detail::warnings_of(curves_of(rows, names));
 }
 
 /// Returns the page.
 [[nodiscard]] inline std::string run_page(const PageHead& head, const std::vector<MetricRow>& rows,
                                           const MetricNames& names) {
+  const std::vector<Curve> curves = curves_of(rows, names);
   Json facts = Json::array(), time = Json::array();
   for (const auto& [name, value] : head.facts) facts.push_back(Json::array({Json(name), Json(value)}));
-  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names))
+  for (const auto& [phase, seconds] : detail::time_by_phase(curves))
     time.push_back(Json::array({Json(phase), Json(seconds)}));
   Json run = Json::object(), examples = Json::array();
   for (const auto& [name, shown] : head.examples) examples.push_back(shown);
-  run.set("curves", detail::curves_json(rows, names)).set("epochs", detail::epochs_json(rows, names));
+  run.set("curves", detail::curves_json(curves)).set("epochs", detail::epochs_json(rows, names));
   run.set("time", std::move(time)).set("facts", std::move(facts)).set("status", head.status);
   run.set("examples", std::move(examples));
   std::string page = detail::page_begin(head.title.empty() ? "A training run" : head.title);
@@ -185,7 +188,7 @@ inline std::string host_warning(const std::vector<MetricRow>& rows, const Metric
     page += ", step " + std::to_string(rows.back().step) + ", " +
             looptorch::detail::clock_text(rows.back().seconds) + " in training";
   page += "</p>\n";
-  for (const std::string& warning : warnings_of(rows, names))
+  for (const std::string& warning : detail::warnings_of(curves))
     page += "<p class=\"warning\">" + detail::html_text(warning) + "</p>\n";
   page +=
       "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What report.html holds. tests/report/page.sh opens it in a browser.
 //
-// Tests report: run_page, run_report, curve_points, epoch_table, machine_facts
+// Tests report: run_page, run_report, curve_points, epoch_table, known_metrics, machine_facts
 // Tests report/page: page_script, page_style
 #include "support/precompiled.hpp"
 
@@ -75,7 +75,7 @@ TEST_CASE("run_page: warnings in words, and nothing that ends the script") {
   CHECK(report::warnings_of(rows, names) ==
         std::vector<std::string>{
             "loss was NaN at step 13.", "1 of 20 steps were skipped.",
-            "60 % of the time went into waiting for data: more workers, or a CachedDataset."});
+            "60 % of the time went into waiting for data. Use more workers, or a CachedDataset."});
   const std::string page =
       report::run_page({"title", "completed", {{"--data", "</script><b>"}}}, rows, names);
   CHECK_THAT(page, Catch::Contains("completed, step 20, 0:10 in training"));
@@ -103,8 +103,8 @@ TEST_CASE("run_page: says that a device waits for the host, and what helps") {
   };
   CHECK(warnings(0.25, {0.25, 0.35, 0.45, 0.35}) ==
         std::vector<std::string>{
-            "The device had work in 35 % of the time, and for 40 % it waited for the host: a step captured "
-            "as a graph (CaptureGraphs, --capture), or larger batches."});
+            "The device had work in 35 % of the time, and for 40 % it waited for the host. Capture the "
+            "step as a graph (CaptureGraphs, --capture), or use larger batches."});
   CHECK(warnings(0.25, {0.6, 0.6, 0.6}).empty());
   CHECK(warnings(0.7, {0.25, 0.25, 0.25}).empty());
   CHECK(warnings(0, {0.25, 0.25}).empty());

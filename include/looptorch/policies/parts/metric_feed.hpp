@@ -4,8 +4,10 @@
 #pragma once
 
 #include <looptorch/base/device/device_use.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/memory/measure/process_memory.hpp>
@@ -15,6 +17,7 @@
 #include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/example_forms.hpp>
+#include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
 
@@ -228,13 +231,13 @@ class MetricFeed final : public MetricSink {
     const Seen now = now_of(*run_), before = std::exchange(seen_, now);
     const double seconds = std::chrono::duration<double>(now.time - before.time).count();
     const auto steps = static_cast<double>(std::max<std::int64_t>(now.step - before.step, 1));
-    take(kWholeRun, "step_seconds", seconds / steps);
+    take(kWholeRun, report::kStepSeconds, seconds / steps);
     if (seconds > 0)
       take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
     add_operations(meter_.rates(now.samples - before.samples, seconds));
     if (run_->feed().stats && seconds > 0)
       take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
-    take(kWholeRun, "skipped", static_cast<double>(run_->progress().skipped));
+    take(kWholeRun, report::kSkipped, static_cast<double>(run_->progress().skipped));
   }
 
   void add_operations(const std::optional<OperationMeter::Rates>& rates) {
@@ -266,7 +269,7 @@ class MetricFeed final : public MetricSink {
   void add_phases() {
     const auto seconds = clock_.take();
     for (std::size_t i = 0; i < seconds.size(); ++i)
-      if (seconds[i] > 0) take(kWholeRun, kPhaseNames[i], seconds[i]);
+      if (seconds[i] > 0) take(kWholeRun, message(report::kTimePrefix, kRunPhases[i]), seconds[i]);
   }
   void add_memory() {
     const at::Device device = run_->device();
@@ -280,16 +283,13 @@ class MetricFeed final : public MetricSink {
   /// Adds the share of the time that the device was busy, and lets the writing thread ask anew.
   void add_use() {
     if (!use_->may_tell()) return;
-    if (const auto share = use_->take()) take(kWholeRun, "device_busy", *share);
+    if (const auto share = use_->take()) take(kWholeRun, report::kDeviceBusy, *share);
     log_->add([use = use_](report::MetricFiles&) { use->ask(); });
   }
   void hand_over() {
     handed_over_ = StepClock::Clock::now();
     if (rows_.size() > 0) log_->add(rows_.take());
   }
-  static constexpr std::array<std::string_view, kRunPhases.size()> kPhaseNames = {
-      "time/data",       "time/forward",  "time/backward", "time/update",
-      "time/evaluation", "time/snapshot", "time/other"};
 
   Run* run_ = nullptr;
   std::unique_ptr<report::MetricLog> log_;
