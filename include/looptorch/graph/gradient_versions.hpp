@@ -42,7 +42,7 @@ class GradientHandles {
   explicit GradientHandles(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
     for (const at::Tensor& parameter : parameters) gradients_.push_back(parameter.grad());
   }
-  void put_back() const {
+  void restore() const {
     for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
   }
 

@@ -79,7 +79,7 @@ class MicroBatchCapture {
       entry.refuse("the objective or the model draws random numbers on the host");
     if (!entry.refused.empty()) {  // a capture never runs, so no gradient has changed
       entry.generator.give_up();
-      gradients.put_back();
+      gradients.restore();
       entry.loss = {};
       entry.slots.clear();
       return;

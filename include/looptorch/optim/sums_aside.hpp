@@ -32,7 +32,7 @@ class SumsAside {
       sums_.push_back(std::exchange(sum, {}));
     }
   }
-  ~SumsAside() { put_back(); }
+  ~SumsAside() { restore(); }
   SumsAside(const SumsAside&) = delete;
   SumsAside& operator=(const SumsAside&) = delete;
 
@@ -50,11 +50,11 @@ class SumsAside {
     }
     if (!sums.empty()) at::_foreach_add_(sums, made);
     for (const at::Tensor& sum : sums) torch::autograd::impl::bump_version(sum);  // operators on lists do not
-    put_back();
+    restore();
   }
 
  private:
-  void put_back() {
+  void restore() {
     for (std::size_t i = 0; i < sums_.size(); ++i) parameters_[i].mutable_grad() = std::move(sums_[i]);
     sums_.clear();
   }

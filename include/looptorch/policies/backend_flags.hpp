@@ -56,7 +56,7 @@ class BackendScope {
   /// Throws UsageError for flags that contradict each other.
   explicit BackendScope(const BackendFlags& flags);
   ~BackendScope() {
-    if (tf32_) tf32_->put_back();
+    if (tf32_) tf32_->restore();
     if (benchmark_) at::globalContext().setBenchmarkCuDNN(*benchmark_);
     if (deterministic_)
       at::globalContext().setDeterministicAlgorithms(deterministic_->on, deterministic_->warns);

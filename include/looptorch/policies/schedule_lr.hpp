@@ -137,7 +137,7 @@ struct ScheduleLr {
   }
   void on_fit_end(FitContext& fit, State& state) const {
     read_metric(fit.run, state);
-    state.in_force.put_back();
+    state.in_force.restore();
   }
 
   void state_dict(StateDict& out, State& state) const {

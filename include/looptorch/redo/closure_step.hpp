@@ -55,7 +55,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
       return std::exchange(first, false) && tried.are_as_before() ? loss : evaluate();
     });
   } catch (...) {
-    tried.put_back();
+    tried.restore();
     optimizer.state().clear();
     throw;
   }

@@ -68,7 +68,7 @@ class WindowJudge {
                               known_at_fault() || (engine_.watches_losses() && !std::isfinite(loss)),
                               origin_at_fault().place(), engine_.redo().rerun);
     engine_.stack().template run<on_window_loss_hook>(context);
-    if (context.is_skipped()) engine_.redo().window_start.put_back_buffers();
+    if (context.is_skipped()) engine_.redo().window_start.restore_buffers();
     return context.is_skipped();
   }
 

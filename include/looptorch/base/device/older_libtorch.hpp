@@ -56,7 +56,7 @@ class Float32Switches {
       write(at::Float32Backend::CUDA, op, tf32 ? at::Float32Precision::TF32 : at::Float32Precision::IEEE);
   }
 
-  void put_back() const {
+  void restore() const {
     for (std::size_t i = 0; i < kOps.size(); ++i) write(at::Float32Backend::CUDA, kOps[i], precision_[i]);
     write(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL, cpu_precision_);
   }
@@ -142,7 +142,7 @@ class Float32Switches {
   [[nodiscard]] bool products() const { return products_; }
   [[nodiscard]] bool convolutions() const { return convolutions_; }
   static void allow(bool) {}
-  void put_back() const {}
+  void restore() const {}
 
  private:
   bool products_ = at::globalContext().allowTF32CuBLAS();

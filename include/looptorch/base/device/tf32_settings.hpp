@@ -19,10 +19,10 @@ class Tf32Settings {
     Float32Switches::allow(tf32);
   }
 
-  void put_back() const {
+  void restore() const {
     set_older(switches_.products(), switches_.convolutions());
     if (is_medium_) at::globalContext().setFloat32MatmulPrecision("medium");
-    switches_.put_back();
+    switches_.restore();
   }
 
  private:

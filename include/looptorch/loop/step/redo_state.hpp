@@ -50,7 +50,7 @@ class TensorCopies {
   }
 
   /// Writes the copies back.
-  void put_back() {
+  void restore() {
     at::NoGradGuard no_gradients;
     for (auto& [tensor, copy] : kept_) tensor.copy_(copy);
   }
@@ -79,12 +79,12 @@ class WindowStart {
     if (!is_saved_) return;
     work.weight = weight_;
     if (with_random_) generators_.restore();
-    buffers_.put_back();
+    buffers_.restore();
   }
 
   /// Restores only the buffers, when the part is skipped.
-  void put_back_buffers() {
-    if (is_saved_) buffers_.put_back();
+  void restore_buffers() {
+    if (is_saved_) buffers_.restore();
   }
 
   /// Forgets the part, which has been applied or abandoned.
@@ -118,7 +118,7 @@ class WindowStart::Aside {
   }
   ~Aside() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) view_.parameters[i].mutable_grad() = gradients_[i];
-    buffers_.put_back();
+    buffers_.restore();
     generators_.restore();
     work_.weight = weight_;
     work_.losses = std::move(losses_);

@@ -129,8 +129,8 @@ class CapturedModule::Scope {
     for (const Buffer& buffer : state.buffers_) take(buffer);
   }
   ~Scope() {
-    for (const Guarded& each : guarded_) each.put_back();
-    for (auto each = replaced_.rbegin(); each != replaced_.rend(); ++each) each->put_back();
+    for (const Guarded& each : guarded_) each.restore();
+    for (auto each = replaced_.rbegin(); each != replaced_.rend(); ++each) each->restore();
     for (const at::Tensor& parameter : flipped_) parameter.set_requires_grad(!parameter.requires_grad());
     set(modes_);
   }
@@ -143,7 +143,7 @@ class CapturedModule::Scope {
     at::Tensor data;
     c10::VariableVersion version;
 
-    void put_back() const {
+    void restore() const {
       buffer.set_data(data);
       torch::autograd::impl::set_version_counter(buffer, version);
     }
@@ -154,7 +154,7 @@ class CapturedModule::Scope {
     at::Tensor buffer;
     at::Tensor copy;
 
-    void put_back() const {
+    void restore() const {
       void* const data = buffer.mutable_data_ptr();
       if (std::memcmp(data, copy.const_data_ptr(), copy.nbytes()) != 0)
         std::memcpy(data, copy.const_data_ptr(), copy.nbytes());

@@ -20,10 +20,10 @@ class RatesInForce {
   RatesInForce() = default;
   RatesInForce(RatesInForce&& other) noexcept : updates_(std::exchange(other.updates_, {})) {}
   RatesInForce& operator=(RatesInForce&& other) noexcept {
-    if (this != &other) put_back(), updates_ = std::exchange(other.updates_, {});
+    if (this != &other) restore(), updates_ = std::exchange(other.updates_, {});
     return *this;
   }
-  ~RatesInForce() { put_back(); }
+  ~RatesInForce() { restore(); }
 
   /// Sets the rate of one group of the update with this index to `rate`; the full rate is `full`.
   void set(torch::optim::Optimizer& optimizer, std::size_t update, std::size_t group, double full,
@@ -38,7 +38,7 @@ class RatesInForce {
         .full = full, .in_force = rate, .parameter = parameters.empty() ? at::Tensor() : parameters.front()};
   }
 
-  void put_back() noexcept {
+  void restore() noexcept {
     for (const OfUpdate& of : updates_) {
       if (!of.optimizer) continue;
       for (auto& group : of.optimizer->param_groups()) {

@@ -32,10 +32,10 @@ TEST_CASE("a layer saves memory in every mode but off, and most where nothing of
     layer->checkpoint.mode = mode;
     CHECK(layer->saves_memory() == memory);
     CHECK(layer->saves_most() == most);
-    const auto put_back = layer->keep_options();
+    const auto restore = layer->keep_options();
     layer->recompute();
     CHECK(layer->checkpoint.mode == Mode::recompute);
-    put_back();
+    restore();
     CHECK(layer->checkpoint.mode == mode);
   }
 }

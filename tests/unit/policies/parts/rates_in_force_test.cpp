@@ -31,7 +31,7 @@ TEST_CASE("rates in force are set, and the full ones restored on request or when
     rates.set(sgd, 0, 1, 0.5, 0.1);
     CHECK(rate(sgd, 0) == 0.5);
     CHECK(rate(sgd, 1) == 0.1);
-    rates.put_back();
+    rates.restore();
     CHECK(rate(sgd, 1) == 0.5);
     rates.set(sgd, 0, 0, 0.5, 0.2);
     RatesInForce moved(std::move(rates));
@@ -46,7 +46,7 @@ TEST_CASE("a rate that something else has set meanwhile stays") {
   rates.set(sgd, 0, 0, 0.5, 0.1);
   rates.set(sgd, 0, 1, 0.5, 0.1);
   sgd.param_groups()[0].options().set_lr(0.3);
-  rates.put_back();
+  rates.restore();
   CHECK(rate(sgd, 0) == 0.3);
   CHECK(rate(sgd, 1) == 0.5);
 }
@@ -59,9 +59,9 @@ TEST_CASE("rates are put back once, also those that others take the place of") {
   rates = std::move(others);
   CHECK(rate(first, 0) == 0.5);
   CHECK(rate(second, 0) == 0.2);
-  rates.put_back();
+  rates.restore();
   second.param_groups()[0].options().set_lr(0.2);  // by something else, as high as it happens to be
-  rates.put_back();
+  rates.restore();
   CHECK(rate(second, 0) == 0.2);
 }
 
@@ -72,6 +72,6 @@ TEST_CASE("a group whose index has changed gets its own full rate back") {
   rates.set(sgd, 0, 0, 0.5, 0.1);
   rates.set(sgd, 0, 1, 0.25, 0.1);
   sgd.param_groups().erase(sgd.param_groups().begin());
-  rates.put_back();
+  rates.restore();
   CHECK(rate(sgd, 0) == 0.25);
 }
