@@ -291,7 +291,10 @@ inline void CommandLine::complete() {
   for (const auto& call : complete_by_)
     for (const auto& [name, value] : call(*this))
       for (std::size_t number = 0; number < flags_.size(); ++number)
-        if (flags_[number].form.names.front() == name) set({number, value}), given_.insert(number);
+        if (flags_[number].form.names.front() == name) {
+          set({number, value});
+          given_.insert(number);
+        }
 }
 
 inline void CommandLine::set(const detail::GivenFlag& given) const {

@@ -170,7 +170,10 @@ class OperatorWatch {
     finding_.cause = of_batch ? Finding::Cause::batch : Finding::Cause::parameter;
     finding_.parameter = known.name;
     finding_.batch_tensor = known.index;
-    if (of_batch) finding_.output = known.facts, name_rows(known.facts);
+    if (of_batch) {
+      finding_.output = known.facts;
+      name_rows(known.facts);
+    }
   }
 
   void describe_call(const OriginSearch& search, const Origin& origin) {

@@ -21,7 +21,13 @@
 
 namespace looptorch {
 
-/// Named values, and how often each was published.
+/// Named values, and how often each was published. What is known of a name:
+///
+///   published  `publish` has given it a value.
+///   announced  A policy is to publish it: `announce` named it, or a prefix of it, as "validation.".
+///   pending    Announced by its whole name, or by a prefix under which nothing is published yet.
+///   awaited    A policy waits for it in this fit: `await` named it.
+///   missing    Awaited, and neither published nor announced.
 class MetricBoard {
  public:
   void publish(const std::string& name, double value) {
@@ -38,15 +44,15 @@ class MetricBoard {
   /// Forgets who waited in the previous fit.
   void forget_awaited() { awaited_.clear(); }
 
-  /// True if a policy waits for a name under the announced `prefix` that was never published, is none of
-  /// `names`, and is not announced by itself or by a longer prefix.
-  [[nodiscard]] bool awaits_other(const std::string& prefix, const std::vector<std::string>& names) const {
-    return find_other(prefix, names) != awaited_.end();
+  /// True if an awaited name under the announced `prefix` is none of `names`, not published, and not
+  /// announced by its whole name or a longer prefix.
+  [[nodiscard]] bool awaits_outside(const std::string& prefix, const std::vector<std::string>& names) const {
+    return find_awaited_outside(prefix, names) != awaited_.end();
   }
-  /// Declares these the only names that will be published under an announced `prefix`. Throws UsageError,
-  /// with the nearest of them, if a policy waits for another.
-  void require_awaited(const std::string& prefix, const std::vector<std::string>& names) const {
-    const auto other = find_other(prefix, names);
+  /// Throws UsageError, with the nearest of `names`, if `awaits_outside`. Call it once `names` are known to
+  /// be all that will be published under `prefix`.
+  void refuse_awaited_outside(const std::string& prefix, const std::vector<std::string>& names) const {
+    const auto other = find_awaited_outside(prefix, names);
     if (other == awaited_.end()) return;
     throw UsageError(message(other->second, " waits for the metric '", other->first, "', and under '", prefix,
                              "' are published: ", names.empty() ? "none" : detail::joined(names, ", "),
@@ -54,7 +60,7 @@ class MetricBoard {
                              ". A policy that publishes another one announces it in on_fit_begin"));
   }
 
-  /// Returns a sentence about the first awaited name that is neither published nor announced; empty if none.
+  /// Returns a sentence about the first missing name; empty if none is missing.
   [[nodiscard]] std::string describe_missing() const {
     for (const auto& [name, consumer] : awaited_)
       if (!values_.count(name) && !is_announced(name))
@@ -74,11 +80,11 @@ class MetricBoard {
     return found == publications_.end() ? 0 : found->second;
   }
 
-  /// Throws UsageError, with a list of the published names, if `name` was neither published nor announced.
+  /// Throws UsageError, with a list of the published names, if `name` is neither published nor pending.
   /// `consumer` names the policy that waits for it. Call it when a second epoch begins: by then every policy
   /// has had a chance to publish.
-  void require(const std::string& name, const std::string& consumer) const {
-    if (values_.count(name) || is_expected(name)) return;
+  void require_published(const std::string& name, const std::string& consumer) const {
+    if (values_.count(name) || is_pending(name)) return;
     throw UsageError(message(consumer, " waits for the metric '", name,
                              "', which was not published within an epoch", list_published(name)));
   }
@@ -118,8 +124,8 @@ class MetricBoard {
     });
   }
 
-  [[nodiscard]] Awaited::const_iterator find_other(const std::string& prefix,
-                                                   const std::vector<std::string>& names) const {
+  [[nodiscard]] Awaited::const_iterator find_awaited_outside(const std::string& prefix,
+                                                             const std::vector<std::string>& names) const {
     return std::find_if(awaited_.begin(), awaited_.end(), [&](const auto& item) {
       const std::string& name = item.first;
       return name.starts_with(prefix) && !values_.count(name) && !is_announced(name, prefix.size()) &&
@@ -138,8 +144,7 @@ class MetricBoard {
     return "; published are: " + detail::joined(names, ", ") + ask_for_near(name, names);
   }
 
-  /// True if `name` is announced, or a prefix of it under which nothing has been published yet.
-  [[nodiscard]] bool is_expected(const std::string& name) const {
+  [[nodiscard]] bool is_pending(const std::string& name) const {
     return std::any_of(announced_.begin(), announced_.end(), [&](const std::string& announced) {
       const auto first = values_.lower_bound(announced);
       const bool silent = first == values_.end() || !first->first.starts_with(announced);

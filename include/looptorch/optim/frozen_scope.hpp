@@ -13,7 +13,10 @@ class FrozenScope {
  public:
   explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
     for (const at::Tensor& parameter : parameters)
-      if (parameter.requires_grad()) frozen_.push_back(parameter), parameter.set_requires_grad(false);
+      if (parameter.requires_grad()) {
+        frozen_.push_back(parameter);
+        parameter.set_requires_grad(false);
+      }
   }
   ~FrozenScope() {
     for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);

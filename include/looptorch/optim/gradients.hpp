@@ -46,7 +46,10 @@ void for_each_alike(const std::vector<at::Tensor>& gradients, Visit&& visit) {
     if (visited[first]) continue;
     std::vector<at::Tensor> of_one;
     for (std::size_t i = first; i < gradients.size(); ++i)
-      if (!visited[i] && kind_of(i) == kind_of(first)) of_one.push_back(gradients[i]), visited[i] = true;
+      if (!visited[i] && kind_of(i) == kind_of(first)) {
+        of_one.push_back(gradients[i]);
+        visited[i] = true;
+      }
     visit(at::TensorList(of_one));
   }
 }

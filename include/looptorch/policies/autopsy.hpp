@@ -107,7 +107,10 @@ struct Autopsy {
       const Finding& finding = window.examine();
       tell(window, finding, spike + ". " + finding.text() + kept(window));
     }
-    if (spike.empty()) update.losses.add(window.loss, memory), update.norms.add(update.norm, memory);
+    if (spike.empty()) {
+      update.losses.add(window.loss, memory);
+      update.norms.add(update.norm, memory);
+    }
   }
 
   void state_dict(StateDict& out, State& state) const {

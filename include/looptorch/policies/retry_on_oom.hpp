@@ -93,7 +93,10 @@ struct RetryOnOom {
                                              context.samples, " samples");
     const std::string sentence = message("memory ran out ", where, "; doing it again ", how);
     tell(sentence);
-    if (context.training) state.said = sentence, state.is_own = true;
+    if (context.training) {
+      state.said = sentence;
+      state.is_own = true;
+    }
     context.retry(pieces);
   }
 

@@ -13,6 +13,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/awaited_metrics.hpp>
 #include <looptorch/policies/parts/metric_reader.hpp>
 
 #include <c10/util/Exception.h>
@@ -22,7 +23,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -40,16 +40,6 @@ struct ValidateOptions {
   /// early. The run has the same bits with and without.
   std::int64_t sanity = 0;
 };
-
-namespace detail {
-
-/// A measure that declares its results' names, for some batches at least.
-template <class Measure>
-concept DeclaresMetrics = requires(const Measure& measure) {
-  { measure.metric_names() } -> std::ranges::input_range;
-};
-
-}  // namespace detail
 
 /// Evaluates `measure` on `batches`, a multi-pass range. Holds an lvalue by reference, which must outlive the
 /// Trainer; moves other ranges in. Without a measure, evaluates the Trainer's objective. Copies a measure
@@ -100,7 +90,7 @@ class Validate {
 
   /// Throws UsageError for `per_epoch` with an unknown number of batches.
   void on_fit_begin(FitContext& fit, State&) const {
-    announce(fit.run.metrics());
+    awaited_metrics().announce(fit.run.metrics());
     if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
       throw UsageError(message(describe(), " is to evaluate ", options_.per_epoch,
                                " times an epoch, whose number of batches is not known: give `every` "
@@ -109,10 +99,10 @@ class Validate {
 
   void on_fit_ready(FitContext& fit, State& state) const {
     const bool is_first = state.at_step < 0;
-    check_awaited(fit.run);
+    awaited_metrics().check_before_evaluation(fit.run.metrics());
     if (is_first && options_.at_start && fit.run.progress().step == 0)
       evaluate(fit.run, state);
-    else if (const std::int64_t batches = batches_to_try(fit.run.metrics(), is_first); batches > 0)
+    else if (const std::int64_t batches = trial_batches(fit.run.metrics(), is_first); batches > 0)
       try_out(fit.run, batches);
   }
   /// Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
@@ -187,7 +177,7 @@ class Validate {
       run.metrics().publish(options_.name + ".loss", state.last->loss);
     for (const auto& [name, value] : state.last->metrics)
       run.metrics().publish(options_.name + "." + name, value);
-    require_awaited(run.metrics(), *state.last);
+    awaited_metrics().check_evaluation(run.metrics(), *state.last);
     if (!run.feed().has_epochs && !state.told_of_metrics) warn_of_missing(run.metrics(), state);
   }
 
@@ -210,53 +200,26 @@ class Validate {
       result = evaluation(run);
     }
     random.apply();
-    if (result.batches > 0) require_awaited(run.metrics(), result);
+    if (result.batches > 0) awaited_metrics().check_evaluation(run.metrics(), result);
   }
 
+  /// Returns how many batches to try: `sanity` before the first step, and at least one if only the objective
+  /// can name an awaited metric.
+  [[nodiscard]] std::int64_t trial_batches(const MetricBoard& board, bool is_first) const {
+    const std::int64_t sanity = is_first ? options_.sanity : 0;
+    return awaited_metrics().need_trial_batch(board) ? std::max<std::int64_t>(sanity, 1) : sanity;
+  }
+
+  /// Warns of an awaited metric that has not been published, in a loop without epochs, where the check of
+  /// `MetricBoard::require_published` never comes.
   static void warn_of_missing(const MetricBoard& board, State& state) {
     const std::string sentence = board.describe_missing();
     state.told_of_metrics = !sentence.empty();
     if (state.told_of_metrics) TORCH_WARN("looptorch: ", sentence);
   }
 
-  [[nodiscard]] std::string prefix() const { return options_.name + "."; }
-  [[nodiscard]] std::vector<std::string> declared_names() const {
-    std::vector<std::string> names;
-    if constexpr (detail::DeclaresMetrics<Measure>)
-      for (const auto& name : measure_.metric_names()) names.push_back(prefix() + std::string(name));
-    return names;
-  }
-  [[nodiscard]] std::vector<std::string> names_of(const Evaluation& evaluation) const {
-    std::vector<std::string> names;
-    for (const auto& item : evaluation.metrics) names.push_back(prefix() + item.first);
-    if constexpr (!detail::names_results<Measure>()) names.push_back(prefix() + "loss");
-    return names;
-  }
-
-  void announce(MetricBoard& board) const {
-    board.announce(prefix());
-    for (const std::string& name : declared_names()) board.announce(name);
-  }
-
-  /// Refuses awaited names that are known, without an evaluation, never to come.
-  void check_awaited(Run& run) const {
-    const MetricBoard& board = run.metrics();
-    if constexpr (detail::DeclaresMetrics<Measure>)
-      board.require_awaited(prefix(), declared_names());
-    else if constexpr (detail::GivesResult<Measure> && !detail::names_results<Measure>())
-      board.require_awaited(prefix(), {prefix() + "loss"});
-  }
-
-  /// Refuses them once an evaluation has shown all names.
-  void require_awaited(const MetricBoard& board, const Evaluation& evaluation) const {
-    if constexpr (!detail::DeclaresMetrics<Measure>) board.require_awaited(prefix(), names_of(evaluation));
-  }
-
-  /// Returns how many batches to try: one if only the objective can name an awaited metric.
-  [[nodiscard]] std::int64_t batches_to_try(const MetricBoard& board, bool is_first) const {
-    const bool asks =
-        std::is_same_v<Measure, OwnObjective> && board.awaits_other(prefix(), {prefix() + "loss"});
-    return std::max<std::int64_t>(is_first ? options_.sanity : 0, asks);
+  [[nodiscard]] detail::AwaitedMetrics<Measure> awaited_metrics() const {
+    return {options_.name + ".", measure_};
   }
 
   std::shared_ptr<Held> batches_;

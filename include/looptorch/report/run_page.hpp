@@ -84,7 +84,10 @@ inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& n
   Json head = Json::array({Json("epoch"), Json("step"), Json("time")}), lines = Json::array();
   std::vector<MetricId> columns;
   for (MetricId id = 0; id < names.size(); ++id)
-    if (!is_of_steps_only(names[id])) columns.push_back(id), head.push_back(names[id]);
+    if (!is_of_steps_only(names[id])) {
+      columns.push_back(id);
+      head.push_back(names[id]);
+    }
   for (const EpochFigures& epoch : table) {
     Json line = Json::array({Json(std::to_string(epoch.epoch)), Json(std::to_string(epoch.last_step)),
                              Json(looptorch::detail::clock_text(epoch.seconds))});

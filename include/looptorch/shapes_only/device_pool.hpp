@@ -49,7 +49,10 @@ class DevicePool final : public HostMemory::Device {
     allocated_ -= static_cast<std::int64_t>(part->second.size);
     if (const auto next = std::next(part); joins(part, next)) join(part, next);
     if (part != parts_.begin())
-      if (const auto before = std::prev(part); joins(part, before)) join(before, part), part = before;
+      if (const auto before = std::prev(part); joins(part, before)) {
+        join(before, part);
+        part = before;
+      }
     part->second.is_free = true;
     free_.insert(entry(part));
   }

@@ -17,16 +17,16 @@ TEST_CASE("a metric board counts publications and keeps the last value") {
 
 TEST_CASE("waiting for a metric that is not published is an error that lists the published ones") {
   lt::MetricBoard board;
-  CHECK_THROWS_WITH(board.require("validation.loss", "StopEarly"),
+  CHECK_THROWS_WITH(board.require_published("validation.loss", "StopEarly"),
                     Catch::Contains("StopEarly waits for the metric 'validation.loss'") &&
                         Catch::Contains("list a Validate"));
   board.announce("validation.");
-  CHECK_NOTHROW(board.require("validation.loss", "StopEarly"));
-  CHECK_THROWS_AS(board.require("test.loss", "StopEarly"), lt::UsageError);
+  CHECK_NOTHROW(board.require_published("validation.loss", "StopEarly"));
+  CHECK_THROWS_AS(board.require_published("test.loss", "StopEarly"), lt::UsageError);
   board.publish("validation.loss", 1.0);
   board.publish("a.b", 1.0);
-  CHECK_NOTHROW(board.require("validation.loss", "StopEarly"));
-  CHECK_THROWS_WITH(board.require("validation.los", "StopEarly"),
+  CHECK_NOTHROW(board.require_published("validation.loss", "StopEarly"));
+  CHECK_THROWS_WITH(board.require_published("validation.los", "StopEarly"),
                     Catch::Contains("published are: a.b, validation.loss"));
 }
 
@@ -34,14 +34,14 @@ TEST_CASE("names that policies wait for are refused once it is known which names
   lt::MetricBoard board;
   const std::vector<std::string> names{"validation.loss", "validation.accuracy"};
   board.announce("validation.");
-  CHECK_NOTHROW(board.require_awaited("validation.", names));
+  CHECK_NOTHROW(board.refuse_awaited_outside("validation.", names));
   board.await("validation.loss", "RestoreBest");
   board.await("validation.acuracy", "StopEarly");
   board.await("test.loss", "ScheduleLr");
-  CHECK(board.awaits_other("validation.", names));
-  CHECK_FALSE(board.awaits_other("other.", {}));
-  CHECK_THROWS_AS(board.require_awaited("validation.", names), lt::UsageError);
-  CHECK_THROWS_WITH(board.require_awaited("validation.", names),
+  CHECK(board.awaits_outside("validation.", names));
+  CHECK_FALSE(board.awaits_outside("other.", {}));
+  CHECK_THROWS_AS(board.refuse_awaited_outside("validation.", names), lt::UsageError);
+  CHECK_THROWS_WITH(board.refuse_awaited_outside("validation.", names),
                     Catch::Contains("StopEarly waits for the metric 'validation.acuracy'") &&
                         Catch::Contains("are published: validation.loss, validation.accuracy") &&
                         Catch::Contains("did you mean 'validation.accuracy'?") &&
@@ -50,15 +50,15 @@ TEST_CASE("names that policies wait for are refused once it is known which names
 
   SECTION("a name that is announced by itself may come") {
     board.announce("validation.acuracy");
-    CHECK_FALSE(board.awaits_other("validation.", names));
+    CHECK_FALSE(board.awaits_outside("validation.", names));
   }
   SECTION("a name that was published is there") {
     board.publish("validation.acuracy", 1.0);
-    CHECK_NOTHROW(board.require_awaited("validation.", names));
+    CHECK_NOTHROW(board.refuse_awaited_outside("validation.", names));
   }
   SECTION("who waited in an earlier fit waits no longer") {
     board.forget_awaited();
-    CHECK_NOTHROW(board.require_awaited("validation.", names));
+    CHECK_NOTHROW(board.refuse_awaited_outside("validation.", names));
     CHECK(board.describe_missing().empty());
   }
 }
@@ -66,7 +66,7 @@ TEST_CASE("names that policies wait for are refused once it is known which names
 TEST_CASE("a missing metric's sentence names a near one") {
   lt::MetricBoard board;
   board.publish("validation.loss", 1.0);
-  CHECK_THROWS_WITH(board.require("valid.loss", "StopEarly"),
+  CHECK_THROWS_WITH(board.require_published("valid.loss", "StopEarly"),
                     Catch::Contains("did you mean 'validation.loss'?"));
   board.await("valid.loss", "StopEarly");
   CHECK(board.describe_missing() ==

@@ -102,7 +102,10 @@ inline void take_part(WeightFile& file, const std::string& part, const TensorMap
   WeightFile file;
   for (const std::string& part : parts)
     for (const auto& [key, tensors] : all.within)
-      if (is_key_of(key, part)) take_part(file, part, tensors), file.inside.push_back(key);
+      if (is_key_of(key, part)) {
+        take_part(file, part, tensors);
+        file.inside.push_back(key);
+      }
   if (!file.inside.empty()) {
     file.beside = all.beside(file.inside);
     return file;

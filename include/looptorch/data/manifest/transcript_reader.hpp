@@ -40,7 +40,10 @@ class ElementLines {
     if (in_string_) return take_in_string(c);
     const bool is_blank = c == ' ' || c == '\t' || c == '\r' || c == '\n';
     const bool closes = c == ']' || c == '}';
-    if (depth_ == 1 && awaits_ && !is_blank && !closes) lines_.push_back(line_), awaits_ = false;
+    if (depth_ == 1 && awaits_ && !is_blank && !closes) {
+      lines_.push_back(line_);
+      awaits_ = false;
+    }
     if (depth_ == 1 && c == ',') awaits_ = true;
     if (c == '[' || c == '{') awaits_ = depth_++ == 0;
     if (closes) --depth_;

@@ -104,7 +104,10 @@ void abandon_window(Engine& engine) {
   window.thrown = nullptr;
   window_kind_t<Engine>::abandon(engine);
   ignoring_errors([&] { engine.ranks().drop_sums(engine); });
-  if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
+  if (window.last_skipped == step) {
+    --RunAccess::progress(engine.run()).skipped;
+    window.last_skipped = -1;
+  }
   window.micro_batches = window.samples = window.gap = window.turns = 0;
 }
 

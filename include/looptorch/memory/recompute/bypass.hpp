@@ -90,7 +90,10 @@ class Bypassable : public WatchedLayer {
     constexpr std::size_t kMost = 4096;
     const std::lock_guard lock(mutex_);
     calls_.push_back(nodes);
-    if (calls_.size() > kMost) watched_ = false, calls_.clear();
+    if (calls_.size() > kMost) {
+      watched_ = false;
+      calls_.clear();
+    }
   }
 
   mutable std::mutex mutex_;

@@ -78,7 +78,10 @@ class HostCopy {
     bool clear() {
       bool any = false;
       for (const auto& each : copies_)
-        if (const auto copy = each.lock(); copy && copy->on_device_.defined()) copy->release(), any = true;
+        if (const auto copy = each.lock(); copy && copy->on_device_.defined()) {
+          copy->release();
+          any = true;
+        }
       copies_.clear();
       return any;
     }

@@ -145,7 +145,10 @@ template <class Begins>
   std::size_t start = 0;
   for (std::size_t at = 0; at < text.size();) {
     const auto step = utf8_step(text, at);
-    if (begins(step.code_point) && at > 0) parts.push_back(text.substr(start, at - start)), start = at;
+    if (begins(step.code_point) && at > 0) {
+      parts.push_back(text.substr(start, at - start));
+      start = at;
+    }
     at += step.size;
   }
   if (!text.empty()) parts.push_back(text.substr(start));

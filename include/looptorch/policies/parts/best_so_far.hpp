@@ -24,7 +24,10 @@ class BestSoFar {
   bool offer(double value, std::int64_t step, Better better, double margin = 0.0) {
     const bool passes = better == Better::lower ? value < value_.value_or(kInfinity) - margin
                                                 : value > value_.value_or(-kInfinity) + margin;
-    if (passes) value_ = value, step_ = step;
+    if (passes) {
+      value_ = value;
+      step_ = step;
+    }
     return passes;
   }
 

@@ -261,7 +261,11 @@ class MetricFeed final : public MetricSink {
     const double since = std::chrono::duration<double>(row_time_ - handed_over_).count();
     const bool late = now || since >= flush_seconds_;
     row_is_due_ = false;
-    if (late) add_phases(), add_memory(), add_use();
+    if (late) {
+      add_phases();
+      add_memory();
+      add_use();
+    }
     rows_.end_row(row_step_, row_epoch_,
                   time_before_ + std::chrono::duration<double>(row_time_ - begin_).count());
     if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();

@@ -29,7 +29,7 @@ class MetricReader {
 
   /// Throws UsageError if the metric was not published in the first epoch and is not announced.
   void begin_epoch(const Run& run, const std::string& metric, const char* consumer) const {
-    if (run.progress().epoch > first_epoch_) run.metrics().require(metric, consumer);
+    if (run.progress().epoch > first_epoch_) run.metrics().require_published(metric, consumer);
   }
 
   /// Returns the value if it was published since the last call.

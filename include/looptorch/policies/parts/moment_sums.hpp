@@ -138,7 +138,7 @@ class MomentSums : public GradientSink {
   void begin(const BackwardContext& backward) {
     if (backward.number == 0) begin_window(backward);
     const auto step = static_cast<std::uint64_t>(backward.run.progress().step);
-    moment_ = derive_seed(derive_seed(seed_, step), static_cast<std::uint64_t>(backward.number));
+    rounding_seed_ = derive_seed(derive_seed(seed_, step), static_cast<std::uint64_t>(backward.number));
     found_ = backward.found_inf;
     share_ = GradientScale{};
     share_.multiply(backward.scale);
@@ -153,8 +153,11 @@ class MomentSums : public GradientSink {
     if (!backward.vetoed) {
       begin_updates(backward);
       found_ = backward.found_inf;
-      for (std::size_t i = 0; i < pending_.size(); ++i)
-        if (pending_[i]) finish(i), parameters_[i].mutable_grad() = at::Tensor();
+      for (std::size_t i = 0; i < pending_.size(); ++i) {
+        if (!pending_[i]) continue;
+        finish_parameter(i);
+        parameters_[i].mutable_grad() = at::Tensor();
+      }
       if (expected_.defined()) mean_->add(total_of(backward));
     }
     pending_.assign(pending_.size(), false);
@@ -168,9 +171,9 @@ class MomentSums : public GradientSink {
     GradientScale share = share_;
     share.flush(gradient);
     if (found_.defined()) gradient.front().masked_fill_(on_device_of(parameter, found_).ne(0), 0);
-    accumulate_gradient(*optimizer_, parameter, derive_seed(moment_, index));
+    accumulate_gradient(*optimizer_, parameter, derive_seed(rounding_seed_, index));
     pending_[index] = true;
-    if (last_) finish(index);
+    if (last_) finish_parameter(index);
   }
 
  private:
@@ -191,8 +194,8 @@ class MomentSums : public GradientSink {
     ratio_ = at::where(total.eq(0), at::ones_like(total), expected_ / total);
   }
 
-  void finish(std::size_t index) {
-    finish_moments(*optimizer_, parameters_[index], ratio_, found_, derive_seed(moment_, index));
+  void finish_parameter(std::size_t index) {
+    finish_moments(*optimizer_, parameters_[index], ratio_, found_, derive_seed(rounding_seed_, index));
     pending_[index] = false;
   }
 
@@ -209,7 +212,7 @@ class MomentSums : public GradientSink {
   std::vector<at::Tensor> parameters_;
   std::unordered_map<const void*, std::size_t> index_;
   std::vector<bool> pending_;  // parameters whose moments hold gradients of the window
-  std::uint64_t seed_, moment_ = 0;
+  std::uint64_t seed_, rounding_seed_ = 0;
   WindowMean* mean_;
   at::Tensor expected_, ratio_, found_;
   GradientScale share_;

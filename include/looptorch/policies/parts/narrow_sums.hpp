@@ -39,7 +39,7 @@ class NarrowSums : public GradientSink {
   void begin(const BackwardContext& backward) {
     if (backward.number == 0) drop();
     const auto step = static_cast<std::uint64_t>(backward.run.progress().step);
-    moment_ = derive_seed(derive_seed(seed_, step), static_cast<std::uint64_t>(backward.number));
+    rounding_seed_ = derive_seed(derive_seed(seed_, step), static_cast<std::uint64_t>(backward.number));
     last_ = backward.last;
     if (last_) update_.begin(backward);
     if (backward.correction != 1)
@@ -80,7 +80,10 @@ class NarrowSums : public GradientSink {
     const std::size_t index = index_.at(parameter.unsafeGetTensorImpl());
     at::Tensor& sum = sums_[index];
     if (!last_) return add(sum, gradient, index);
-    if (sum.defined()) gradient.add_(sum), sum = at::Tensor();
+    if (sum.defined()) {
+      gradient.add_(sum);
+      sum = at::Tensor();
+    }
     update_.make(parameter);
   }
 
@@ -93,7 +96,7 @@ class NarrowSums : public GradientSink {
       sum.add_(gradient);
     } else {
       if (!sum.defined()) sum = at::empty_like(gradient, gradient.options().dtype(at::kBFloat16)).zero_();
-      add_rounded(sum, gradient, derive_seed(moment_, index));
+      add_rounded(sum, gradient, derive_seed(rounding_seed_, index));
     }
   }
 
@@ -101,7 +104,7 @@ class NarrowSums : public GradientSink {
   std::vector<at::Tensor> parameters_, sums_;
   std::unordered_map<const void*, std::size_t> index_;
   std::int64_t min_size_;
-  std::uint64_t seed_, moment_ = 0;
+  std::uint64_t seed_, rounding_seed_ = 0;
   bool last_ = false;
 };
 

@@ -60,7 +60,10 @@ struct PlateauState {
   /// Counts one publication, and lowers the rate after too many.
   void judge(const PlateauDecay& decay, double value, std::int64_t step) {
     waited = best.offer(value, step, decay.better, margin(decay)) ? 0 : waited + 1;
-    if (cooldown_left > 0) --cooldown_left, waited = 0;
+    if (cooldown_left > 0) {
+      --cooldown_left;
+      waited = 0;
+    }
     if (waited <= decay.patience) return;
     ratio = std::max(ratio * decay.factor, decay.min_ratio);
     cooldown_left = decay.cooldown;

@@ -20,7 +20,10 @@ class RatesInForce {
   RatesInForce() = default;
   RatesInForce(RatesInForce&& other) noexcept : updates_(std::exchange(other.updates_, {})) {}
   RatesInForce& operator=(RatesInForce&& other) noexcept {
-    if (this != &other) restore(), updates_ = std::exchange(other.updates_, {});
+    if (this != &other) {
+      restore();
+      updates_ = std::exchange(other.updates_, {});
+    }
     return *this;
   }
   ~RatesInForce() { restore(); }
