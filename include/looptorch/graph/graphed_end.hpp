@@ -146,7 +146,7 @@ class GraphedEnd {
       move_sums(end);
       UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
       capture_without_draws(*graph, device(), [&] { record(end, recorded); });
-      end.decision = recorded.decision();
+      end.decision = UpdateAccess::decision(recorded);
       end.graph = std::move(graph);
     } catch (const std::exception& error) {
       end.refused = message("they cannot be captured: ", first_line(error.what()));
@@ -193,7 +193,7 @@ class GraphedEnd {
     move_sums(end);
     end.graph->replay();
     ++graphs_.counts.ends;
-    context_.decide_as(end.decision);
+    UpdateAccess::decide_as(context_, end.decision);
     engine_.with_loss_scale([&](LossScale& of_losses) { of_losses.note(end.overflow); });
     engine_.stack().template run<replayed_update_hook>(context_);
   }

@@ -83,6 +83,10 @@ class OutOfMemoryContext {
 };
 
 /// One backward of an update made during backward (`updates_in_backward`), or the end of its window.
+///
+/// How `correction` and `scale` act, with micro-batches of 8, 8 and 24 samples: the first two losses are
+/// differentiated as they are, and the second `scale` is 8/16. The third loss is differentiated times 24/32.
+/// Before that, `correction` 1/4 makes 8/32 of the first two gradients, and the third `scale` is 32/40.
 struct BackwardContext {
   Run& run;
   std::size_t index;       ///< of the update in the Trainer's list

@@ -19,7 +19,9 @@ namespace looptorch::detail {
 
 class EvaluationSums;
 
-/// Stands for any argument of a call that is a template.
+/// Stands for an argument whose type a call takes by a template. The concepts below name such arguments after
+/// what the loop passes: the fit's `batches`, `options`, `loop` and `plan`, a `measure`, and the callbacks
+/// `run` (forward and backward of a micro-batch) and `move` (an optimizer's step).
 struct AnyArgument {
   template <class... Arguments>
   std::optional<bool> operator()(Arguments&&...) const;
@@ -27,7 +29,8 @@ struct AnyArgument {
 
 /// The calls of a whole fit.
 template <class Here, class Engine>
-concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
+concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& batches, AnyArgument& options,
+                             AnyArgument& loop, AnyArgument& plan) {
   /// Returns the ranks of the fit under way; null on one process.
   { ranks.get() } -> std::same_as<Ranks*>;
   { ranks.operator->() } -> std::same_as<Ranks*>;
@@ -37,13 +40,13 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
   /// Throws UsageError for a loop of `step` on several ranks.
   ranks.require_one_process(engine);
   /// Agrees on windows and on the length of an epoch. Returns the most batches that a rank has in one.
-  { ranks.plan_epochs(engine, any, any) } -> std::same_as<std::optional<std::int64_t>>;
+  { ranks.plan_epochs(engine, batches, options) } -> std::same_as<std::optional<std::int64_t>>;
   /// Silences ranks that do not lead.
   ranks.mute(engine);
   /// Fixes the unit of weights, so that all ranks use the same one.
   ranks.fix_units(engine);
-  /// True if the fit ends with the window that has ended. Arguments: engine, loop, plan.
-  { ranks.ends_fit(engine, any, any) } -> std::same_as<bool>;
+  /// True if the fit ends with the window that has ended.
+  { ranks.ends_fit(engine, loop, plan) } -> std::same_as<bool>;
   /// Gives all ranks the same reasons for the end of a fit.
   ranks.reduce_end(engine);
   /// True once moments are sharded, also after the fit that sharded them.
@@ -52,16 +55,17 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& any) {
 
 /// The calls of a window.
 template <class Here, class Engine>
-concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& any, bool& flag) {
+concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& loop, AnyArgument& run,
+                                std::int64_t number, bool& flag) {
   /// Takes part in windows for which this rank has no batch: its loader skipped all before a number. Returns
   /// false if the fit ends.
-  { ranks.join_skipped_windows(any, std::int64_t()) } -> std::same_as<bool>;
+  { ranks.join_skipped_windows(loop, number) } -> std::same_as<bool>;
   /// The same at an epoch's end, while other ranks have more batches.
-  { ranks.join_remaining_windows(any) } -> std::same_as<bool>;
-  /// Runs forward and backward (the last argument) of the window's micro-batch with this number.
-  ranks.join_micro_batch(engine, std::int64_t(), any);
+  { ranks.join_remaining_windows(loop) } -> std::same_as<bool>;
+  /// Runs forward and backward of the window's micro-batch with this number.
+  ranks.join_micro_batch(engine, number, run);
   /// The same for a rerun, which changes nothing.
-  ranks.join_rerun_micro_batch(engine, std::int64_t(), any);
+  ranks.join_rerun_micro_batch(engine, number, run);
   /// True if each micro-batch must wait for those of the other ranks.
   { ranks.is_lockstep(engine) } -> std::same_as<bool>;
   /// Waits for the other ranks' micro-batches after this rank's last one.
@@ -78,9 +82,9 @@ concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& any, bo
 
 /// The calls of update I, and of an evaluation.
 template <class Here, class Engine>
-concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, AnyArgument& any,
-                                UpdateContext& context, const GradientScale& scale, Finding finding,
-                                EvaluationSums& sums) {
+concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, AnyArgument& move,
+                                AnyArgument& measure, UpdateContext& context, const GradientScale& scale,
+                                Finding finding, EvaluationSums& sums) {
   /// Announces that the next backward is the window's last.
   ranks.template expect_sums<0>(engine);
   /// Reduces the update of a window with kept batches, and sums its gradients.
@@ -88,7 +92,7 @@ concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, 
   /// Runs the policies' before_update on the gradients that this rank has.
   ranks.template before_update<0>(engine, context);
   /// Returns the result of `move(optimizer, context, scale)`, which updates this rank's parameters.
-  { ranks.template move<0>(engine, context, scale, any) } -> std::same_as<std::optional<bool>>;
+  { ranks.template move<0>(engine, context, scale, move) } -> std::same_as<std::optional<bool>>;
   /// Returns the finding, sentence or error that all ranks report of the update.
   { ranks.template agreed_finding<0>(engine, finding) } -> std::same_as<Finding>;
   { ranks.template agreed_sentence<0>(engine, finding, std::string()) } -> std::same_as<std::string>;
@@ -96,7 +100,7 @@ concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, 
   /// Returns this rank's shard of the parameters; null if its optimizer has all of them.
   { ranks.template parts<0>(held) } -> std::same_as<OptimizerParts*>;
   /// Returns the means, or the result of a measure, over all ranks.
-  { ranks.evaluation(engine, sums, any) } -> std::same_as<Evaluation>;
+  { ranks.evaluation(engine, sums, measure) } -> std::same_as<Evaluation>;
 };
 
 /// The interface of SoloRanks and SeveralRanks, besides `run(engine, body)`, which runs a whole fit.

@@ -221,8 +221,6 @@ class Run {
   void offer_examples(std::string name, std::vector<Example> examples) {
     if (sink_) sink_->take_examples(std::move(name), std::move(examples));
   }
-  /// Sets where offers go; null: nowhere.
-  void collect_offers(MetricSink* sink) { sink_ = sink; }
   [[nodiscard]] MetricSink* sink() const { return sink_; }
 
   /// Ends the fit after the window under way; `reason` goes into FitResult.
@@ -242,11 +240,6 @@ class Run {
   }
   /// True once `stop` or `interrupt` was called.
   [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }
-  /// Forgets earlier calls of `stop` and `interrupt`, as a new fit begins.
-  void forget_stop() {
-    stop_reason_.reset();
-    interruption_.reset();
-  }
 
  private:
   friend detail::RunAccess;
@@ -289,6 +282,13 @@ namespace detail {
 
 /// Writes the parts of a Run that policies only read.
 struct RunAccess {
+  /// Sets where offers go; null: nowhere.
+  static void collect_offers(Run& run, MetricSink* sink) { run.sink_ = sink; }
+  /// Forgets earlier calls of `stop` and `interrupt`, as a new fit begins.
+  static void forget_stop(Run& run) {
+    run.stop_reason_.reset();
+    run.interruption_.reset();
+  }
   static Progress& progress(Run& run) { return run.progress_; }
   static at::Tensor& lead(Run& run) { return run.lead_; }
   static MetricBoard& metrics(Run& run) { return run.metrics_; }

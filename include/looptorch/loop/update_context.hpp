@@ -25,6 +25,8 @@ namespace looptorch {
 
 namespace detail {
 
+struct UpdateAccess;
+
 /// Losses or gradients that are NaN or infinite, or may be: only the device knows. The tensor is read only if
 /// the window's update was not made.
 struct Trouble {
@@ -102,11 +104,6 @@ class UpdateContext {
   /// Returns a 0-dim tensor that is not zero if `found` is not zero on some rank.
   [[nodiscard]] at::Tensor found_by_any(const at::Tensor& found) const;
 
-  /// Gives hooks the gradients of these shards. Called by the loop.
-  void show_parts(Ranks& ranks, const std::vector<at::Tensor>& parts) { ranks_ = &ranks, parts_ = &parts; }
-  /// Names a policy without `shard_aware`, before its hook; empty for others.
-  void set_reader(std::string name) { reader_ = std::move(name); }
-
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
   /// Skips this update if the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
@@ -133,18 +130,6 @@ class UpdateContext {
     veto(non_finite);
   }
 
-  /// Takes the vetoes and refusals of all ranks. Called by the loop.
-  void take_agreed(bool vetoed, bool refused) {
-    refusal_ = {.known = refused};
-    veto(vetoed || refused);
-  }
-
-  /// Returns what hooks have decided on the device, and sets it. Called by the loop.
-  [[nodiscard]] detail::UpdateDecision decision() const { return {scale_, found_, refusal_}; }
-  void decide_as(const detail::UpdateDecision& decision) {
-    scale_ = decision.pending, found_ = decision.found_inf, refusal_ = decision.refusal;
-  }
-
   /// True if the update is vetoed, as far as is known without waiting.
   [[nodiscard]] bool vetoed() const { return skip_; }
   /// Returns a 0-dim tensor on the device, not zero for a veto; undefined while no policy vetoes with a
@@ -154,6 +139,8 @@ class UpdateContext {
   [[nodiscard]] const detail::Trouble& refusal() const { return refusal_; }
 
  private:
+  friend detail::UpdateAccess;
+
   UpdateContext(Run& of, std::size_t index, std::vector<at::Tensor>& scratch)
       : run(of), index_(index), gradients_(scratch), made_(true) {
     gradients_.clear();
@@ -206,4 +193,33 @@ inline at::Tensor UpdateContext::found_by_any(const at::Tensor& found) const {
   return at::full_like(found, any ? 1.0 : 0.0);
 }
 
+namespace detail {
+
+/// What the loop does with an UpdateContext, and policies do not.
+struct UpdateAccess {
+  /// Gives hooks the gradients of these shards.
+  static void show_parts(UpdateContext& context, Ranks& ranks, const std::vector<at::Tensor>& parts) {
+    context.ranks_ = &ranks;
+    context.parts_ = &parts;
+  }
+  /// Names a policy without `shard_aware`, before its hook; empty for others.
+  static void set_reader(UpdateContext& context, std::string name) { context.reader_ = std::move(name); }
+  /// Takes the vetoes and refusals of all ranks.
+  static void take_agreed(UpdateContext& context, bool vetoed, bool refused) {
+    context.refusal_ = {.known = refused};
+    context.veto(vetoed || refused);
+  }
+  /// Returns what hooks have decided on the device.
+  static UpdateDecision decision(const UpdateContext& context) {
+    return {context.scale_, context.found_, context.refusal_};
+  }
+  /// Repeats such decisions, as a graph replays them.
+  static void decide_as(UpdateContext& context, const UpdateDecision& decision) {
+    context.scale_ = decision.pending;
+    context.found_ = decision.found_inf;
+    context.refusal_ = decision.refusal;
+  }
+};
+
+}  // namespace detail
 }  // namespace looptorch

@@ -63,7 +63,7 @@ class RunBackup {
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
     resume_from(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
-    engine_.run().forget_stop();
+    RunAccess::forget_stop(engine_.run());
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_);
   }

@@ -23,7 +23,7 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine>
 void show_gradients(Engine& engine, UpdateContext& context) {
   if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
-    context.show_parts(*engine.ranks().get(), parts->tensors());
+    UpdateAccess::show_parts(context, *engine.ranks().get(), parts->tensors());
 }
 
 /// Runs the policies' before_update.
@@ -33,10 +33,10 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
   engine.unscale(context);
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-    context.set_reader(shard_aware<P>() ? std::string() : policy_name<P>());
+    UpdateAccess::set_reader(context, shard_aware<P>() ? std::string() : policy_name<P>());
     engine.stack().template call<before_update_hook>(slot, context);
   });
-  context.set_reader({});
+  UpdateAccess::set_reader(context, {});
 }
 
 /// True if a listed policy may veto an update on one rank alone.
@@ -58,7 +58,7 @@ void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
     reduction.any("vetoed", vetoed);
     engine.ranks()->all_reduce(reduction, message("the end of step ", engine.progress().step,
                                                   " (vetoes of update ", context.index() + 1, ")"));
-    context.take_agreed(vetoed, refused);
+    UpdateAccess::take_agreed(context, vetoed, refused);
   }
 }
 

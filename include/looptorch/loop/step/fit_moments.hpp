@@ -20,7 +20,7 @@ namespace looptorch::detail {
 template <class Engine>
 void announce(Engine& engine, const FitPlan& plan) {
   plan.announce(RunAccess::progress(engine.run()));
-  engine.run().forget_stop();
+  RunAccess::forget_stop(engine.run());
 }
 
 /// Prepares the engine for a loop of `step`, before policies begin.

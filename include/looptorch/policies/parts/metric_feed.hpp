@@ -61,7 +61,7 @@ class MetricFeed final : public MetricSink {
     seen_ = now_of(run);
     in_window_ = row_is_due_ = false;
     place_row(0);
-    run.collect_offers(this);
+    RunAccess::collect_offers(run, this);
   }
 
   /// True between `begin` and `end`.
@@ -168,7 +168,7 @@ class MetricFeed final : public MetricSink {
         page->set_status(word);
       });
     log_.reset(), page_.reset();
-    run_->collect_offers(nullptr);
+    RunAccess::collect_offers(*run_, nullptr);
   }
 
  private:
