@@ -96,38 +96,43 @@ class PolicyStack {
 
   /// Calls `Hook` of each policy that is switched on and has it, in running order.
   template <class Hook, class Context>
-  void run(Context&& context) {
-    each_with<Hook>([&](auto& slot) { call<Hook>(slot, context); });
+  void run([[maybe_unused]] Context&& context) {
+    if constexpr (has<Hook>()) each_with<Hook>([&](auto& slot) { call<Hook>(slot, context); });
   }
 
   /// Calls `Hook` of the policy in `slot`, inside the scopes of policies that record such calls.
   template <class Hook, class Slot, class... Args>
   decltype(auto) call(Slot& slot, Args&&... args) {
-    return in_hook_scopes<Hook, Slot>(
-        [&]() -> decltype(auto) { return Hook::call(slot.policy, slot.state, args...); });
+    if constexpr (has<hook_scope_hook>())
+      return in_hook_scopes<Hook, Slot>(
+          [&]() -> decltype(auto) { return Hook::call(slot.policy, slot.state, args...); });
+    else
+      return Hook::call(slot.policy, slot.state, args...);
   }
 
   /// Calls `Hook` of each such policy even if others throw; returns the first exception.
   template <class Hook, class Context>
-  [[nodiscard]] std::exception_ptr run_all(Context&& context) {
+  [[nodiscard]] std::exception_ptr run_all([[maybe_unused]] Context&& context) {
     std::exception_ptr first;
-    each_with<Hook>([&](auto& slot) {
-      try {
-        call<Hook>(slot, context);
-      } catch (...) {
-        if (!first) first = std::current_exception();
-      }
-    });
+    if constexpr (has<Hook>())
+      each_with<Hook>([&](auto& slot) {
+        try {
+          call<Hook>(slot, context);
+        } catch (...) {
+          if (!first) first = std::current_exception();
+        }
+      });
     return first;
   }
 
   /// Calls on_switched_off of the policies that `When` has switched off.
-  void run_switched_off(FitContext& context) {
-    each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (on_switched_off_hook::valid<P>())
-        if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
-    });
+  void run_switched_off([[maybe_unused]] FitContext& context) {
+    if constexpr (has<on_switched_off_hook>())
+      each([&](auto& slot) {
+        using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+        if constexpr (on_switched_off_hook::valid<P>())
+          if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
+      });
   }
 
   /// Switches policies that only report off, or on again.
@@ -140,12 +145,13 @@ class PolicyStack {
 
   /// True if `predicate.operator()<P>()` is true for a policy P that is switched on.
   template <class Predicate>
-  bool any_enabled(Predicate predicate) {
+  bool any_enabled([[maybe_unused]] Predicate predicate) {
     bool found = false;
-    each([&](auto& slot) {
-      if constexpr (predicate.template operator()<typename std::remove_reference_t<decltype(slot)>::Policy>())
-        found |= slot.enabled();
-    });
+    if constexpr ((predicate.template operator()<unwrapped_t<Listed>>() || ...))
+      each([&](auto& slot) {
+        using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+        if constexpr (predicate.template operator()<P>()) found |= slot.enabled();
+      });
     return found;
   }
 
@@ -206,24 +212,22 @@ class PolicyStack {
   template <class P>
   Found<P> find() {
     Found<P> found;
-    for_each_index<size()>([&](auto i) {
-      auto& slot = std::get<i>(slots_);
-      if constexpr (std::is_same_v<typename std::remove_reference_t<decltype(slot)>::Policy, P>)
-        if (!found.policy || (!found.enabled && slot.enabled()))
-          found = {&slot.policy, &slot.state, slot.enabled()};
-    });
+    if constexpr (lists<P>())
+      for_each_index<size()>([&](auto i) {
+        auto& slot = std::get<i>(slots_);
+        if constexpr (std::is_same_v<typename std::remove_reference_t<decltype(slot)>::Policy, P>)
+          if (!found.policy || (!found.enabled && slot.enabled()))
+            found = {&slot.policy, &slot.state, slot.enabled()};
+      });
     return found;
   }
 
-  /// Throws PolicyConflict if two policies that are switched on exclude each other.
+  /// Throws PolicyConflict if two policies that are switched on exclude each other. Of two that are listed
+  /// without When the compiler knows (CheckConflicts).
   void require_no_conflict() {
-    each_pair([&](auto& a, auto& b) {
-      using A = typename std::remove_reference_t<decltype(a)>::Policy;
-      using B = typename std::remove_reference_t<decltype(b)>::Policy;
-      if (a.enabled() && b.enabled())
-        if (const auto sentence = conflict_sentence<A, B>(); !sentence.empty())
-          throw PolicyConflict(sentence);
-    });
+    if constexpr ((is_when<Listed> || ...))
+      for_each_index<size()>(
+          [&](auto i) { require_no_conflict<i>(std::make_index_sequence<size() - i - 1>{}); });
   }
 
  private:
@@ -276,13 +280,16 @@ class PolicyStack {
     }
   }
 
-  template <class Visit>
-  void each_pair(Visit&& visit) {
-    for_each_index<size()>([&](auto i) {
-      for_each_index<size()>([&](auto j) {
-        if constexpr (i < j) visit(std::get<i>(slots_), std::get<j>(slots_));
-      });
-    });
+  template <std::size_t I, std::size_t... J>
+  void require_no_conflict(std::index_sequence<J...>) {
+    (require_no_conflict(std::get<I>(slots_), std::get<I + 1 + J>(slots_)), ...);
+  }
+  template <class A, class B>
+  static void require_no_conflict([[maybe_unused]] const Slot<A>& a, [[maybe_unused]] const Slot<B>& b) {
+    if constexpr (is_when<A> || is_when<B>)
+      if (a.enabled() && b.enabled())
+        if (const auto sentence = conflict_sentence<unwrapped_t<A>, unwrapped_t<B>>(); !sentence.empty())
+          throw PolicyConflict(sentence);
   }
 
   std::tuple<Slot<Listed>...> slots_;
