@@ -42,12 +42,12 @@ class Resumption {
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
-    const auto settings_at = static_cast<std::ptrdiff_t>(differences_.size());
     compare_parts();
     compare_model();
-    std::vector<Difference> settings;  // listed first, since they explain the rest
-    stage_listed(engine_.stack(), state_, commits_, settings);
-    differences_.insert(differences_.begin() + settings_at, settings.begin(), settings.end());
+    std::vector<Difference> of_settings;
+    stage_listed(engine_.stack(), state_, commits_, of_settings);
+    // Those of settings come first, since they explain the rest.
+    differences_.insert(differences_.begin(), of_settings.begin(), of_settings.end());
     compare_optimizers();
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();
@@ -220,9 +220,9 @@ class Resumption {
   std::vector<Difference> differences_;
 };
 
-/// Loads contents into a prepared engine, all or nothing unless `mode` is `all`. Leaves the random
-/// generators to the caller. Throws SnapshotMismatch, and StateError for incomplete contents. Messages call
-/// the snapshot `called`.
+/// Loads contents into a prepared engine, all or nothing unless `mode` is `all`, which loads what fits.
+/// Leaves the random generators to the caller. Throws SnapshotMismatch, and StateError for incomplete
+/// contents. Messages call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
                                              const Feed& feed, ResumeMode mode, const std::string& called) {

@@ -87,20 +87,11 @@ class StagedFeed {
           mismatch(ResumeRule::always,
                    message(has_fingerprint ? "the snapshot" : "the dataset",
                            " has no fingerprint, so whether its data are the same was not compared")));
-    const std::size_t noted = differences_.size();
-    if (saved.empty() || own.empty())
-      compare_lengths();
-    else if (differing_values(own, saved).empty())
-      compare_lengths(), batch_ = batch;
-    else if (const auto batch_size = batch_size_of(state, saved))
-      compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
-    else
-      compare_data(own, saved);
-    if (saved_window_ == here_.micro_batches && differences_.size() == noted) batch_ = batch;
+    batch_ = locate(state, saved, own);
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
-  /// Returns the finished batches of the epoch here.
+  /// Returns the finished batches of the epoch here; 0 if it begins anew.
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
   /// Makes the loader read the windows of the snapshot's run.
@@ -109,15 +100,34 @@ class StagedFeed {
   }
 
  private:
-  void compare_lengths() {
-    if (saved_window_ != here_.micro_batches)
-      differences_.push_back(mismatch(
-          ResumeField::windows,
-          message(here_.micro_batches, " micro-batches a window here, ", saved_window_, " in the snapshot"),
-          message("micro-batches a window: ", saved_window_, " -> ", here_.micro_batches)));
+  static constexpr std::int64_t kEpochBegin = 0;
+
+  /// Compares the ranges. Returns the finished batches of the epoch here: the snapshot's number for the same
+  /// batches, that of the same samples for batches of another size, and `kEpochBegin` for other data.
+  [[nodiscard]] std::int64_t locate(const StateDict& state, const StateDict& saved, const StateDict& own) {
+    if (saved.empty() || own.empty()) return compare_lengths() ? saved_batch_ : kEpochBegin;
+    if (differing_values(own, saved).empty()) {
+      compare_lengths();  // another length moves no batch
+      return saved_batch_;
+    }
+    if (const auto batch_size = batch_size_of(state, saved))
+      return compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
+    return compare_data(own, saved) ? saved_batch_ : kEpochBegin;
   }
 
-  void compare_data(const StateDict& own, const StateDict& saved) {
+  /// True if windows have as many micro-batches as the snapshot's; otherwise records the difference.
+  bool compare_lengths() {
+    if (saved_window_ == here_.micro_batches) return true;
+    differences_.push_back(mismatch(
+        ResumeField::windows,
+        message(here_.micro_batches, " micro-batches a window here, ", saved_window_, " in the snapshot"),
+        message("micro-batches a window: ", saved_window_, " -> ", here_.micro_batches)));
+    return false;
+  }
+
+  /// True if nothing is known to differ; otherwise records the differences.
+  bool compare_data(const StateDict& own, const StateDict& saved) {
+    const std::size_t differences_before = differences_.size();
     compare_lengths();
     const bool same_size = own.contains("dataset") && saved.contains("dataset") &&
                            same_value(own.values().at("dataset"), saved.values().at("dataset"));
@@ -128,6 +138,7 @@ class StagedFeed {
         differences_.push_back(
             mismatch(ResumeField::data,
                      source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
+    return differences_.size() == differences_before;
   }
 
   /// Returns the batch size that would give the loader here the saved identity; empty if more differs.
@@ -147,9 +158,9 @@ class StagedFeed {
     return std::nullopt;
   }
 
-  /// Compares windows of loaders that are otherwise equal.
-  void compare_batches(const WindowShape& planned, std::optional<std::int64_t> planned_size,
-                       std::optional<std::int64_t> own_size) {
+  /// Compares windows of loaders that are otherwise equal. Returns the finished batches of the epoch here.
+  std::int64_t compare_batches(const WindowShape& planned, std::optional<std::int64_t> planned_size,
+                               std::optional<std::int64_t> own_size) {
     const Regrouping how{planned, here_};
     const bool same_number = saturating_product(planned.micro_batches, planned.batch_size) ==
                              saturating_product(here_.micro_batches, here_.batch_size);
@@ -162,21 +173,21 @@ class StagedFeed {
       if (why.empty()) why = "the snapshot stands in the middle of a window";
     }
     const bool in_samples = source_->cuts_an_order();
-    batch_ = in_samples ? first_unseen_batch(planned, planned_size, own_size) : 0;
     std::string so = why.empty() ? "" : message("; the windows of samples cannot be kept: ", why);
     if (!in_samples && saved_batch_ > 0) so += "; the epoch begins anew";
     differences_.push_back(mismatch(
         ResumeField::windows,
         message("a window is ", describe(here_), " here, ", describe(planned), " in the snapshot", so),
         message("a window: ", describe(planned), " -> ", describe(here_), so)));
+    return in_samples ? first_unseen_batch(planned, planned_size, own_size) : kEpochBegin;
   }
 
-  void regroup(const Regrouping& how, std::int64_t place) {
+  std::int64_t regroup(const Regrouping& how, std::int64_t place) {
     regrouping_ = how;
-    batch_ = place;
     differences_.push_back(
         mismatch(ResumeField::batches, message("a window of ", describe(how.planned), " is read as ",
                                                describe(how.read), ", the same samples")));
+    return place;
   }
 
   /// Returns the first batch here with an unseen sample.
@@ -191,7 +202,7 @@ class StagedFeed {
   Regroupable* source_;
   WindowShape here_;
   std::int64_t saved_window_, saved_batch_;
-  std::int64_t batch_ = 0;
+  std::int64_t batch_;
   std::optional<Regrouping> regrouping_;
   std::vector<Difference> differences_;
 };
