@@ -7,11 +7,11 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/gradient_in_place.hpp>
+#include <looptorch/memory/score_chunks.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -22,7 +22,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -39,60 +38,6 @@ struct CrossEntropyOptions {
 };
 
 namespace detail {
-
-/// The scores of a range of classes.
-struct ScoreChunk {
-  std::int64_t first, classes;
-  at::Tensor scores_NC;  ///< In fp32 at least.
-};
-
-/// Computes scores class by class, in the type that autocast chooses.
-class ChunkedScores {
- public:
-  ChunkedScores(const at::Tensor& hidden_ND, const at::Tensor& weight_VD, const at::Tensor& bias_V,
-                at::ScalarType product_type, std::int64_t chunk_bytes)
-      : hidden_ND_(hidden_ND.to(product_type)),
-        weight_VD_(weight_VD),
-        bias_V_(bias_V),
-        wide_type_(at::promote_types(product_type, at::kFloat)) {
-    const std::int64_t bytes = std::max<std::int64_t>(hidden_ND.size(0), 1) *
-                               static_cast<std::int64_t>(c10::elementSize(wide_type_));
-    constexpr std::int64_t kBytes = 4'000'000, kClasses = 1024;
-    const std::int64_t classes = chunk_bytes > 0 ? chunk_bytes / bytes : std::max(kBytes / bytes, kClasses);
-    classes_ = std::clamp<std::int64_t>(classes, 1, weight_VD.size(0));
-  }
-
-  template <class Take>
-  void for_each(const Take& take) const {
-    for (std::int64_t first = 0; first < weight_VD_.size(0); first += classes_) {
-      const std::int64_t classes = std::min(classes_, weight_VD_.size(0) - first);
-      at::Tensor scores_NC = at::mm(hidden_ND_, weights_of(first, classes).t()).to(wide_type_);
-      if (bias_V_.defined()) scores_NC.add_(bias_V_.narrow(0, first, classes));
-      take(ScoreChunk{first, classes, std::move(scores_NC)});
-    }
-  }
-
-  [[nodiscard]] at::Tensor weights_of(std::int64_t first, std::int64_t classes) const {
-    return weight_VD_.narrow(0, first, classes).to(hidden_ND_.scalar_type());
-  }
-  [[nodiscard]] const at::Tensor& hidden_ND() const { return hidden_ND_; }
-  [[nodiscard]] at::ScalarType wide_type() const { return wide_type_; }
-
- private:
-  at::Tensor hidden_ND_, weight_VD_, bias_V_;
-  at::ScalarType wide_type_;
-  std::int64_t classes_ = 0;
-};
-
-/// Returns, for each row whose label lies in the chunk, its column there; elsewhere column 0 and false.
-struct LabelColumns {
-  LabelColumns(const at::Tensor& labels_N, const ScoreChunk& chunk) {
-    const at::Tensor columns_N = labels_N - chunk.first;
-    here_N = columns_N.ge(0).logical_and_(columns_N.lt(chunk.classes));
-    columns_N1 = columns_N.where(here_N, 0).unsqueeze(1);
-  }
-  at::Tensor here_N, columns_N1;
-};
 
 /// The factors of the terms of each row's loss: of the log of the sum, of the label's score, and of the
 /// weighted sum of all scores; zeros for rows that do not count. `total` divides the sum of all.
@@ -130,6 +75,109 @@ struct SavedForBackward {
   }
 };
 
+/// The sums over all classes that a row's loss consists of.
+struct RowSums {
+  at::Tensor log_sum_N, label_score_N;
+  at::Tensor all_scores_N;  ///< Weighted by class; only with label smoothing.
+
+  RowSums(const ChunkedScores& scores, const at::Tensor& labels_N, bool smooths,
+          const at::Tensor& class_weights_V) {
+    const auto rows = scores.hidden_ND().options().dtype(scores.wide_type());
+    log_sum_N = at::full({labels_N.size(0)}, -std::numeric_limits<double>::infinity(), rows);
+    label_score_N = at::zeros({labels_N.size(0)}, rows);
+    scores.for_each([&](const ScoreChunk& chunk) {
+      log_sum_N = at::logaddexp(log_sum_N, chunk.scores_NC.logsumexp(1));
+      const LabelColumns labels(labels_N, chunk);
+      label_score_N += chunk.scores_NC.gather(1, labels.columns_N1).squeeze(1).mul_(labels.here_N);
+      if (!smooths) return;
+      const at::Tensor weighted_NC =
+          class_weights_V.defined() ? chunk.scores_NC * part_of(class_weights_V, chunk) : chunk.scores_NC;
+      const at::Tensor sum_N = weighted_NC.sum(1);
+      all_scores_N = all_scores_N.defined() ? all_scores_N + sum_N : sum_N;
+    });
+  }
+};
+
+/// Turns a chunk's scores into the loss's derivatives by them.
+class ScoreSlopes {
+ public:
+  /// `gradient` is that of the loss.
+  ScoreSlopes(const SavedForBackward& saved, const at::Tensor& gradient) : saved_(saved) {
+    // If no label counts, the loss is NaN and its gradients are zeros, as in at::cross_entropy_loss.
+    const at::Tensor scale = gradient / at::where(saved.total.eq(0), 1, saved.total);
+    const auto scaled = [&](const at::Tensor& factors_N) { return (factors_N * scale).unsqueeze(1); };
+    log_sum_factor_N1_ = scaled(saved.log_sum_factor_N);
+    label_factor_N1_ = scaled(saved.label_factor_N);
+    if (saved.smoothing_factor_N.defined()) smoothing_factor_N1_ = scaled(saved.smoothing_factor_N);
+  }
+
+  /// Returns the derivatives, in the memory of the scores.
+  [[nodiscard]] at::Tensor of(const ScoreChunk& chunk) const {
+    at::Tensor slope_NC = chunk.scores_NC;
+    slope_NC.sub_(saved_.log_sum_N.unsqueeze(1)).exp_().mul_(log_sum_factor_N1_);
+    const LabelColumns labels(saved_.labels_N, chunk);
+    slope_NC.scatter_add_(1, labels.columns_N1, label_factor_N1_.mul(labels.here_N.unsqueeze(1)).neg_());
+    if (smoothing_factor_N1_.defined())
+      slope_NC.sub_(saved_.class_weights_V.defined()
+                        ? smoothing_factor_N1_ *
+                              part_of(saved_.class_weights_V, chunk).to(smoothing_factor_N1_.scalar_type())
+                        : smoothing_factor_N1_);
+    return slope_NC;
+  }
+
+ private:
+  const SavedForBackward& saved_;
+  at::Tensor log_sum_factor_N1_, label_factor_N1_, smoothing_factor_N1_;
+};
+
+/// The gradients of those inputs that need one, filled chunk by chunk.
+class ChunkedGradients {
+ public:
+  ChunkedGradients(const SavedForBackward& saved, const ChunkedScores& scores, bool of_hidden, bool of_weight,
+                   bool of_bias)
+      : scores_(scores) {
+    if (of_hidden)
+      hidden_ND_ = at::zeros(saved.hidden_ND.sizes(), saved.hidden_ND.options().dtype(scores.wide_type()));
+    if (of_weight) weight_sum_VD_ = gradient_to_add_to(saved.weight_VD);
+    if (of_weight && !weight_sum_VD_.defined()) weight_VD_ = at::empty_like(saved.weight_VD);
+    if (of_bias) bias_V_ = at::empty_like(saved.bias_V);
+  }
+
+  /// Adds what the chunk's scores contribute, given the loss's derivatives by them.
+  void add(const ScoreChunk& chunk, const at::Tensor& wide_slope_NC) {
+    if (bias_V_.defined()) part_of(bias_V_, chunk).copy_(wide_slope_NC.sum(0));
+    const at::Tensor& hidden_ND = scores_.hidden_ND();
+    const at::Tensor slope_NC = wide_slope_NC.to(hidden_ND.scalar_type());
+    if (hidden_ND_.defined())
+      add_product(hidden_ND_, slope_NC, scores_.weights_of(chunk.first, chunk.classes));
+    if (weight_sum_VD_.defined()) add_product(part_of(weight_sum_VD_, chunk), slope_NC.t(), hidden_ND);
+    if (weight_VD_.defined()) set_product(part_of(weight_VD_, chunk), slope_NC.t(), hidden_ND);
+  }
+
+  /// Returns the gradient of each argument of forward; undefined for a weight whose gradient was added to.
+  [[nodiscard]] torch::autograd::variable_list results(at::ScalarType hidden_type) const {
+    return {hidden_ND_.defined() ? hidden_ND_.to(hidden_type) : at::Tensor(), weight_VD_, bias_V_, {}, {}};
+  }
+
+ private:
+  static void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+    if (sum.scalar_type() == a.scalar_type())
+      sum.addmm_(a, b);
+    else
+      sum.add_(at::mm(a, b));
+  }
+  static void set_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+    if (out.scalar_type() == a.scalar_type())
+      at::mm_out(const_cast<at::Tensor&>(out), a, b);
+    else
+      out.copy_(at::mm(a, b));
+  }
+
+  const ChunkedScores& scores_;
+  at::Tensor hidden_ND_, weight_VD_, bias_V_;
+  at::Tensor weight_sum_VD_;  // the weight's own gradient, if chunks are added to it directly
+};
+
 struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
   using Context = torch::autograd::AutogradContext;
 
@@ -143,25 +191,17 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ChunkedScores scores(hidden_ND, weight_VD, bias_V, type, options.chunk_bytes);
     const RowFactors factors(labels_N, weight_VD.size(0), scores.wide_type(), options);
-    const auto rows = hidden_ND.options().dtype(scores.wide_type());
-    at::Tensor log_sum_N = at::full({labels_N.size(0)}, -std::numeric_limits<double>::infinity(), rows);
-    at::Tensor label_score_N = at::zeros({labels_N.size(0)}, rows), all_scores_N;
-    scores.for_each([&](const ScoreChunk& chunk) {
-      log_sum_N = at::logaddexp(log_sum_N, chunk.scores_NC.logsumexp(1));
-      const LabelColumns labels(labels_N, chunk);
-      label_score_N += chunk.scores_NC.gather(1, labels.columns_N1).squeeze(1).mul_(labels.here_N);
-      if (!factors.smoothing_factor_N.defined()) return;
-      const at::Tensor sum_N = weighted(chunk, options.class_weights).sum(1);
-      all_scores_N = all_scores_N.defined() ? all_scores_N + sum_N : sum_N;
-    });
-    at::Tensor loss_N = factors.log_sum_factor_N * log_sum_N - factors.label_factor_N * label_score_N;
-    if (factors.smoothing_factor_N.defined()) loss_N -= factors.smoothing_factor_N * all_scores_N;
+    const bool smooths = factors.smoothing_factor_N.defined();
+    const RowSums sums(scores, labels_N, smooths, options.class_weights);
+    at::Tensor loss_N =
+        factors.log_sum_factor_N * sums.log_sum_N - factors.label_factor_N * sums.label_score_N;
+    if (smooths) loss_N -= factors.smoothing_factor_N * sums.all_scores_N;
 
     const SavedForBackward saved{hidden_ND,
                                  weight_VD,
                                  bias_V,
                                  labels_N,
-                                 log_sum_N,
+                                 sums.log_sum_N,
                                  factors.log_sum_factor_N,
                                  factors.label_factor_N,
                                  factors.smoothing_factor_N,
@@ -183,63 +223,11 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ChunkedScores scores(saved.hidden_ND, saved.weight_VD, saved.bias_V, type,
                                context->saved_data["chunk_bytes"].toInt());
-    // If no label counts, the loss is NaN and its gradients are zeros, as in at::cross_entropy_loss.
-    const at::Tensor scale = gradients[0] / at::where(saved.total.eq(0), 1, saved.total);
-    const auto scaled = [&](const at::Tensor& factors_N) { return (factors_N * scale).unsqueeze(1); };
-    const at::Tensor log_sum_factor_N1 = scaled(saved.log_sum_factor_N),
-                     label_factor_N1 = scaled(saved.label_factor_N);
-    const at::Tensor smoothing_factor_N1 =
-        saved.smoothing_factor_N.defined() ? scaled(saved.smoothing_factor_N) : at::Tensor();
-
-    const bool of_hidden = context->needs_input_grad(0), of_weight = context->needs_input_grad(1);
-    const bool of_bias = saved.bias_V.defined() && context->needs_input_grad(2);
-    at::Tensor hidden_gradient_ND, weight_gradient_VD, bias_gradient_V;
-    if (of_hidden)
-      hidden_gradient_ND =
-          at::zeros(saved.hidden_ND.sizes(), saved.hidden_ND.options().dtype(scores.wide_type()));
-    const at::Tensor sum_VD = of_weight ? gradient_to_add_to(saved.weight_VD) : at::Tensor();
-    if (of_weight && !sum_VD.defined()) weight_gradient_VD = at::empty_like(saved.weight_VD);
-    if (of_bias) bias_gradient_V = at::empty_like(saved.bias_V);
-
-    scores.for_each([&](const ScoreChunk& chunk) {
-      at::Tensor slope_NC = chunk.scores_NC;
-      slope_NC.sub_(saved.log_sum_N.unsqueeze(1)).exp_().mul_(log_sum_factor_N1);
-      const LabelColumns labels(saved.labels_N, chunk);
-      slope_NC.scatter_add_(1, labels.columns_N1, label_factor_N1.mul(labels.here_N.unsqueeze(1)).neg_());
-      if (smoothing_factor_N1.defined())
-        slope_NC.sub_(saved.class_weights_V.defined()
-                          ? smoothing_factor_N1 * saved.class_weights_V.narrow(0, chunk.first, chunk.classes)
-                                                      .to(smoothing_factor_N1.scalar_type())
-                          : smoothing_factor_N1);
-      if (of_bias) bias_gradient_V.narrow(0, chunk.first, chunk.classes).copy_(slope_NC.sum(0));
-      slope_NC = slope_NC.to(type);
-      if (of_hidden) add_product(hidden_gradient_ND, slope_NC, scores.weights_of(chunk.first, chunk.classes));
-      if (sum_VD.defined())
-        add_product(sum_VD.narrow(0, chunk.first, chunk.classes), slope_NC.t(), scores.hidden_ND());
-      else if (of_weight)
-        set_product(weight_gradient_VD.narrow(0, chunk.first, chunk.classes), slope_NC.t(),
-                    scores.hidden_ND());
-    });
-    if (of_hidden) hidden_gradient_ND = hidden_gradient_ND.to(saved.hidden_ND.scalar_type());
-    return {hidden_gradient_ND, weight_gradient_VD, bias_gradient_V, {}, {}};
-  }
-
- private:
-  static at::Tensor weighted(const ScoreChunk& chunk, const at::Tensor& weights_V) {
-    return weights_V.defined() ? chunk.scores_NC * weights_V.narrow(0, chunk.first, chunk.classes)
-                               : chunk.scores_NC;
-  }
-  static void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-    if (sum.scalar_type() == a.scalar_type())
-      sum.addmm_(a, b);
-    else
-      sum.add_(at::mm(a, b));
-  }
-  static void set_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-    if (out.scalar_type() == a.scalar_type())
-      at::mm_out(const_cast<at::Tensor&>(out), a, b);
-    else
-      out.copy_(at::mm(a, b));
+    const ScoreSlopes slopes(saved, gradients[0]);
+    ChunkedGradients sums(saved, scores, context->needs_input_grad(0), context->needs_input_grad(1),
+                          saved.bias_V.defined() && context->needs_input_grad(2));
+    scores.for_each([&](const ScoreChunk& chunk) { sums.add(chunk, slopes.of(chunk)); });
+    return sums.results(saved.hidden_ND.scalar_type());
   }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The cross-entropy whose scores never exist as a whole, beside at::cross_entropy_loss of all scores; and
 // embedding rows, which add to the same gradient.
-// Tests memory: embedding_rows, gradient_in_place
+// Tests memory: embedding_rows, gradient_in_place, score_chunks
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/chunked_cross_entropy.hpp>

@@ -37,17 +37,28 @@ class GrowthTrend {
 
  private:
   std::optional<double> end_block(std::int64_t unexplained) {
-    ++blocks_;
     const std::int64_t before = std::exchange(unexplained_, unexplained);
-    if (blocks_ == 1 || unexplained < before) rises_ = 0;
-    if (rises_ == 0) base_ = unexplained, base_block_ = blocks_;
-    if (blocks_ > 1 && unexplained > before && rises_++ == 0) base_ = before, base_block_ = blocks_ - 1;
-    if (rises_ < kRises || unexplained - base_ < kLeast) return std::nullopt;
-    return static_cast<double>(unexplained - base_) / static_cast<double>((blocks_ - base_block_) * kBlock);
+    if (blocks_++ == 0) return std::nullopt;
+    if (unexplained < before) run_ = RunOfRises{};
+    if (unexplained > before) {
+      if (run_.rises == 0) run_ = {.bytes_before = before, .blocks_before = blocks_ - 1};
+      ++run_.rises;
+    }
+    const std::int64_t grown = unexplained - run_.bytes_before;
+    if (run_.rises < kRises || grown < kLeast) return std::nullopt;
+    return static_cast<double>(grown) / static_cast<double>((blocks_ - run_.blocks_before) * kBlock);
   }
 
-  std::int64_t least_ = 0, last_ = 0, explained_ = 0, unexplained_ = 0, base_ = 0;
-  std::int64_t in_block_ = 0, blocks_ = 0, base_block_ = 0, rises_ = 0;
+  /// Blocks of which none falls below the one before it.
+  struct RunOfRises {
+    std::int64_t rises = 0;          // blocks above the one before them
+    std::int64_t bytes_before = 0;   // unexplained, in the last block before the first rise
+    std::int64_t blocks_before = 0;  // up to that block
+  };
+
+  std::int64_t least_ = 0, last_ = 0, explained_ = 0, unexplained_ = 0;
+  std::int64_t in_block_ = 0, blocks_ = 0;
+  RunOfRises run_;
 };
 
 /// Detects a window that needs half as much again as nearly all others.

@@ -2,7 +2,12 @@
 // One call of a checkpointed block. Each tensor that autograd would save is replaced by an empty holder. When
 // backward needs the first of them, the block runs again (recorder.hpp) and fills all holders still in use.
 // Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
-// wrapping.
+// wrapping. Ownership, -> strong and ..> weak:
+//
+//   node of the first run's graph -> its hooks (SourceHooks) -> Recomputation -> the block's inputs
+//                                    its hooks -> SavedTensorHolder <.. Recomputation
+//
+// A node that is released thus releases its holder, and the last node releases the block.
 //
 // Read in this order: checkpointed_call.hpp, first_run.hpp, this header, recorder.hpp, kept_call.hpp.
 #pragma once
@@ -46,7 +51,9 @@ struct KeptResult {
 /// True on a thread that saves a block's inputs.
 inline thread_local bool saving_block_inputs = false;
 
-/// Marks tensors saved while it lives as inputs of a block, which requests them more than once a pass.
+/// Marks tensors saved while it lives as inputs of a block, which unpacks an input again for each node that
+/// saved it and for its second run. A block around it therefore holds such a tensor, once recomputed, until
+/// the pass of backward ends. Any other tensor is unpacked by one node, once a pass, and dropped at once.
 class BlockInputsScope {
  public:
   BlockInputsScope() : previous_(std::exchange(saving_block_inputs, true)) {}
@@ -62,8 +69,10 @@ class BlockInputsScope {
   return tensor.is_leaf() && tensor.requires_grad();
 }
 
-/// Holds an input without its history, which autograd adds on unpacking. With its history, an input that is
-/// later changed in place by the block's result would keep the block alive that holds it.
+/// Holds an input without its history, which autograd adds on unpacking. After `x += block(x)` the history of
+/// x leads to the block's nodes, so a block that held x with its history would never be released:
+///
+///   Recomputation -> x -> history of x -> nodes of the first run -> Recomputation
 class InputWithoutHistory final : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override { saved_ = tensor.detach(); }
@@ -111,8 +120,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     has_run_ = true;
   }
 
-  /// Saves the block's input tensors as autograd saves any other: within another block its keeper may drop
-  /// and recompute them.
+  /// Saves the block's input tensors as autograd saves any other. If this block runs within another one, the
+  /// outer block's keeper thereby sees them, and may drop and recompute them.
   void save_inputs(const Tensors& inputs) {
     const BlockInputsScope requested_often;
     inputs_.reserve(inputs.size());
