@@ -27,5 +27,9 @@ cmake -S . -B build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "${options[@]}"
 [ $# != 0 ] || exit 0
 shift
 cmake --build build --target "$program"
+mkdir "$work/output"
 "build/$program" "${@/#{\}/$work/output}" 2>&1 | tee "$work/log"
-grep -q '"steps": *2' "$work/output/summary.json"
+case $program in
+  whisper_evaluate) grep -q '"wer": ' "$work/output/summary.json" ;;
+  *) grep -q '"steps": *2' "$work/output/summary.json" ;;
+esac
