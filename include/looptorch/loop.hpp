@@ -239,6 +239,11 @@ class Trainer {
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 
+  /// True if a policy of type P is listed.
+  template <class P>
+  [[nodiscard]] static constexpr bool lists() {
+    return Stack::template lists<P>();
+  }
   /// Returns the per-run state of the listed policy P: its measurements or decisions, the last window
   /// included. If several of one type are listed, returns that of the first that is on. Waits and throws as
   /// `updates`.

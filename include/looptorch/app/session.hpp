@@ -30,7 +30,6 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/trainer_access.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
@@ -94,7 +93,8 @@ class Session {
   /// Returns the figures of the run, which finish() writes.
   [[nodiscard]] Summary& summary() { return summary_; }
 
-  /// Seeds the generators again, as before something was drawn that the run must not depend on.
+  /// Seeds the generators again. Call it after drawing numbers that the run must not depend on, such as those
+  /// of a trial model.
   void seed() const { training_.seed_generators(); }
 
   /// Returns a loader of this rank's shard of `sampler`: without one, of all samples in order.
@@ -125,13 +125,12 @@ class Session {
     if (!training_.memory_snapshot.empty() && training_.replay.empty())
       record.emplace(training_.memory_snapshot, cuda_memory_record());
     result_ = app::fit(trainer, std::forward<Batches>(batches), training_, snapshot_);
-    using Stack = std::remove_cvref_t<decltype(looptorch::detail::TrainerAccess::engine(trainer).stack())>;
-    if constexpr (Stack::template lists<WatchMemory>())
+    if constexpr (Trainer::template lists<WatchMemory>())
       set_memory(summary_, trainer.template policy<WatchMemory>());
-    if constexpr (Stack::template lists<RetryOnOom>())
+    if constexpr (Trainer::template lists<RetryOnOom>())
       if (const auto windows = trainer.template policy<RetryOnOom>().windows; windows > 0)
         summary_.set("out_of_memory_steps", windows);
-    if constexpr (Stack::template lists<LogMetrics>())
+    if constexpr (Trainer::template lists<LogMetrics>())
       operations_ = trainer.template policy<LogMetrics>().operations();
     record.reset();
     on_result(result_);

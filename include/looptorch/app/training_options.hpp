@@ -43,6 +43,7 @@ enum class Precision {
 /// The standard settings of a training program. A program writes its own defaults into the fields and hands
 /// single ones to policies: `Accumulate<>{options.gradient_accumulation}`.
 struct TrainingOptions {
+  // ---- How long and how fast ----
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;   ///< 0: the epochs alone decide
   bool quick = false;           ///< a rehearsal: one epoch of few_batches(), and as few of the rest
@@ -50,10 +51,15 @@ struct TrainingOptions {
   std::int64_t gradient_accumulation = 1;  ///< batches in one step
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 0;  ///< steps from rate 0 to the full rate
+
+  // ---- Precision and speed ----
   Precision precision = Precision::fp32;
-  bool fp32_given = false;  ///< --fp32 was given, so that another precision is given instead of it
-  std::optional<bool> tf32 = {}, cudnn_benchmark = {};  ///< for BackendFlags; empty: as LibTorch has them
-  bool capture = false;  ///< micro-batches run as CUDA graphs, for CaptureGraphs
+  bool fp32_given = false;        ///< --fp32 was given, so that another precision is given instead of it
+  std::optional<bool> tf32 = {};  ///< for BackendFlags; empty: as LibTorch has it
+  std::optional<bool> cudnn_benchmark = {};  ///< likewise
+  bool capture = false;                      ///< micro-batches run as CUDA graphs, for CaptureGraphs
+
+  // ---- Memory ----
   bool gradient_checkpointing = false;
   std::int64_t flush_every = 0;  ///< micro-batches, for CacheFlushEvery; 0: never
   bool retry_on_oom = false;     ///< reruns windows in smaller pieces when memory runs out (RetryOnOom)
@@ -61,23 +67,32 @@ struct TrainingOptions {
   std::filesystem::path memory_snapshot = {};  ///< file of the allocator's record (MemorySnapshot)
   bool preflight = false;                      ///< dry steps first, which end a run that would not fit
   double memory_cap = 0;                       ///< GB that a preflight allows; 0: what the device has free
-  std::string device = "auto";                 ///< for choose_device
-  std::int64_t workers = 2, seed = 1;          ///< threads of each loader; seed of everything drawn
-  std::optional<std::int64_t> prefetch = {};   ///< finished batches that may wait; empty: the loader's number
-  std::filesystem::path cache = {};            ///< folder of decoded samples; empty: the program's choice
-  std::int64_t snapshot_every = 0;             ///< steps; 0: none but those that the program takes anyway
-  std::string resume = {};                     ///< "", "auto", or a snapshot or a folder of them
-  std::string on_bad_audio = "skip";           ///< or "stop"
-  bool resume_changed = false;                 ///< resumes with other settings than the snapshot's
-  bool report = true;                          ///< write the run's metrics and report.html (run_log)
-  bool histograms = false;                     ///< the report has distributions of parameters
-  /// The program's name, all its flags with their values, for run_log, and as a file for --config. Parsing
-  /// sets them.
-  std::string program = {}, config = {};
-  std::vector<std::pair<std::string, std::string>> settings = {};
+
+  // ---- Device and data ----
+  std::string device = "auto";                ///< for choose_device
+  std::int64_t workers = 2;                   ///< threads of each loader
+  std::int64_t seed = 1;                      ///< of everything drawn
+  std::optional<std::int64_t> prefetch = {};  ///< finished batches that may wait; empty: the loader's number
+  std::filesystem::path cache = {};           ///< folder of decoded samples; empty: the program's choice
+  std::string on_bad_audio = "skip";          ///< or "stop"
+
+  // ---- Snapshots and resuming ----
+  std::int64_t snapshot_every = 0;  ///< steps; 0: none but those that the program takes anyway
+  std::string resume = {};          ///< "", "auto", or a snapshot or a folder of them
+  bool resume_changed = false;      ///< resumes with other settings than the snapshot's
+
+  // ---- Report and search for faults ----
+  bool report = true;        ///< write the run's metrics and report.html (run_log)
+  bool histograms = false;   ///< the report has distributions of parameters
   bool autopsy = false;      ///< traces windows whose loss or gradients are not finite (autopsy_policy)
   std::string replay = {};   ///< a window that autopsy kept, or a folder of them, which app::fit replays
   std::string profile = {};  ///< steps to trace, as in "10-15" or "12", for profile_policy; empty: none
+
+  // ---- Set by parsing ----
+  std::string program = {};  ///< the program's name, for run_log
+  std::string config = {};   ///< all flags as a file for --config
+  /// All flags with their values, for run_log.
+  std::vector<std::pair<std::string, std::string>> settings = {};
   /// A sentence on the flags that the device turned on by default (device_defaults); a Session prints it.
   std::string on_by_default = {};
 

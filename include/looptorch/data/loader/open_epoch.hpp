@@ -130,7 +130,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
       std::optional<Made> made = next();
       ended_ = !made || made->end;
       if (ended_) return;
-      count_made(*made);
+      record_batch(*made);
       stream_ = std::move(made->stream);
       if (made->batch) {
         current_.emplace(std::move(*made));
@@ -176,7 +176,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     failures_.throw_error();
   }
 
-  void count_made(Made& made) {
+  /// Adds a batch, or its skipped samples, to the log.
+  void record_batch(Made& made) {
     made.batch ? failures_.clear() : failures_.add(made.skipped);
     if (made.batch) {
       ++log_->stats.batches;
@@ -186,10 +187,12 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     }
     log_->skipped.add(std::exchange(made.skipped, {}));
     log_->stats.skipped = log_->skipped.count;
-    count(prefetch_->counts());
+    record_prefetch(prefetch_->counts());
+    record_slots(source_->slots().counts());
   }
 
-  void count(const PrefetchCounts& counts) {
+  /// Adds the counts of this epoch to those before it.
+  void record_prefetch(const PrefetchCounts& counts) {
     LoaderStats& stats = log_->stats;
     stats.asked = before_.asked + counts.taken;
     stats.waited_for = before_.waited_for + counts.waited_for;
@@ -198,10 +201,9 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     for (std::size_t i = 0; i < counts.busy_seconds.size(); ++i)
       stats.worker_seconds[i] =
           (i < before_.worker_seconds.size() ? before_.worker_seconds[i] : 0) + counts.busy_seconds[i];
-    count(source_->slots().counts());
   }
 
-  void count(const SlotCounts& counts) {
+  void record_slots(const SlotCounts& counts) {
     LoaderStats& stats = log_->stats;
     stats.slots = counts.slots;
     stats.slot_bytes = counts.bytes;

@@ -33,17 +33,21 @@ struct WindowShape {
   return (shape.micro_batches == 1 ? "1 micro-batch" : message(shape.micro_batches, " micro-batches")) + of;
 }
 
-/// The windows as a run's snapshots count them, and as this process reads them. Both hold the same number of
-/// samples.
+/// The windows of the run's first process, in whose batches snapshots count, and those that this process
+/// reads in their place. Both hold the same samples.
+///
+/// For example, a run that began with 1 micro-batch of 8 samples goes on with 8 of 1. A snapshot after 3
+/// windows says 3 batches; this process has then read 24: from_planned(3) = 24, to_planned(24) = 3.
 struct Regrouping {
-  WindowShape planned;
-  WindowShape read;
+  WindowShape planned;  ///< of the first process
+  WindowShape read;     ///< of this process
 
   bool operator==(const Regrouping&) const = default;
 
-  /// Returns the position here of a position in the plan, both in batches of the epoch. `planned_size` and
-  /// `size` are the epoch's numbers of batches. If these are not known, takes an incomplete window for the
-  /// last one. Empty for a position in the middle of a window.
+  /// Returns how many batches of the epoch this process has read when the first process would have read
+  /// `batch`. `planned_size` and `size` are the epoch's numbers of batches, of the first process and of this
+  /// one. If these are not known, takes an incomplete window for the last one. Empty in the middle of a
+  /// window.
   [[nodiscard]] std::optional<std::int64_t> from_planned(std::int64_t batch,
                                                          std::optional<std::int64_t> planned_size,
                                                          std::optional<std::int64_t> size) const {
@@ -53,7 +57,8 @@ struct Regrouping {
     return (batch / planned.micro_batches + in_window) * read.micro_batches;
   }
 
-  /// Returns the position in the plan of the end of a window here.
+  /// Returns how many batches the first process would have read at the end of the window in which this
+  /// process has read `batch`.
   [[nodiscard]] std::int64_t to_planned(std::int64_t batch, std::optional<std::int64_t> planned_size) const {
     const std::int64_t windows = batch / read.micro_batches + (batch % read.micro_batches != 0);
     const std::int64_t position = windows * planned.micro_batches;
@@ -61,18 +66,19 @@ struct Regrouping {
   }
 };
 
-/// A number of batches of a plan, and the number of smaller ones that hold their samples.
+/// How the first process's batches are cut: each `taken` of them into `given` that hold the same samples.
 struct Pieces {
   std::int64_t taken = 1, given = 1;
 
-  /// Returns how many batches are made of `planned`.
+  /// Returns how many batches are made of `planned` batches of the first process.
   [[nodiscard]] std::int64_t count(std::int64_t planned) const {
     return (planned / taken + (planned % taken != 0)) * given;
   }
 };
 
-/// Returns the plan with each `taken` batches cut into `given`, of up to `batch_size` samples. The last of
-/// these are empty where there are too few samples, so that every window has the same number of batches.
+/// Returns the first process's epoch with each `taken` batches cut into `given`, of up to `batch_size`
+/// samples. The last of these are empty where there are too few samples, so that every window has the same
+/// number of batches.
 [[nodiscard]] inline BatchPlan cut_again(BatchPlan plan, const Pieces& pieces, std::int64_t batch_size) {
   BatchPlan cut{.indices = std::move(plan.indices), .ends = {}};
   std::int64_t position = 0;
@@ -104,11 +110,12 @@ class Regroupable {
   [[nodiscard]] virtual std::string refusal(const Regrouping& how) const = 0;
   /// Returns the number of batches in an epoch that is regrouped this way; empty for a stream.
   [[nodiscard]] virtual std::optional<std::int64_t> size_with(const Regrouping& how) const = 0;
-  /// Regroups the epochs that are opened from now on; empty: reads them as they are planned here.
+  /// Regroups the epochs that are opened from now on; empty: reads the sampler's own batches.
   virtual void regroup(std::optional<Regrouping> how) = 0;
   [[nodiscard]] virtual const std::optional<Regrouping>& regrouping() const = 0;
 
-  /// Returns the identity of the plan with its number of batches, by which snapshots recognise the data.
+  /// Returns the identity of the first process's batches with their number, by which snapshots recognise the
+  /// data.
   [[nodiscard]] StateDict planned_identity() const {
     const auto& how = regrouping();
     return identity_with(how ? how->planned.batch_size : batch_size()).value();
