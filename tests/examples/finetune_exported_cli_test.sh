@@ -9,7 +9,6 @@ set -euo pipefail
 programs=$(dirname -- "$(realpath "$1")") models=$(realpath "$2") others=$(realpath "$3")
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
-load_once
 export OMP_NUM_THREADS=1
 name=finetune_exported
 

@@ -8,7 +8,6 @@ set -euo pipefail
 programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
-load_once
 
 for program in vit_predict vit_export draw_curves; do
   "$programs/$program" --help >help.txt || fail "$program --help"
