@@ -205,17 +205,17 @@ class GraphReader {
 
   void add_scoped(const Json& json, const std::string& kind, const std::string& name) {
     const auto& inputs = json.at("inputs").as_array();
-    const auto at = [&](std::size_t i) -> const Json& { return json.at("inputs").at(i).at("arg"); };
+    const auto input = [&](std::size_t i) -> const Json& { return json.at("inputs").at(i).at("arg"); };
     BeginScope scope;
     std::size_t graph = 0;
     if (kind == "wrap_with_set_grad_enabled") {
-      scope.gradients = at(0).at("as_bool").as_bool();
+      scope.gradients = input(0).at("as_bool").as_bool();
       graph = 1;
     } else if (kind == "wrap_with_autocast") {  // device, dtype, enabled, whether casts are kept
-      scope.autocast = at(2).at("as_bool").as_bool();
-      if (*scope.autocast && !at(1).contains("as_scalar_type"))
+      scope.autocast = input(2).at("as_bool").as_bool();
+      if (*scope.autocast && !input(1).contains("as_scalar_type"))
         throw ExportedModelError("autocasts to a type that the file does not name");
-      if (*scope.autocast) scope.autocast_type = dtype_of(at(1).at("as_scalar_type"));
+      if (*scope.autocast) scope.autocast_type = dtype_of(input(1).at("as_scalar_type"));
       graph = 4;
     } else {
       throw ExportedModelError(
@@ -223,45 +223,59 @@ class GraphReader {
     }
     const std::size_t module = module_number(json);
     push(name, "begin", module, scope);
-    read_inline(json, at(graph).at("as_graph").at("graph"),
+    read_inline(json, input(graph).at("as_graph").at("graph"),
                 {inputs.begin() + static_cast<std::ptrdiff_t>(graph) + 1, inputs.end()});
     push(name, "end", module, EndScope{});
   }
 
-  /// Reads a subgraph with the inputs `given`, and names its outputs as the node does.
+  /// Reads a subgraph with the inputs `given`. Its outputs then have the names that the node gives them.
   void read_inline(const Json& node, const Json& graph, const JsonArray& given) {
+    NamedArguments names_outside = std::exchange(names_, named_inputs(graph, given));
+    read(graph);
+    std::vector<GraphArgument> outputs;
+    for (const Json& output : graph.at("outputs").as_array())
+      outputs.push_back(ArgumentReader(names_).read(output));
+    names_ = std::move(names_outside);
+    name_outputs(output_names(node), outputs);
+  }
+
+  /// Returns what the node gives a subgraph, by the names that the subgraph has for it.
+  [[nodiscard]] NamedArguments named_inputs(const Json& graph, const JsonArray& given) {
     const auto& inputs = graph.at("inputs").as_array();
     if (inputs.size() != given.size())
       throw ExportedModelError("calls a subgraph with other inputs than it has");
-    NamedArguments inner;
+    NamedArguments named;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const auto& [kind, value] = only_member(inputs[i]);
       const Json* const name = kind == "as_tensor"          ? &value.at("name")
                                : kind.starts_with("as_sym") ? &value.at("as_name")
                                                             : nullptr;
-      if (name) inner.emplace(name->as_string(), ArgumentReader(names_).read(given[i].at("arg")));
+      if (name) named.emplace(name->as_string(), ArgumentReader(names_).read(given[i].at("arg")));
     }
-    std::swap(names_, inner);
-    read(graph);
-    std::vector<GraphArgument> made;
-    for (const Json& output : graph.at("outputs").as_array())
-      made.push_back(ArgumentReader(names_).read(output));
-    std::swap(names_, inner);
-    std::vector<std::string> outer;
+    return named;
+  }
+
+  /// Returns the names of a node's outputs; empty ones for those that nothing reads.
+  [[nodiscard]] static std::vector<std::string> output_names(const Json& node) {
+    std::vector<std::string> names;
     for (const Json& output : node.at("outputs").as_array()) {
       const auto& [kind, value] = only_member(output);
       if (kind == "as_none")
-        outer.emplace_back();
+        names.emplace_back();
       else if (kind == "as_tensors")
-        for (const Json& item : value.as_array()) outer.push_back(item.at("name").as_string());
+        for (const Json& item : value.as_array()) names.push_back(item.at("name").as_string());
       else
-        outer.push_back(value.at(kind == "as_tensor" ? "name" : "as_name").as_string());
+        names.push_back(value.at(kind == "as_tensor" ? "name" : "as_name").as_string());
     }
-    if (outer.size() != made.size())
+    return names;
+  }
+
+  void name_outputs(const std::vector<std::string>& names, const std::vector<GraphArgument>& outputs) {
+    if (names.size() != outputs.size())
       throw ExportedModelError("has a subgraph of other outputs than it returns");
-    for (std::size_t i = 0; i < outer.size(); ++i)
-      if (!outer[i].empty() && !names_.emplace(outer[i], made[i]).second)
-        throw ExportedModelError("makes \"" + outer[i] + "\", which is there already");
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (!names[i].empty() && !names_.emplace(names[i], outputs[i]).second)
+        throw ExportedModelError("makes \"" + names[i] + "\", which is there already");
   }
 
   // ---- Modules and uses of slots ----
