@@ -358,8 +358,8 @@ refused "--ctranslate2: must be another folder than --model" whisper_export --mo
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml
 cp -r "$tiny" torn
 printf '\0\0\xc0\x7f' | dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none # a NaN
-refused " holds NaN: export a model of before training diverged" whisper_export --model torn --ggml torn.ggml
-refused " holds NaN: export a model of before training diverged" whisper_export --model torn --pt2 torn_pt2
+refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --ggml torn.ggml
+refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --pt2 torn_pt2
 [ ! -e torn.ggml ] || fail "whisper_export wrote a model with a NaN"
 rm -r again half/model.safetensors
 refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2

@@ -61,7 +61,7 @@ inline void require_no_nan(const torch::nn::Module& model) {
   for (const auto& item : model.named_parameters())
     if (item.value().is_floating_point() && item.value().isnan().any().item<bool>())
       throw ExportError("the weight " + item.key() +
-                        " holds NaN: export a model of before training diverged");
+                        " holds NaN: export one that was saved before training diverged");
 }
 
 namespace detail {

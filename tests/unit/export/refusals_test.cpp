@@ -267,9 +267,9 @@ TEST_CASE("a weight that holds NaN is refused by name, and one that holds infini
     lt::export_model(net, torch::randn({3, 4}), folder / "net.pt2");
   };
   CHECK_THROWS_WITH(
-      write(NAN), "export_model: the weight fc.weight holds NaN: export a model of before training diverged");
+      write(NAN), "export_model: the weight fc.weight holds NaN: export one that was saved before training diverged");
   CHECK_THAT(page(),
-             Catch::Contains("the weight fc.weight holds NaN: export a model of before training diverged\n"));
+             Catch::Contains("the weight fc.weight holds NaN: export one that was saved before training diverged\n"));
   CHECK(folder.entries() == 0);
   CHECK_NOTHROW(write(-INFINITY));
 }

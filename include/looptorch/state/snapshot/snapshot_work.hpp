@@ -102,7 +102,7 @@ inline void require_no_later_snapshots(const std::filesystem::path& folder, std:
     if (snapshot.step > step && is_sound(snapshot.path))
       throw UsageError(message("SnapshotEvery is to write into ", folder.string(), " from step ", step,
                                " on, and there is ", snapshot.path.filename().string(),
-                               " already: go on from it (fit's `resume`), or choose another folder"));
+                               " already: resume from it (fit's `resume`), or choose another folder"));
 }
 
 /// Creates the folder, locks it, and removes what killed processes left there. Throws SnapshotError if that
