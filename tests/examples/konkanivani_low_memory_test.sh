@@ -13,12 +13,12 @@ trap 'rm -rf "$work"' EXIT
 source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
 mkdir "$work/data" "$work/programs"
-refused "0 folders were given instead of a corpus and an output folder"
-refused "1 folders were given" "$work/data"
-refused "there is no option --wrong" --wrong
-refused "there is no folder $work/nowhere" "$work/nowhere" "$work/out"
-refused "--memory-cap needs a number of GB" --memory-cap much "$work/data" "$work/out"
-refused "holds no konkanivani_train" --programs "$work" "$work/data" "$work/out"
+run_refused "0 folders were given instead of a corpus and an output folder"
+run_refused "1 folders were given" "$work/data"
+run_refused "there is no option --wrong" --wrong
+run_refused "there is no folder $work/nowhere" "$work/nowhere" "$work/out"
+run_refused "--memory-cap needs a number of GB" --memory-cap much "$work/data" "$work/out"
+run_refused "holds no konkanivani_train" --programs "$work" "$work/data" "$work/out"
 
 cat >"$work/programs/konkanivani_train" <<'END'
 #!/usr/bin/env bash
@@ -61,7 +61,7 @@ tiny=(--d-model 32 --encoder-layers 4 --decoder-layers 1 --max-steps 2 --device 
   fail "$(cat "$work/log")"
 [ "$(grep -c '^==> Training with ' "$work/log")" = 3 ] || fail "it did not try three settings: $(cat "$work/log")"
 [ "$(grep -c 'preflight: the run does not fit' "$work/log")" = 2 ] || fail "two should not fit: $(cat "$work/log")"
-holds "$(value "$work/trained/summary.json" steps) == 2 && $(value "$work/trained/summary.json" memory_peak) < 6200000" ||
+is_true "$(value "$work/trained/summary.json" steps) == 2 && $(value "$work/trained/summary.json" memory_peak) < 6200000" ||
   fail "trained otherwise: $(cat "$work/trained/summary.json")"
 for file in model.safetensors config.json vocabulary.json; do
   [ -s "$work/trained/$file" ] || fail "no $file"

@@ -22,8 +22,8 @@ for key in cer wer cer_untrained clips steps seconds; do
   [ -n "$(value "$summary" $key)" ] || fail "summary.json has no $key"
 done
 cer=$(value "$summary" cer) untrained=$(value "$summary" cer_untrained)
-holds "$cer < 0.7 && $cer < 0.75 * $untrained" || fail "CER $cer after training, $untrained before"
-holds "$(value "$summary" clips) >= 100" || fail "measured on few clips"
+is_true "$cer < 0.7 && $cer < 0.75 * $untrained" || fail "CER $cer after training, $untrained before"
+is_true "$(value "$summary" clips) >= 100" || fail "measured on few clips"
 [ "$(sed -n '/"text"/p' "$out"/corpus/{train,validation,test}.jsonl | grep -o '"text":"[^"]*"' | sort | uniq -d | wc -l)" = 0 ] ||
   fail "a sentence is in two splits"
 [ "$(grep -o '"speaker":"[^"]*"' "$out/corpus/train.jsonl" | sort -u | wc -l)" -ge 10 ] || fail "few voices speak"
@@ -38,7 +38,7 @@ clips=("$out"/corpus/audio/*.flac)
 steps=$(value "$summary" steps)
 "${make[@]}" >"$work/log" 2>&1 || { cat "$work/log" && fail "a second time"; }
 [ "$(value "$summary" steps)" = "$steps" ] || fail "it trained again"
-holds "$(value "$summary" cer) == $cer" || fail "the same model was measured otherwise"
+is_true "$(value "$summary" cer) == $cer" || fail "the same model was measured otherwise"
 
 [ $failures = 0 ] || exit 1
 echo "all well"

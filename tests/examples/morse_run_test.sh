@@ -31,15 +31,15 @@ done
 for stage in characters groups phrases; do
   [ -s "$out/$stage/model.safetensors" ] && [ -s "$out/$stage/curve.csv" ] || fail "$stage is missing"
 done
-holds "$(value "$out/characters/summary.json" wer_after) < 0.5" || fail "characters were not learnt: $(cat "$out/characters/summary.json")"
-holds "$(value "$out/groups/summary.json" wer_before) < 2" || fail "groups began with another model: $(cat "$out/groups/summary.json")"
+is_true "$(value "$out/characters/summary.json" wer_after) < 0.5" || fail "characters were not learnt: $(cat "$out/characters/summary.json")"
+is_true "$(value "$out/groups/summary.json" wer_before) < 2" || fail "groups began with another model: $(cat "$out/groups/summary.json")"
 [ "$(value "$out/summary.json" steps)" = 108 ] || fail "other steps: $(cat "$out/summary.json")"
 tr -d ' \n' <"$out/phrases/generation_config.json" | grep -q '"suppress_tokens":\[502' || fail "signs stay suppressed"
 
 cer=$(value "$out/summary.json" cer)
 "$run" --quick --device cpu --programs "$programs" "$out" >"$work/log" 2>&1 || { cat "$work/log" && fail "a second time"; }
 ! grep -q "==> Stage" "$work/log" || fail "it trained again"
-holds "$(value "$out/summary.json" cer) == $cer" || fail "the same model was measured otherwise"
+is_true "$(value "$out/summary.json" cer) == $cer" || fail "the same model was measured otherwise"
 
 [ "$failures" = 0 ] || exit 1
 echo "all well"

@@ -8,9 +8,9 @@ fail() {
   failures=$((failures + 1))
 }
 value() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"; } # value FILE KEY
-holds() { awk "BEGIN { exit !($1) }"; }                                # holds CONDITION, of numbers
+is_true() { awk "BEGIN { exit !($1) }"; }                                # is_true CONDITION, of numbers
 
-refused() { # refused TEXT ARGUMENT...
+run_refused() { # run_refused TEXT ARGUMENT...
   local text=$1 code=0 said
   shift
   said=$("${run:?}" "$@" 2>&1) || code=$?
@@ -19,12 +19,12 @@ refused() { # refused TEXT ARGUMENT...
 
 # Wrong arguments, and a folder without programs, which must leave OUTPUT's summary alone.
 check_refusals() { # check_refusals OUTPUT
-  refused "no output folder"
-  refused "there is no option --wrong" --wrong
-  refused "one output folder at most" "${work:?}/a" "$work/b"
-  refused "--programs needs a folder" "$work/a" --programs
+  run_refused "no output folder"
+  run_refused "there is no option --wrong" --wrong
+  run_refused "one output folder at most" "${work:?}/a" "$work/b"
+  run_refused "--programs needs a folder" "$work/a" --programs
   mkdir "$1"
   echo kept >"$1/summary.json"
-  refused "holds no ${program:?}" --programs "$work" "$1"
+  run_refused "holds no ${program:?}" --programs "$work" "$1"
   [ "$(cat "$1/summary.json")" = kept ] || fail "a refused run.sh took the summary away"
 }

@@ -17,13 +17,13 @@ trap 'rm -rf "$work"' EXIT
 source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
 check_refusals "$work/out"
-refused "--seed needs a number" --seed two "$work/a"
-refused "--gan-steps needs a number" --gan-steps 0 "$work/a"
-refused "--gpu-memory needs a number of GB" --gpu-memory large "$work/a"
-refused "the smallest card with settings has 8 GB, not 6" --gpu-memory 6 "$work/a"
-refused "--quick and --gpu-memory each say the sizes" --quick --gpu-memory 8 "$work/a"
-refused "--pretrained needs --gpu-memory" --pretrained "$work" "$work/a"
-refused "holds no config.json" --gpu-memory 8 --pretrained "$work" "$work/a"
+run_refused "--seed needs a number" --seed two "$work/a"
+run_refused "--gan-steps needs a number" --gan-steps 0 "$work/a"
+run_refused "--gpu-memory needs a number of GB" --gpu-memory large "$work/a"
+run_refused "the smallest card with settings has 8 GB, not 6" --gpu-memory 6 "$work/a"
+run_refused "--quick and --gpu-memory each say the sizes" --quick --gpu-memory 8 "$work/a"
+run_refused "--pretrained needs --gpu-memory" --pretrained "$work" "$work/a"
+run_refused "holds no config.json" --gpu-memory 8 --pretrained "$work" "$work/a"
 
 # A card's settings reach all programs that have them: stand-ins say how they were called.
 mkdir "$work/programs" "$work/folder"
@@ -58,7 +58,7 @@ called "^vit_train .*--gpu-memory 8 .*--from-scratch" 2
 
 summary=$work/out/summary.json
 figure() { value "$summary" "$1"; }
-expect() { holds "$1" || fail "it is not so that $1"; }
+expect() { is_true "$1" || fail "it is not so that $1"; }
 
 [ ${#size[@]} = 0 ] || size+=(--gan-steps 24) # half of --quick's
 make() { "$run" "${size[@]}" --programs "$1" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }

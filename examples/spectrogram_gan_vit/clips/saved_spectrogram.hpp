@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads mel spectrograms, saved by np.save, as training pictures. A picture has mean 0 and
-// deviation 1, so decibels, natural logarithms and z-scored values give the same one; the power itself does
-// not. The frames must be this example's: 22.05 kHz, hop 512, 20 to 8000 Hz.
+// deviation 1, so files in decibels, natural logarithms and z-scores give the same picture. Files of power do
+// not: take their logarithm. The frames must be this example's: 22.05 kHz, hop 512, 20 to 8000 Hz.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

@@ -35,10 +35,10 @@ class ModuleSearch {
   explicit ModuleSearch(std::vector<KnownModule> modules) : modules_(std::move(modules)) {}
 
   /// Returns the place of an operator. `stack` has the types whose forward had called it, the innermost
-  /// first. The operator lies after the parameter `after`, the last that its inputs had passed, and before
-  /// the parameter `before`, the first that its result meets; empty: none. If the stack names no type,
-  /// returns the program's modules without parameters that are registered between the two. (LibTorch's own
-  /// modules always have a type.)
+  /// first. `after` is the last parameter that was used to compute its inputs, `before` the first that is
+  /// used with its result; empty where there is none. If the stack names no type, returns the program's
+  /// modules without parameters that are registered between the two. (LibTorch's own modules always have a
+  /// type.)
   [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& after,
                                  const std::string& before) const {
     for (std::size_t i = 0; i < stack.size(); ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: finds the operator that made a NaN or infinity. A rerun of the window
-// (redo/traced_rerun.hpp) tells it each micro-batch, loss and gradient, and takes a Finding at the end.
+// The entry to this room: OperatorWatch finds the operator that made a NaN or infinity. A rerun of the window
+// (redo/traced_rerun.hpp) passes it each micro-batch, loss and gradient, and takes a Finding at the end.
 // Within: LibTorch's RecordFunction reports operators to OperatorLog, OriginSearch goes back from the bad
 // tensor, and ModuleSearch names the module. A traced window takes several times as long, since each tensor
 // is examined.

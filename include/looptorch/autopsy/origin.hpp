@@ -71,8 +71,7 @@ class OriginSearch {
       if (latest != id)
         if (std::string name = parameter_of(latest); !name.empty()) return name;
       for (const ReadTensor& input : log_.call(latest).inputs)
-        for (std::int64_t writer :
-             input.writers)  // a kernel's result may be known by what prepared its memory
+        for (std::int64_t writer : input.writers)  // also the operator that allocated a kernel's result
           for (; writer != kNoCall && !log_.call(writer).is_node; writer = log_.call(writer).parent)
             open.insert(writer);
     }
@@ -93,10 +92,10 @@ class OriginSearch {
     for (std::int64_t later = id + 1; later < static_cast<std::int64_t>(log_.calls().size()); ++later) {
       const OperatorCall& call = log_.call(later);
       if (call.node != log_.call(id).node) continue;
-      const bool is_step = reached.contains(call.parent);  // of an operator that was examined as a whole
-      if (!is_step && std::none_of(call.inputs.begin(), call.inputs.end(), has_reached)) continue;
+      const bool is_part = reached.contains(call.parent);  // of an operator that was examined as a whole
+      if (!is_part && std::none_of(call.inputs.begin(), call.inputs.end(), has_reached)) continue;
       reached.insert(later);
-      if (std::string name = is_step ? std::string() : parameter_of(later); !name.empty()) return name;
+      if (std::string name = is_part ? std::string() : parameter_of(later); !name.empty()) return name;
     }
     return {};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The default collate: makes a batch of samples of any plain type. Stacks tensors, makes a tensor of numbers
-// and vectors of texts and lists, and collates aggregates field by field. Chosen at compile time. In a
-// loader, tensors are stacked straight into its reused memory.
+// The default collate: makes a batch of samples of any plain type. Tensors are stacked, numbers become a
+// tensor, texts and lists become vectors, and aggregates are collated field by field. Chosen at compile time.
+// In a loader, tensors are stacked straight into its reused memory.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>

@@ -7,6 +7,10 @@
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{});
 //   trainer.fit(shard_of_this_rank, {.epochs = 3});
+//
+// The entry to this room. DataParallel makes GroupRanks, which implements the loop's interface Ranks
+// (loop/ranks.hpp). GroupRanks sums gradients by GradientBuckets, and talks to the other processes by the
+// ProcessGroup of the run, which outlives fits and owns RankWatch, the thread that notices lost ranks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

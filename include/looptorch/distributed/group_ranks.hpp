@@ -80,7 +80,7 @@ class GroupRanks final : public Ranks {
     if (group_) group_->watch().at(moment);
     const std::string mine = moment + '\n' + reduction.message();
     std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
-    while (!leads() && all[0].starts_with(kRequest)) {
+    while (!leads() && all[0].starts_with(kRequest)) {  // rank 0 asks for something else first (see `serve`)
       const std::string asked = all[0].substr(kRequest.size());
       (void)group_->gather(service_ ? service_(asked) : std::string(), moment);
       all = group_->gather(mine, moment);

@@ -34,6 +34,9 @@ namespace looptorch::detail {
 inline constexpr std::chrono::seconds kSilence{6};
 /// How long it may be silent once a connection has broken.
 inline constexpr std::chrono::seconds kSilenceOfLost{3};
+/// How long this rank waits for its watch to leave the store, for the others to read its failure, and for
+/// their reports once a connection broke.
+inline constexpr std::chrono::seconds kPatienceForStore{2}, kPatienceForReaders{4}, kPatienceForReports{7};
 /// How many ranks each one reads.
 inline constexpr std::int64_t kWatchedRanks = 8;
 
@@ -81,7 +84,7 @@ class RankWatch {
   /// Stops watching; waits until the store is no longer in use, unless it does not answer.
   void end_fit() {
     shared_->is_watching = false;
-    const auto until = Clock::now() + std::chrono::seconds(2);
+    const auto until = Clock::now() + kPatienceForStore;
     while (shared_->is_in_store && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -101,7 +104,7 @@ class RankWatch {
       if (!shared_->reported_failure.empty()) return;  // this rank ends because of it
       shared_->own_failure = shared_->seen_silence.empty() ? std::move(what) : shared_->seen_silence;
     }
-    const auto until = Clock::now() + std::chrono::seconds(4);
+    const auto until = Clock::now() + kPatienceForReaders;
     while (!shared_->others_know && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -131,7 +134,7 @@ class RankWatch {
 
   /// Throws the error of a broken connection: first waits a moment for the other ranks' reports.
   [[noreturn]] void explain(const std::string& moment, const std::string& error) const {
-    const auto until = Clock::now() + std::chrono::seconds(7);
+    const auto until = Clock::now() + kPatienceForReports;
     while (Clock::now() < until) {
       check(moment, kSilenceOfLost);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

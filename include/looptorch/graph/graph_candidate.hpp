@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a micro-batch may run as a graph: returns the reason why it may not, by its fit, its window
-// or its tensors, and the form by which micro-batches share a graph.
+// Decides whether a micro-batch may run as a graph. The reasons against it lie in the fit, the window or the
+// batch's tensors. Also returns the micro-batch's form: those of one form run by one graph.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -63,7 +63,7 @@ struct RetryOnOom {
 
   std::int64_t relax_after = 16;  ///< Windows without a retry until the size of pieces doubles; 0: never.
   std::function<void(const std::string&)> report =
-      {};  ///< Takes one sentence a retried window; empty: stderr.
+      {};  ///< Takes one sentence for each attempt; empty: stderr.
 
   /// Throws UsageError for a negative `relax_after`.
   void on_fit_begin(FitContext&, State&) const {

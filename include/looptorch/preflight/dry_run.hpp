@@ -56,8 +56,8 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
-  /// Runs all of `batches`, after the first one alone until moments and averages exist; then evaluates them
-  /// if `evaluates`. Running out of memory is a result.
+  /// Repeats the first batch until moments and averages exist, runs all of `batches`, and evaluates them if
+  /// `evaluates`. Running out of memory is a result.
   [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates) {
     empty_cache(counter_.device());
     if (auto* const device = HostMemory::device()) device->empty_cache();
@@ -101,9 +101,10 @@ class DryRun {
     memory.held = held_memory(engine_);  // in case memory suffices for nothing more
     begin_policies(engine_);
     const auto changed = change_ ? change_() : nullptr;  // after policies have set theirs
-    for (std::int64_t i = 0; i <= most_seldom(); ++i) window(batches.front(), probe);  // averages come late
+    for (std::int64_t i = 0; i <= windows_until_all_updates(); ++i)
+      window(batches.front(), probe);  // averages come late
     memory.held = held_memory(engine_);
-    std::int64_t times = most_seldom();  // with graphs: until one is captured; its pool stays
+    std::int64_t times = windows_until_all_updates();  // with graphs: until one is captured; its pool stays
     with_graphs([&](auto& graphs) { times *= graphs.warmup + 1; });
     for (const Batch& batch : batches)
       for (std::int64_t i = 0; i < times; ++i) window(batch, probe);
@@ -121,7 +122,7 @@ class DryRun {
   }
 
   /// Returns the number of windows until every update has taken part.
-  [[nodiscard]] std::int64_t most_seldom() {
+  [[nodiscard]] std::int64_t windows_until_all_updates() {
     std::int64_t most = 1;
     for_each_index<Engine::kUpdates>(
         [&](auto i) { most = std::max(most, engine_.template update<i>().options.every); });

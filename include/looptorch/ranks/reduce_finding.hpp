@@ -22,10 +22,12 @@ namespace looptorch::detail {
 [[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& moment) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
-  // A maximum picks the rank: 0 has no finding, 1 to size() one that BatchNorm may have passed on, and above
-  // that one that was made there; the first rank has the largest number of each kind.
-  std::int64_t first = found ? ranks.size() - ranks.rank() : 0;
-  if (found && !may_be_passed_on) first += ranks.size();
+  // A maximum picks the rank. 0: no finding. 1 to size(): one that BatchNorm may have passed on. Above: one
+  // that was made on its rank. The first rank has the largest number of each kind.
+  const auto bid_of = [&](bool is_made, std::int64_t rank) {
+    return ranks.size() - rank + (is_made ? ranks.size() : 0);
+  };
+  std::int64_t first = found ? bid_of(!may_be_passed_on, ranks.rank()) : 0;
   std::optional<std::string> sentence, passed_on, trouble;
   if (found) (may_be_passed_on ? passed_on : sentence) = own.text();
   if (own.cause == Finding::Cause::unknown) trouble = own.why_unknown;
@@ -38,8 +40,7 @@ namespace looptorch::detail {
   own.ranks = ranks.size();
   const bool is_made = first > ranks.size();  // a rank's own operator, batch or weight is at fault
   const bool is_own = found && !(may_be_passed_on && is_made);
-  if (own.ranks > 1 && first > 0)
-    own.rank = is_own ? ranks.rank() : ranks.size() - first + (is_made ? ranks.size() : 0);
+  if (own.ranks > 1 && first > 0) own.rank = is_own ? ranks.rank() : bid_of(is_made, 0) - first;
   if (is_own) return own;
   if (!sentence) sentence = passed_on;
   own.cause = sentence ? Finding::Cause::elsewhere : trouble ? Finding::Cause::unknown : Finding::Cause::none;

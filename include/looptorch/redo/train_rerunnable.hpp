@@ -107,6 +107,8 @@ void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_
 template <std::size_t I, class Engine, class Batch>
 void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {
+    // Sums over ranks begin within the last backward, unless that could be split or another batch could
+    // follow.
     const bool is_last = !Engine::kStreams && !splits(engine) && number + 1 == kept.size();
     if (!engine.ranks() || !Engine::kStreams) {
       train_kept_batch<I>(engine, kept[number], number, is_last);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes a run's metrics on a thread of its own. The training thread hands over rows, and never waits.
+// The entry to this room: writes a run's metrics on a thread of its own. The training thread hands over rows,
+// and never waits. The way of a metric: LogMetrics (policies/) -> MetricLog -> MetricFiles (CSV, JSON lines,
+// TensorBoard) and RunReport (report.html).
 #pragma once
 
 #include <looptorch/base/error.hpp>

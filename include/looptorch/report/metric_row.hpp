@@ -24,8 +24,8 @@ struct MetricRow {
   std::vector<std::pair<MetricId, double>> values = {};
 };
 
-/// A number that may lie on a device: (number + sum of slots `now` - slots `before`) / weight in the same
-/// way.
+/// A number that may lie on a device. Its sum is `number`, plus the slot `now`, minus the slot `before`, once
+/// these have arrived; its weight likewise. The value is sum / weight.
 struct UnreadValue {
   static constexpr std::int32_t kNone = -1;
 

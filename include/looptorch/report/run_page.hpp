@@ -58,7 +58,7 @@ inline std::string page_begin(const std::string& plain_title) {
          "</h1>\n";
 }
 
-/// Returns what ends a page: what its script, which follows, draws.
+/// Returns the end of a page: the data `run`, and the script that draws it.
 inline std::string page_end(const Json& run, std::string_view script) {
   return "<script type=\"application/json\" id=\"run\">" + script_json(run) + "</script>\n<script>" +
          std::string(page::kChartScript) + std::string(script) + "</script>\n</body></html>\n";

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Compares the policies of a snapshot with those that a Trainer lists, and stages their states.
+// Compares the policies of a snapshot with those that a Trainer lists, and stages their states. Keys in the
+// snapshot, I counting each list of names:
 //
-//   listed.I: policies that are on and must not differ silently;
-//   listed.on_request.I: those of them that may differ on request
+//   listed.I              policies that are on, and must not differ silently
+//   listed.on_request.I   those of them that may differ if the resumed run asks for it
 #pragma once
 
 #include <looptorch/base/state_comparison.hpp>

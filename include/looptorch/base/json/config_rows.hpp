@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rows of a config's table: members with limits by type, and keys that have one value. Also reads,
-// formats and checks their values. Include config_fields.hpp.
+// The rows of a config's table: `ConfigField`, a member of the struct with its limits, and `RequiredValue`, a
+// key of the file that must have one value. Also reads, formats and checks the values. Include
+// config_fields.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds the polynomial of the dynamic sizes that a number follows, from its values at some sizes. A
+// Expresses a number in a program as a polynomial of the dynamic sizes, fitted to its values at some sizes. A
 // polynomial of degree 2 in n dims needs 1 + n + n(n + 1)/2 values, and one more to check it.
 #pragma once
 

@@ -29,8 +29,8 @@ struct Segment {
   std::size_t begin, end;
   CheckpointOptions options;
   std::vector<Slot> reads = {};  ///< but for weights and constants
-  std::vector<Slot> ends = {};   ///< those of `reads` that are read last by this segment
-  std::vector<Slot> makes = {};
+  std::vector<Slot> ends = {};   ///< those of `reads` that no later segment reads
+  std::vector<Slot> makes = {};  ///< results of its nodes that others read
 };
 using Segments = std::vector<std::shared_ptr<const Segment>>;
 
