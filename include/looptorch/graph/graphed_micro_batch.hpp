@@ -40,7 +40,8 @@ class GraphedMicroBatch {
     MicroBatchGraph& entry = graphs.entry(candidate_.form(), *engine.model(), engine.parameters().trained());
     ++entry.seen;
     entry.is_whole_window = candidate_.is_whole_window();
-    if (!entry.scale.is_same(scale_of(engine))) entry.graph.reset();  // a policy's state was loaded
+    // A loaded state brings a new tensor for the loss scale; the graph reads the old one.
+    if (!entry.scale.is_same(scale_of(engine))) entry.graph.reset();
     switch (entry.state(graphs.warmup)) {
       case State::warming_up:
         return MicroBatchWarmUp(candidate_, observer_).run(entry);
