@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Stores the frozen weights under adapters in 8 bits: 1 byte a weight instead of 4 or 2. Use it if they
-// alone fill the memory. Each product costs one more pass over the weight, which is widened for it.
-// Adapters, biases, norms, convolutions and embeddings keep their types.
+// Stores the frozen weights of `Lora` layers in 8 bits: 1 byte a weight instead of 4 or 2. Use it if the
+// frozen weights alone fill the memory. Each product first dequantises its weight, which costs one more pass
+// over that weight. Adapters, biases, norms, convolutions and embeddings keep their types.
 //
 //   lt::add_lora(*net, {.rank = 8});
 //   lt::hold_base_in_int8(*net);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Quantises a linear layer's frozen weight to 8 bits by row, and multiplies by it, forward and backward. Row
-// n is scale[n] times integers from -127 to 127. The largest absolute value of a row stays exact, and no
-// element is off by more than 1/254 of it.
+// Quantises a linear layer's frozen weight to 8 bits by row, and multiplies by the quantised weight, forward
+// and backward. A row is a scale times integers from -127 to 127. The largest absolute value of a row stays
+// exact; no other element is off by more than 1/254 of that value.
 //
 // Shapes: K inputs, N outputs.
 #pragma once

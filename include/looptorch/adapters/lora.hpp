@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Low-rank adapters (LoRA; Hu et al., 2021, arXiv 2106.09685) fine-tune a model whose own weights stay
-// frozen: a linear layer learns a difference B A of low rank. Gradients and moments take the memory of the
-// adapters alone, often below 1 % of the model's. Write `Lora<Linear>` for `Linear` in the model, and add
+// frozen: a linear layer learns a difference B A of low rank. Only adapters need gradients and moments: often
+// below 1 % of what the whole model would need. Replace `Linear` by `Lora<Linear>` in the model, and add
 // adapters after loading the pretrained weights:
 //
 //   struct AttentionImpl : torch::nn::Module {

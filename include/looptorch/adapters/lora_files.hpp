@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Saves and loads adapters as a folder that Python's peft reads and writes: adapter_config.json, and
-// adapter_model.safetensors with A and B of each layer. The model's names must be those of the Python model.
+// adapter_model.safetensors with A and B of each layer. Layers must have the names that they have in the
+// Python model.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>

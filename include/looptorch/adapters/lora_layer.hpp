@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The module behind `Lora<Layer>`: a linear layer with an optional adapter, y = W x + b + scale B A x. Also
-// the options of adapters. Include lora.hpp.
+// Implements `Lora<Layer>`, a linear layer with an optional adapter: y = W x + b + scale B A x. Declares the
+// options of adapters, too. Include lora.hpp.
 #pragma once
 
 #include <looptorch/adapters/int8_weight.hpp>

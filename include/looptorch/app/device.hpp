@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Chooses a program's device by name, and returns its peak memory.
+// Chooses a program's device by name. Also returns the peak memory: of tensors on an accelerator, of the
+// whole process on a CPU.
 #pragma once
 
 #include <looptorch/app/device/cuda_query.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reports a training program's memory: before the run, what the device has and what the run will hold; in the
-// summary, the parts of the peak. With --preflight it also makes dry steps, and ends a run that would not
-// fit, naming flags that make it fit if there are any.
+// Prints before a training run what memory the device has and how much the run will hold. With --preflight it
+// also makes dry steps, and ends a run that would not fit; the error names flags that would make it fit.
+// After the run, `set_memory` adds the peak and its parts to the summary.
 //
 //   app::check_memory(training, trainer, [&] { return lt::SampleBatches(data, hardest); });
 //   trainer.fit(...);

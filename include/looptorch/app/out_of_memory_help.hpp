@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Advises the user of a program that ran out of memory: names those of its flags that help, judged by the
-// settings and by LibTorch's error.
+// Advises the user of a program that ran out of memory: names flags of the program that would help, chosen by
+// its settings and by LibTorch's error.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns the policies behind the standard flags, as one bundle. A training program lists it with its own:
+// Returns the policies behind the standard flags, as one bundle. A training program lists the bundle beside
+// its own policies:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::run_policies(training, options.output, *model).without<lt::SnapshotEvery>(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The standard settings of a training program, and what the library needs of them: a device, FitOptions,
-// LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command line.
+// Holds the standard settings of a training program, and derives from them what the library needs: a device,
+// FitOptions, LoaderOptions, and the snapshot to resume from. training_flags.hpp adds their flags to a
+// command line.
 #pragma once
 
 #include <looptorch/app/device.hpp>

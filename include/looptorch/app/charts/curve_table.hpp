@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the CSV files that LearningCurve writes as columns of numbers, for a chart or a summary.
+// Reads a CSV file that LearningCurve wrote, and returns its columns as numbers. Programs use it for charts
+// and summaries.
 #pragma once
 
 #include <looptorch/app/charts/line_chart.hpp>

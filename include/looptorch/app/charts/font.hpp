@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Glyphs of 5 x 7 pixels for the labels of charts.
+// Holds glyphs of 5 x 7 pixels for the labels of charts.
 #pragma once
 
 #include <array>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides whether LibTorch can compute on a CUDA device: it needs kernels for the card and a driver no older
-// than its CUDA. Pure functions of the results of cuda_query.hpp. Without this check a program fails at its
-// first kernel with "no kernel image is available", or silently computes on the CPU.
+// Decides whether LibTorch can compute on a CUDA device. LibTorch must have kernels for the card, and the
+// driver must be no older than LibTorch's CUDA. Without this check a program fails at its first kernel with
+// "no kernel image is available", or silently computes on the CPU. The functions are pure: cuda_query.hpp
+// provides their arguments.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Chooses the flags that a training program turns on by default on a CUDA card: mixed precision in the type
 // that the card computes fast, TF32, cuDNN's choice of algorithms, workers by the number of cores, and
-// retries when memory runs out. A CPU keeps fp32; other accelerators keep LibTorch's defaults. Pure
-// functions of the card's properties.
+// retries when memory runs out. On a CPU or another accelerator it turns on none. The functions are pure:
+// their arguments describe the card.
 #pragma once
 
 #include <looptorch/app/device/cuda_device.hpp>

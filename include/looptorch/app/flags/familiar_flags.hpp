@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Maps flags of transformers' TrainingArguments, Accelerate, Lightning and training scripts to ours. Private
-// to command_words.hpp. tests/docs/familiar_flags.sh writes both tables of docs/from_python.md from it.
+// Lists flags of transformers' TrainingArguments, Accelerate, Lightning and common training scripts, each
+// with its equal here or with what to do instead. Private to command_words.hpp. tests/docs/familiar_flags.sh
+// writes both tables of docs/from_python.md from these lists.
 #pragma once
 
 #include <array>

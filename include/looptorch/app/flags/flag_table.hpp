@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The flags of a CommandLine as a table, and the texts made from it: --help, a run's settings, a file for
+// Holds the flags of a CommandLine as a table, and makes texts from it: --help, a run's settings, a file for
 // --config.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names a program's memory-saving flags, so that a preflight and WatchMemory can advise them. Leave the name
-// of a flag empty if the program lacks it.
+// Names a program's memory-saving flags, so that a preflight and WatchMemory can recommend them. Leave the
+// name of a flag empty if the program lacks that flag.
 //
 //   const app::MemoryFlags flags{.least_batch = 2, .recomputation = ""};
 //   lt::Trainer trainer(net, optimizer, objective, lt::WatchMemory{.remedies = flags.of_parts()});

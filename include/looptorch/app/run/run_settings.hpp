@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves a program's own settings in snapshots, so that a run cannot resume with others unnoticed. List in
-// this policy the settings that affect what is learnt and that no other policy saves:
+// Saves a program's own settings in snapshots, and refuses to resume from a snapshot whose settings differ.
+// List in this policy each setting that affects what is learnt, unless another policy saves it:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::RunSettings({{"--mixup", app::setting(options.mixup)}}), ...);

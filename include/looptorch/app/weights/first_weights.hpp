@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Adds `--weights FILE` and `--rename OLD=NEW`: loads the first weights from a file, of this library or of
-// PyTorch, and prints which tensors came from it. Compares all shapes before it copies any tensor.
+// Adds `--weights FILE` and `--rename OLD=NEW`, which load a model's initial weights. The file may be this
+// library's or PyTorch's. Compares all shapes before it copies any tensor, and prints which tensors came from
+// the file.
 //
 //   app::add_weights_flags(line, options.weights);                                 // with the other flags
 //   app::begin_from_weights(*model, options.weights, session.resumes());           // before the optimizer

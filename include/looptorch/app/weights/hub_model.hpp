@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Finds models by their names on the Hugging Face Hub, if they were downloaded before:
+// Lets a flag name a model of the Hugging Face Hub instead of a folder. The model must have been downloaded
+// before, since this code downloads nothing:
 //
 //   line.required("model", "DIR", options.model, "folder of the model, or its name on the Hub");
 //   app::accept_hub_name(line, options.model);
 //
-// Downloads nothing. In the cache that huggingface_hub documents, models--ORG--NAME/refs/main holds the name
-// of a folder in models--ORG--NAME/snapshots, which has links to the files.
+// huggingface_hub documents the layout of its cache: the file models--ORG--NAME/refs/main holds the name of a
+// folder in models--ORG--NAME/snapshots, and that folder has links to the model's files.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
