@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks the lengths of a manifest's clips by the headers of their files. Use it to find clips that are too
-// long before training. Costs what `probe` costs, once for a recording that is cut into several clips.
+// Checks the lengths of clips without decoding them, from the headers of their files. Use it to find clips
+// that are too long before training. Costs one `probe` a clip, or one a recording if clips are parts of
+// recordings.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>

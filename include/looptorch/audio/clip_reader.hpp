@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the clips of a manifest's lines as samples at one rate, for datasets of speech and music. Throws a
-// typed error for a clip that is too long, silent or far too loud. A clip that is too long is detected
-// without decoding the rest of its recording.
+// Reads the clips that a manifest lists, as samples at one sample rate, for datasets of speech and music.
+// Throws a typed error for a clip that is too long, silent or far too loud. A clip that is too long is
+// detected without decoding the rest of its recording.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads a recording from beginning to end, a block at a time, so that many hours need no more memory than a
-// short one. The samples are those of `decode`: bit-equal at the file's own rate, equal up to rounding if
+// minute. The samples equal those of `decode`: bit for bit at the file's own rate, up to rounding if
 // resampled.
 #pragma once
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a sound file through libsndfile with its exact length, which libsndfile estimates in some formats.
-// Also reads what libsndfile ignores: further streams in one file, and samples behind a header that was never
-// finished.
+// Reads a sound file through libsndfile, with the exact length where libsndfile only estimates it. Also reads
+// what libsndfile ignores: further streams in one file, and samples behind a header that was never finished.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The functions that called an operator, from the program's stack. LibTorch has no hooks for a module's
-// forward in C++, but exports the names of its modules' functions; a program's own functions have names if it
-// is linked with -rdynamic (CMake's ENABLE_EXPORTS). Costs some 10 us to take.
+// Takes the program's call stack, to find the module whose forward called an operator: LibTorch has no
+// forward hooks in C++. Only functions with exported names are found: those of LibTorch's modules, and the
+// program's own if it is linked with -rdynamic (CMake's ENABLE_EXPORTS). Taking a stack costs some 10 us.
 #pragma once
 
 #include <c10/util/Type.h>

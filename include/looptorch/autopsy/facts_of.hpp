@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Examines a tensor for its TensorFacts: its range, and which rows hold NaN or infinity. Waits for the
-// device, so only reruns call it, never a run's own windows.
+// Computes the TensorFacts of a tensor: its range, and which rows hold NaN or infinity. Waits for the device,
+// so only reruns call it, never a run's own windows.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The result of a rerun with every operator traced: where the first NaN or infinity came from.
+// Describes where the first NaN or infinity of a window came from. OperatorWatch makes a Finding after a
+// rerun with every operator traced.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the module of an operator that works on no parameter, such as a softmax: by the types whose forward
-// was on the stack, and among modules of one type by the parameters around the operator in the flow of data.
+// Finds the module of an operator that reads no parameter, such as a softmax. The call stack gives the
+// module's type. If several modules have that type, the last parameter used before the operator and the first
+// used after it narrow the choice.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The record in a trace of one operator, or of one node of autograd's graph.
+// Records one call of an operator, or of a node of autograd's graph, for a trace: what it read and returned,
+// and from where it was called.
 #pragma once
 
 #include <looptorch/autopsy/call_stack.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The record of one micro-batch: its operators in order, what each read and returned, and which wrote to each
-// tensor. OperatorWatch fills it, OriginSearch reads it. Tensors are identified by storage; when storage is
-// freed and reused, its next writer starts a new history.
+// Records the operators of one micro-batch in order: what each read and returned, and which of them wrote to
+// each tensor. OperatorWatch fills the log, OriginSearch reads it. Tensors are identified by storage; when
+// storage is freed and reused, its next writer starts a new history.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>

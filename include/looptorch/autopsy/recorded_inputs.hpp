@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the inputs of a recorded operator in debug builds too. There `RecordFunction::inputs()` asserts a
-// flag that only a LibTorch compiled without NDEBUG sets.
+// Reads the inputs of a recorded operator without `RecordFunction::inputs()`. In a program's debug build that
+// function fails an assertion, unless LibTorch was also compiled without NDEBUG.
 #pragma once
 
 #include <ATen/core/ivalue.h>

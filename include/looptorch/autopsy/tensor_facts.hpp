@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A tensor's shape, range of numbers and rows with NaN or infinity, also as text.
+// Describes a tensor by its shape, type, range of numbers and the rows that hold NaN or infinity, also as
+// text.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Processes frames of sound in small blocks that stay in the CPU's cache: a third less time than all frames
-// at once. A block is also small enough for the allocator to keep its memory between clips, which halves the
-// time of a log-mel.
+// Splits frames of sound into small blocks that stay in the CPU's cache. That takes a third less time than
+// processing all frames at once. The allocator also keeps the memory of such small blocks between clips,
+// which halves the time of a log-mel. Other devices get all frames in one block.
 #pragma once
 
 #include <c10/core/Device.h>

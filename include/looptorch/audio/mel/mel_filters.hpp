@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation: librosa's
-// `filters.mel(htk=False, norm="slaney")`, which openai-whisper ships as mel_filters.npz.
+// Makes triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation. They equal
+// those of librosa's `filters.mel(htk=False, norm="slaney")`, which openai-whisper ships as mel_filters.npz.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Parses the header of a FLAC frame (RFC 9639).
+// Parses the header of a FLAC frame (RFC 9639), to find truncated and joined FLAC files.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Parses the header of an MPEG audio frame (ISO 11172-3, 13818-3, and the low rates known as MPEG 2.5), and
-// the silent frame in which encoders write a stream's length: Xing's, LAME's and Fraunhofer's.
+// Parses the header of an MPEG audio frame (ISO 11172-3, 13818-3, and the low rates known as MPEG 2.5). Also
+// parses the silent frame in which encoders (Xing, LAME, Fraunhofer) write the length of a stream.
 #pragma once
 
 #include <array>

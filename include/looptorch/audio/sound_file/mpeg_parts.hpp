@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Counts the frames of an MPEG file (MP3, MP2) by their headers, since the file states no length, or one that
-// may be wrong. Divides a file joined from several into parts, one for each decoder. Reads the whole file: 3
-// ms for 10 MB in memory.
+// Counts the frames of an MPEG file (MP3, MP2), since a length stated in the file may be wrong, and many
+// files state none. Splits a file that was joined from several into parts that one decoder each can read.
+// Reads the whole file: 3 ms for 10 MB in memory.
 #pragma once
 
 #include <looptorch/audio/sound_file/mpeg_frame.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the tags that lie before, behind and, in joined files, between frames of MPEG audio: ID3, APE,
-// Lyrics3.
+// Finds tags (ID3, APE, Lyrics3) before and behind MPEG audio and, in joined files, between its frames, so
+// that they are not taken for sound.
 #pragma once
 
 #include <looptorch/audio/sound_file/mpeg_frame.hpp>

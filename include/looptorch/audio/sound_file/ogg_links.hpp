@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the consecutive streams of a chained Ogg file (RFC 3533), as in recordings of radio, of which
-// libsndfile reads only the first. Also finds lost pages and a truncated end, which libsndfile does not
-// report. Reads the headers of all pages: 2 us a page of some kilobytes.
+// Finds the consecutive streams of a chained Ogg file (RFC 3533), such as a recording of internet radio;
+// libsndfile reads only the first of them. Also finds lost pages and a truncated end, which libsndfile does
+// not report. Reads the headers of all pages: 2 us a page of some kilobytes.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

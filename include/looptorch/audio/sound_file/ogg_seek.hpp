@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that starts in the
-// middle differs at first from one that ran from the beginning: for a packet of Vorbis, for up to a second or
-// more of Opus. No header says how many samples differ. So two decoders start at different distances, and the
-// range is accepted if their output agrees bit for bit before the range begins.
+// Reads a range of a long Vorbis or Opus file without decoding all that precedes it. The first samples of a
+// decoder that starts in the middle are wrong: one packet of Vorbis, up to a second or more of Opus, and no
+// header says how many. So two decoders start at different distances before the range. Their output is
+// accepted if it agrees bit for bit just before the range.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_headers.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Presents ranges of a file and bytes in memory as one file to libsndfile: one of several joined streams, the
-// end of a stream behind its headers, or samples behind a header that was completed.
+// Joins ranges of a file and bytes in memory to one virtual file for libsndfile. The result may be one of
+// several joined streams, a stream's headers with its last pages, or a completed header with the samples
+// behind it.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

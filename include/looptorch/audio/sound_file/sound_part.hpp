@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads one stream of a sound file through libsndfile. Positions count from the first sample of the sound,
-// behind those that an encoder put before it.
+// Reads one stream of a sound file through libsndfile. Position 0 is the first sample of the sound, behind
+// the delay with which MPEG encoders begin a stream.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>
