@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records which call of a Trainer is in progress. A nested call, as by a hook or an objective, throws
-// UsageError if it would overwrite the outer call's plan, window or counters.
+// Records which call of a Trainer is in progress. A hook or an objective may call the same Trainer again.
+// That throws UsageError if it would overwrite the outer call's plan, window or counters.
 #pragma once
 
 #include <looptorch/base/error.hpp>

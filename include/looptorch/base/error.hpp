@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The base of every exception that looptorch itself throws, and `message`, which formats their texts.
-// LibTorch's own errors (c10::Error) pass through unchanged.
+// Declares `Error`, the base of every exception that looptorch itself throws, and `message`, which formats
+// their texts. LibTorch's own errors (c10::Error) pass through unchanged.
 #pragma once
 
 #if __cplusplus < 202002L

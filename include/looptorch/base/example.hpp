@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Examples that a run's report shows besides numbers: texts with errors marked, pictures, sound,
-// distributions. A policy or a hook offers them by `Run::offer_examples`.
+// Declares what a run's report can show besides numbers: texts with errors marked, pictures, sound,
+// distributions. A policy or a hook offers such examples by `Run::offer_examples`.
 #pragma once
 
 #include <cstdint>

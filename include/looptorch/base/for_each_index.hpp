@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A loop whose index is a compile-time constant: over the updates of a Trainer, its policies, a tuple.
+// Calls a function with each index below N as a compile-time constant, for loops over the updates of a
+// Trainer, its policies or a tuple.
 #pragma once
 
 #include <cstddef>

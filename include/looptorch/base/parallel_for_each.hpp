@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Processes many items on several threads, without torch, such as making a corpus or checking its files.
-// Training data go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
+// Processes many items on several threads. Use it for work without LibTorch, such as making a corpus or
+// checking its files; training data go through PinnedPrefetchLoader instead. Costs an atomic addition an
+// item.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names the Python module whose operators an exported program is running, for traces of operators. C++ modules
-// need no such note: their functions are on the call stack.
+// Names the Python module whose operators an exported program is running, so that a trace of operators can
+// name that module. C++ modules need no such note: their functions are on the call stack.
 #pragma once
 
 #include <string>

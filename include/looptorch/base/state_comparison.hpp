@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares two states value by value, tensors bit for bit on the host, and describes their differences in
-// sentences that are alike everywhere.
+// Compares two states value by value, tensors element by element on the host. Describes each difference in
+// one form of sentence: "batch_size is 2 here, 4 in the snapshot".
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Named numbers, texts and tensors: the state of a policy, an optimizer or a loader. Policies write one in
-// `state_dict` and read it in `load_state_dict`; snapshots put them on disk.
+// Holds the state of a policy, an optimizer or a loader: named numbers, texts and tensors. Policies write one
+// in `state_dict` and read it in `load_state_dict`; snapshots put them on disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>

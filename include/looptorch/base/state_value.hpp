@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A value of a StateDict: a flag, an integer, a number, a text or a tensor. Written out because a
-// `std::variant` would cost every file that trains about a fifth of the trainer's compile time.
+// Holds one value of a StateDict: a flag, an integer, a number, a text or a tensor. Used instead of a
+// `std::variant`, which would cost every file that trains about a fifth of the trainer's compile time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

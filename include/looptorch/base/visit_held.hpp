@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A cheap-to-compile `std::visit` for a single variant: a chain of ifs.
+// Calls a function with the value that a variant holds, as `std::visit` does. Takes one variant only, by a
+// chain of ifs, which compiles faster.
 #pragma once
 
 #include <cstddef>

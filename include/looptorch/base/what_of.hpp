@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes an exception of any type in one line, and runs cleanup code whose exceptions are dropped.
+// Returns the message of an exception of any type, without LibTorch's stack trace. Also runs cleanup code and
+// drops its exceptions.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells code that a graph is being captured. Meanwhile the code must not read a generator or copy to the
-// host.
+// Marks the time in which a graph is captured, and whether the captured work draws random numbers. Code that
+// would copy to the host asks `is_open` first. Code that would save a generator's state asks `draws_nothing`.
 #pragma once
 
 #include <atomic>

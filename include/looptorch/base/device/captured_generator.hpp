@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures and restores the state of a random generator. CUDA's generators exchange their states: `set_state`
-// would wait for the device, and make cuDNN seed the dropout of recurrent layers again.
+// Captures and restores the state of a random generator. A CUDA generator exchanges its state object for a
+// copy; `set_state` would wait for the device, and make cuDNN seed the dropout of recurrent layers again.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiles and launches kernels on NVIDIA's GPUs. NVRTC compiles them once a process and architecture, unless
-// a cache has them; they run on LibTorch's current stream. If that fails, prints the reason once, and tensor
-// operations are used.
+// Compiles and launches kernels on NVIDIA's GPUs. NVRTC compiles a source once a process and architecture,
+// unless a KernelCache holds the result. Kernels run on LibTorch's current stream. Where kernels cannot run,
+// the reason is printed once, and callers use tensor operations instead.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

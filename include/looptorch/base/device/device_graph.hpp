@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The interface of a graph of device work, such as a CUDA graph: work issued to a stream between `begin` and
-// `end` is recorded, not run. A replay issues all of it by one launch, on the same addresses.
-// graph/cuda_graph.hpp makes CUDA's.
+// Declares the interface of a graph of device work, such as a CUDA graph: work issued to a stream between
+// `begin` and `end` is recorded, not run. A replay issues all of it by one launch, on the same addresses.
+// graph/cuda_graph.hpp implements the interface for CUDA.
 #pragma once
 
 #include <c10/core/Device.h>

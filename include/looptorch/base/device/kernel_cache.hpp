@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Keeps compiled kernels in a folder, from which the next process loads them in milliseconds instead of
-// compiling for a second. Several processes may share the folder. A file appears whole or not at all; a
-// damaged one, or one of another source, compiler or device, counts as absent.
+// compiling for a second. Several processes may share the folder. A file appears whole or not at all. A
+// damaged file counts as absent, and so does one made from another source, by another compiler or for another
+// device.
 #pragma once
 
 #include <looptorch/base/error.hpp>

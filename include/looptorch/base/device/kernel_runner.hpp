@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns what runs kernels on a device: CudaKernels on NVIDIA's GPUs, or a runner that was set for a type of
-// device, as tests do for the CPU.
+// Finds what runs kernels on a device: CudaKernels on NVIDIA's GPUs. Tests set a KernelRunner of their own
+// for a type of device, such as the CPU.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Describes kernels as CUDA C++ text that is compiled at run time, and declares `KernelRunner`, which runs them. A
-// kernel's one argument is a table of tensors: a list of tensors takes one launch and no copy to the device,
-// and a captured graph keeps its own table.
+// Describes kernels as CUDA C++ text that is compiled at run time, and declares `KernelRunner`, which
+// compiles and launches them. The one argument of a kernel is a table of tensors. So a list of tensors takes
+// one launch and no copy to the device, and a captured graph keeps its own table.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds a file whose name the disk spells in another Unicode normal form than a list does: macOS and some
-// archives decompose "é", Linux and Windows do not, and file systems of Linux take the two for different
-// names. Reads each folder once.
+// Finds a file whose name on disk has another Unicode normal form than in a list. macOS and some archives
+// decompose "é", Linux and Windows do not, and Linux's file systems take both forms for different names.
+// Reads each folder once.
 #pragma once
 
 #include <looptorch/base/unicode/canonical_form.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The recursive-descent parser behind Json::parse: one pass over the text, no look-ahead beyond one byte.
-// Include json.hpp.
+// Implements Json::parse by recursive descent: one pass over the text, no look-ahead beyond one byte. Include
+// json.hpp.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

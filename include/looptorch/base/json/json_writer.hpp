@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The writer behind Json::dump: the shortest numbers that read back equal, text as UTF-8. Include json.hpp.
+// Implements Json::dump: the shortest numbers that read back equal, text as UTF-8. Include json.hpp.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
