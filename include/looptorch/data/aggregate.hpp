@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Accesses the fields of plain aggregates, up to kMaxFields of them, by structured binding. So a user's batch
-// type needs no macro and no base class.
+// Gives access to the fields of a plain aggregate, up to kMaxFields of them, by structured binding. So a
+// user's batch type needs no macro and no base class.
 #pragma once
 
 #include <cstddef>

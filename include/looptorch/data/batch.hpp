@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Walks the tensors of a batch: an aggregate of tensors, numbers, strings, vectors, optionals, tuples and
-// further aggregates, a torch::data::Example, or a type with `each_tensor(f)`. Resolved at compile time;
-// nothing is copied. Use it to move, pin or measure a batch without knowing its type.
+// Visits the tensors of a batch, to move, pin or measure it without knowing its type. A batch is a
+// torch::data::Example, a type with `each_tensor(f)`, or an aggregate of tensors, numbers, strings, vectors,
+// optionals, tuples and further aggregates. Resolved at compile time; nothing is copied.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Allocates tensors for a batch that is being made, from memory that is reused once no tensor refers to it:
-// that of LibTorch's pinned host pool if the loader pins, otherwise of the loader's own pool.
+// Allocates the tensors of a batch that is being collated, in memory that is reused once no tensor refers to
+// it. If the loader pins, the memory comes from LibTorch's pool of pinned memory, otherwise from the loader's
+// own pool.
 #pragma once
 
 #include <looptorch/data/batch_memory_pool.hpp>

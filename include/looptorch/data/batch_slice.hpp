@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes some of a batch's samples, for a retry with smaller micro-batches. Copies no data: tensors are views
-// of the batch's.
+// Takes some of a batch's samples, for a retry with smaller micro-batches. Copies no tensor's data: the slice
+// has views of the batch's tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

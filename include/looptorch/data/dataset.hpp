@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Defines what a dataset is: any type with `size()` and a `get(index)` that several threads may call at once.
-// It needs no base class. A dataset that augments asks for the sample's seed. Samples become a batch by the
-// dataset's own `collate`, by a callable given to the loader, or field by field.
+// It needs no base class. A dataset that augments has `get(index, context)`; the context holds the sample's
+// seed. Samples become a batch by the dataset's own `collate`, by a callable given to the loader, or field by
+// field.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives a rank its shard of another sampler: all ranks draw the same epoch, and each takes every
-// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block` it takes
+// Gives a rank its shard of another sampler. All ranks draw the same epoch, and each takes every
+// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block`, ranks take
 // several in a row. Needs no communication.
 #pragma once
 

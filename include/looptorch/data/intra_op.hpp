@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Limits LibTorch's operators in worker threads to one thread each, since more slow the workers down. Two
-// workers on two cores made 207 log-mels a second with the default number of threads, 256 inside
-// at::NoParallel's guard, and 298 with one thread each.
+// Limits LibTorch's operators to one thread in each worker thread, since more threads slow the workers down.
+// Two workers on two cores made 207 log-mels a second with the default number of threads, and 298 with one
+// thread each.
 #pragma once
 
 #include <ATen/Parallel.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Draws batches of samples of similar length, with a limit on the tokens or frames of each: less padding, so
-// less time and memory. Use it if clips or sentences differ in length. Sorts a million lengths once in about
-// 0.1 s, and draws an epoch's batches in about 40 ms.
+// Draws batches of samples of similar length, and limits the tokens or frames of a batch. Less padding saves
+// time and memory. Use it if clips or sentences differ in length. Sorts a million lengths once in about 0.1
+// s, and draws an epoch's batches in about 40 ms.
 #pragma once
 
 #include <looptorch/base/error.hpp>

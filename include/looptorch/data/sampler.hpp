@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Defines what a sampler is: the order in which an epoch visits a dataset. A sampler has no state: the order
-// depends only on its settings, the epoch and the dataset's size, so a resumed run needs only the numbers of
-// the epoch and of the batch. Takes 8 bytes a sample while an epoch is open; a permutation of a million
-// samples takes about 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp,
+// Defines what a sampler is: a type that returns the order in which an epoch visits a dataset. The order
+// depends only on the sampler's settings, the epoch and the dataset's size, so a resumed run needs only the
+// numbers of the epoch and of the batch. Takes 8 bytes a sample while an epoch is open; a permutation of a
+// million samples takes about 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp,
 // distributed_sampler.hpp.
 #pragma once
 

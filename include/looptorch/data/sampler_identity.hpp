@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names a sampler and its settings in one line, by which a saved position is matched with its order.
+// Describes a sampler and its settings in one line. Snapshots save this line, so that a resumed run finds
+// whether its order of samples would differ.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes the samples of a cache on several threads, ahead of training. Ends at the first sample that fails,
-// unless failures are to be listed. Once a sample does not fit, computes no others.
+// Computes the samples of a cache on several threads, ahead of training. The first sample that throws ends
+// the build, unless CacheBuildOptions asks for a list of failures. Once a sample cannot be stored, as in a
+// full cache, no further samples are computed.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Shares a folder and its size limit among sample packs, one for each kind of sample. A process that has a
-// pack open holds a shared lock on its NAME.lock, so that no other process removes it.
+// Keeps several sample packs in one folder, one for each kind of sample, under a common size limit. To make
+// room it removes packs that no process has open. A process holds a shared lock on NAME.lock while it has a
+// pack open.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Identifies a file for a cache of its samples. By name, size and time it costs reading the file's folder
-// entry. By contents it costs reading the file once, and makes the cache usable on another machine.
+// Identifies a file by a text, as the key of its samples in a cache. file_identity uses path, size and time:
+// it costs a look at the file's folder entry. remembered_content_identity uses the contents: it reads each
+// file once a process, and makes the cache usable on another machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The options of CachedDataset and of its build ahead of training, and the counts that both report.
+// Declares the options of CachedDataset and of `CachedDataset::build`, which fills a cache ahead of training,
+// and the counts that both report.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The parts of a sample pack: keys, the ranges of samples in the data file, and the records of the index.
+// Declares the parts of a sample pack: the key of a sample, its range in the data file, and its record in the
+// index.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds a key's record in a pack's index, which stays on disk, by a hash table in memory. 8 bytes a slot, at
-// most two thirds full: ten million keys take 128 MB, and a second to read in.
+// Finds the record of a key in a sample pack's index. The index stays on disk; a hash table in memory maps
+// keys to record numbers. It takes 8 bytes a slot and is at most two thirds full: 128 MB for ten million
+// keys, read in a second.
 #pragma once
 
 #include <looptorch/data/cache/pack_entry.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts a sample of any type to bytes and back: tensors raw, other fields packed. Finds the fields when
-// compiling, as data/batch.hpp does; a type with a field that cannot be written does not compile.
+// Converts a sample of any type to bytes and back: tensors raw, other fields packed. Finds the fields at
+// compile time, as data/batch.hpp does. A type with a field that cannot be written does not compile.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stores and reads the samples of one kind (settings, version, type) in a cache folder, with checksums,
-// within the size limit.
+// Stores and reads samples of one kind (same settings, version and type) in a cache folder, within the
+// folder's size limit. Checksums detect damaged samples, which are then computed anew.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adapts any range of batches to a fit: its size, whether it can restart, how to begin an epoch in its
-// middle, and where each batch came from. Made once a fit.
+// Gives a fit one interface to any range of batches: the number of batches, whether the range can restart,
+// how to begin within an epoch, and which samples a batch holds. Made once a fit.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

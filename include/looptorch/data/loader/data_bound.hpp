@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a run waits too long for its data, and writes the advice.
+// Decides whether a run waits too long for its data, and writes the advice that the loader or ShowProgress
+// then prints.
 #pragma once
 
 #include <looptorch/base/error.hpp>

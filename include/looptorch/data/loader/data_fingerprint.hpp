@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Summarises a dataset in 2 kB of text. From it a resumed run finds which samples changed, or that only their
-// order did. Made once: 0.7 s for a million lines of a list.
+// Summarises a dataset in 2 kB of text, which snapshots save. By it a resumed run finds which samples
+// changed, or that only their order did. Computed once: 0.7 s for a million lines of a list.
 #pragma once
 
 #include <looptorch/base/error.hpp>

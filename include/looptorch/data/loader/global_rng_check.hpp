@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects draws from LibTorch's default generator. If several workers draw from it, a sample gets different
-// numbers in each run. Holds a copy of the generator's 2.5 KB of state.
+// Detects draws from LibTorch's default CPU generator, so that a loader can warn: if several workers draw
+// from it, a sample gets different numbers in each run. Holds a copy of the generator's 2.5 KB of state.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records which sample the worker of each batch is at, for the message of a timeout. Made only if there is a
-// timeout; costs a lock and a look-up a sample. Free of torch.
+// Records for each batch which sample its worker has reached, so that the message of a timeout can name that
+// sample. Made only if there is a timeout; costs a lock and a look-up a sample. Free of torch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The errors of a loader, and its choice between failing and skipping. Use `OnError::skip` if a few damaged
-// files among many must not end a long run, and check `loader.skipped()` afterwards.
+// Declares the errors of a loader, and `OnError`, the choice between failing and skipping. Use
+// `OnError::skip` if a few damaged files among many must not end a long run, and check `loader.skipped()`
+// afterwards.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a loader keeps from one epoch to the next: its position, skipped samples and statistics. Only the
-// reader's thread writes and reads it.
+// Holds what a loader keeps from one epoch to the next: its position, skipped samples and statistics. Only
+// the reader's thread uses it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The options of PinnedPrefetchLoader.
+// Declares the options of PinnedPrefetchLoader.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A loader's position, and the check that another loader can resume from it. The position is two numbers,
-// since samplers have no state; the check compares the settings that determine the batches.
+// Declares a loader's position, and checks that another loader can resume from it. The position is two
+// numbers, epoch and batch, since samplers have no state. The check compares the settings that determine the
+// batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>

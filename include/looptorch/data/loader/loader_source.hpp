@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selects a loader's source of batches: a dataset's or a stream's. For wrong arguments selects a type without
-// definitions, so that the compiler reports the mistake alone.
+// Selects what makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For wrong
+// arguments it selects RefusedBatchSource, which has declarations only, so that the compiler reports just the
+// mistake.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>

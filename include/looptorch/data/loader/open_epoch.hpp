@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads one epoch of a loader: holds its workers and the current batch. The loader's iterators own it, so
-// that leaving a loop stops the workers.
+// that the workers stop when a loop over the loader is left.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a run resume with another batch size: each window keeps its samples, so 1 batch of 8 becomes 8 batches
-// of 1. Costs one pass over the ends of the epoch's batches.
+// Lets a run resume with another batch size. Each window keeps its samples: 1 batch of 8 samples becomes 8
+// batches of 1, for example. Costs one pass over the ends of the epoch's batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reads and writes manifests: one utterance a line, as JSON (NeMo's and most speech corpora's), CSV or TSV
-// (Common Voice's), or a folder of clips (Hugging Face's audiofolder, LJSpeech, or recordings with their
-// texts beside them). Nothing is skipped silently: every fault names file and line, and either ends the
-// reading or is listed. About 4 us and 600 bytes a line; checking that the audio exists takes as long again
-// on a disk without a cache.
+// (Common Voice's). Also reads a folder of clips as a manifest: Hugging Face's audiofolder, LJSpeech, or
+// recordings with their texts beside them. Nothing is skipped silently: every fault names file and line, and
+// either ends the reading or is listed. Costs 4 us and 600 bytes a line; checking that the audio exists takes
+// as long again on a disk without a cache.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

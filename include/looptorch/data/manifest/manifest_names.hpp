@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Maps the names that corpora give to an utterance's fields to ours: NeMo's, Common Voice's, Hugging Face's
-// audiofolder's, DeepSpeech's.
+// Maps the names that NeMo, Common Voice, Hugging Face's audiofolder and DeepSpeech give to an utterance's
+// fields to this library's names.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads rows of a CSV or TSV text, each with its line number, for manifests and for other tables. Takes
-// linear time for any text: see TableRows::refuse.
+// linear time for any text, also for one full of unclosed quotes: see TableRows::refuse.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

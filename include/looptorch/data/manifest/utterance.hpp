@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One line of a manifest or one segment of a transcript, and the error that readers of such files throw.
+// Declares Utterance, one line of a manifest or one segment of a transcript, and ManifestError, which readers
+// of such files throw.
 #pragma once
 
 #include <looptorch/base/error.hpp>
