@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a program's fit with the standard settings or, with `--replay`, runs a saved window again.
+// Fits a program's Trainer with the settings of the standard flags. With `--replay` it runs a saved window
+// again instead, and trains nothing.
 #pragma once
 
 #include <looptorch/app/run_main.hpp>

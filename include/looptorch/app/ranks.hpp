@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a training program on several processes: connects those that torchrun or Slurm started, gives each its
-// shard of the data, and tells which process writes files. `run_main` lets rank 0 alone print. A run of one
-// process pays nothing. Link looptorch::distributed to support several.
+// shard of the data, and tells which process writes files. The program's own output appears from rank 0
+// alone. A run of one process pays nothing. Link looptorch::distributed to support several.
 //
 //   lt::PinnedPrefetchLoader batches(data, loading, app::shard_of_rank(lt::RandomSampler{.seed = 1}));
 //   lt::Trainer trainer(model, optimizer, objective, app::data_parallel());

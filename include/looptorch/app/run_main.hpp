@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a program's main: parses the command line, calls the body, and turns every error into one line on
-// stderr and an exit code. On several ranks only rank 0 prints, and errors name their rank.
+// stderr and an exit code. On several ranks the body prints on rank 0 alone; errors of the other ranks are
+// printed with their rank.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adds clips to a run's report, to be played there. The page holds the sound itself, so the length of all
-// clips is limited: a minute takes 2.6 MB.
+// Adds clips to a run's report, to be played there. The report holds the sound itself, so the total length of
+// the clips is limited: a minute takes 2.6 MB.
 #pragma once
 
 #include <looptorch/audio/clip_reader.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Declares `Error`, the base of every exception that looptorch itself throws, and `message`, which formats
-// their texts. LibTorch's own errors (c10::Error) pass through unchanged.
+// the texts of exceptions. LibTorch's own errors (c10::Error) pass through unchanged.
 #pragma once
 
 #if __cplusplus < 202002L

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reduces values by name over all ranks at once: sums, maxima, flags, texts. The loop makes one reduction a
-// window: policies add to it in their hook `all_reduce`, and it is sent with the gradients. A run of one
-// process makes none.
+// window, to which policies add values in their hook `all_reduce`, and sends it with the gradients. A run of
+// one process makes none.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares two states value by value, tensors element by element on the host. Describes each difference in
-// one form of sentence: "batch_size is 2 here, 4 in the snapshot".
+// Compares two states value by value, tensors element by element on the host. Describes each difference in a
+// sentence of this form: "batch_size is 2 here, 4 in the snapshot".
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gives a rank its shard of another sampler. All ranks draw the same epoch, and each takes every
-// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block`, ranks take
-// several in a row. Needs no communication.
+// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block`, a rank takes
+// several samples or batches in a row. Needs no communication.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Applies a function to the samples of a dataset, for example to compute features, to augment or to convert
-// to a smaller type. It runs in the loader's workers, each time a sample is requested.
+// to a smaller type. The function runs in the loader's workers, each time a sample is requested.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The default collate: makes a batch of samples of any plain type. Tensors are stacked, numbers become a
+// Makes a batch of samples of any plain type: the default collate. Tensors are stacked, numbers become a
 // tensor, texts and lists become vectors, and aggregates are collated field by field. Chosen at compile time.
 // In a loader, tensors are stacked straight into its reused memory.
 #pragma once

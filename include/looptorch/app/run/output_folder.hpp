@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Locks the output folder of a training program for the duration of the run:
+// Locks the output folder of a training program for the duration of the run, so that no second run writes
+// into it:
 //
 //   const app::OutputFolder folder(options.output, {options.data});
 #pragma once

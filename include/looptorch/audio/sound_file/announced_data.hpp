@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads from the header of an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) where its samples
 // should be, and how many bytes they should have. SoundFile compares this with the file, since libsndfile
-// silently shortens a truncated file. It also finds no samples behind an unfinished header, as a pipe or an
-// interrupted recorder leaves it.
+// silently shortens a truncated file. libsndfile also finds no samples behind an unfinished header, as a pipe
+// or an interrupted recorder leaves it.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

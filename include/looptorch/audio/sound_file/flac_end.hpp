@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checks that a FLAC stream ends with a whole frame. Without this check a truncated stream from a pipe would
-// pass: it does not state its length, and libsndfile silently drops an incomplete last frame.
+// pass: such a stream does not state its length, and libsndfile silently drops an incomplete last frame.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads, checks, writes and compares config structs as JSON. A constexpr table describes the fields of a
-// struct once for all of these. Errors name the file and each key at fault.
+// struct once for all four. Errors name the file and each key at fault.
 #pragma once
 
 #include <looptorch/base/error.hpp>

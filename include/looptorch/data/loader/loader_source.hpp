@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Selects what makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For wrong
-// arguments it selects RefusedBatchSource, which has declarations only, so that the compiler reports just the
-// mistake.
+// arguments it selects RefusedBatchSource, whose members are not defined, so that the compiler reports the
+// mistake alone.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>

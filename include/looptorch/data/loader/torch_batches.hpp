@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes LibTorch's DataLoader a range of batches for fit, evaluate and Validate, since its iterators do not
-// make a C++20 range. Use it to keep a pipeline of torch::data. Prefer PinnedPrefetchLoader for new code: it
-// resumes in mid-epoch, knows its length and names the samples of an error.
+// make a C++20 range. Use it to keep a pipeline of torch::data. A PinnedPrefetchLoader does more: it resumes
+// in mid-epoch, knows its length and names the samples of an error.
 //
 //   auto loader = torch::data::make_data_loader(std::move(dataset), 32);
 //   TorchBatches batches(*loader);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lets threads take turns in a given order, so that workers can read one stream themselves. Free of torch.
+// Lets threads take turns in a given order, so that several workers can read one stream. Free of torch.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors get their
+// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors name their
 // line. Include manifest.hpp.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Splits utterances at random into training, validation and test parts. The parts depend only on the number
-// and order of the utterances and on the seed, with every compiler and on every machine. Linear.
+// and order of the utterances and on the seed, with every compiler and on every machine. Takes linear time.
 #pragma once
 
 #include <looptorch/base/error.hpp>

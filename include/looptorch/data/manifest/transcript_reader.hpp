@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a transcript with times: segments of a JSON array become utterances, and errors get their line.
+// Reads a transcript with times: segments of a JSON array become utterances, and errors name their line.
 // Include transcript.hpp.
 #pragma once
 
