@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The training loop: fit > epoch > window > micro-batch > update. A run is a type, `Trainer<Model,
-// Updates..., Policies...>`: the compiler composes and checks it, and policies that are not listed cost
-// nothing. To read the loop itself, open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp,
-// update_step.hpp.
+// Declares the Trainer, looptorch's public class, with `fit`, `step` and `evaluate`. Its type,
+// `Trainer<Model, Updates..., Policies...>`, lists the run's policies. The compiler checks the list, and
+// generates no code for policies that are not on it. To read the training loop itself (fit > epoch > window >
+// micro-batch > update), open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp, update_step.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The policies, with when to use each. Policies that write reports and weights, and those for several
-// processes, have headers of their own. docs/policies.md lists them all.
+// Includes all policies but CaptureGraphs, LogMetrics, Profile, SaveWeights and those for several processes,
+// which have headers of their own (docs/policies.md). Each row names a policy, and the case to use it in.
 //
 //   Accumulate<N>         the batch you want does not fit
 //   Autocast<bf16>        the hardware has 16-bit units, or activations must shrink
@@ -9,8 +9,8 @@
 //   Autopsy               a NaN should name its operator, layer and sample
 //   AverageWeights        evaluation should see averaged weights (EMA, SWA)
 //   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
-//   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
-//   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
+//   CacheFlushEvery<K>    the caching allocator fragments, or other processes need the memory
+//   Checkpointed<Layer>   activations do not fit, and steps may take a third longer
 //   ClipGradNorm          single batches destabilise training
 //   ClipGradValue         single elements of gradients destabilise training
 //   Freeze                parts of a pretrained model should stay as they are
@@ -24,7 +24,7 @@
 //   SnapshotEvery         a run that ends early should resume, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
-//   UpdateInBackward<>    gradients of all parameters do not fit; with Accumulate UpdateInBackward<Sums>
+//   UpdateInBackward<>    gradients of all parameters do not fit (with Accumulate: UpdateInBackward<Sums>)
 //   Validate              held-out data should be measured during fit
 //   WatchMemory           the peak should show, and leaks, spikes and fragmentation be reported
 //   WatchRounding         weights are in 16 bits, and the share of lost updates should show

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks before a run whether it fits into memory, by dry steps that leave no trace. Give it the batches that
-// need most (hard_batches finds them): it runs whole steps, moments, averages and an evaluation included, and
-// restores everything. If the run does not fit, it tries changes that save memory, and reports which help.
+// Checks before a run whether it fits into memory. Runs whole steps, with moments, averages and an
+// evaluation, and then restores everything. Give it the batches that need the most memory; `hard_batches`
+// finds them. If the run does not fit, tries changes that save memory, and reports which of them help.
 //
 //   const auto report = preflight(trainer, hardest_batches);
 //   if (!report.fits) std::fputs(report.text().c_str(), stderr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Includes what every training program needs: the Trainer, optimizers that LibTorch lacks, and policies.
-// Policies in policies/declared.hpp, which would cost other programs compile time, need their own headers
-// too.
+// Includes what most training programs need: the Trainer, FusedAdamW, FusedAdam, FusedSGD and most policies.
+// The policies that policies/declared.hpp names are left out to save compile time. A program that lists one
+// of them includes its header too, as for other optimizers and for DataParallel.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

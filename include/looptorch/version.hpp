@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// States looptorch's version. CMake and Conan read it here; vcpkg.json repeats it, and a test
+// Defines looptorch's version. CMake and Conan read the version here. vcpkg.json repeats it, and a test
 // compares the two.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lays out gradients in a bucket, one after the other. With a sharded optimizer, all of rank 0's come first,
-// then all of rank 1's, and so on, so that each rank's part is contiguous.
+// Lays out the gradients of a bucket in memory, one after the other. With a sharded optimizer they are sorted
+// by rank: first the gradients of rank 0's part of the parameters, then those of rank 1's part, and so on. So
+// each rank's part is contiguous.
 #pragma once
 
 #include <looptorch/optim/optimizer_parts.hpp>

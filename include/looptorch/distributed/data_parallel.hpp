@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Trains one model on several processes (DDP), each with its part of the data, as if one process took it all.
-// Gradients, weights, losses and decisions are those of all ranks. Use it when one machine or one GPU is too
-// slow. Costs one all-reduce of the gradients a window, most of it during backward.
+// Trains one model on several processes (DDP), each on its part of the data, with the result of one process
+// on all of the data. Use it when one machine or one GPU is too slow. Costs one all-reduce of the gradients a
+// window, most of it during backward.
 //
 //   torchrun --nproc-per-node 2 --no-python ./train
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{});
 //   trainer.fit(shard_of_this_rank, {.epochs = 3});
 //
-// The entry to this room. DataParallel makes GroupRanks, which implements the loop's interface Ranks
-// (loop/ranks.hpp). GroupRanks sums gradients by GradientBuckets, and talks to the other processes by the
-// ProcessGroup of the run, which outlives fits and owns RankWatch, the thread that notices lost ranks.
+// Read this header first. For each fit DataParallel makes a GroupRanks, which implements the loop's interface
+// Ranks (loop/ranks.hpp). GroupRanks sums gradients in GradientBuckets, and communicates by the ProcessGroup.
+// The ProcessGroup outlives fits and owns RankWatch, whose thread notices lost ranks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

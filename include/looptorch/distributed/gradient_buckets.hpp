@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// All-reduces gradients in buckets during backward: sends a bucket once its parameters have their gradients,
-// in a fixed order common to all ranks. Holds a copy of the gradients, and costs one copy of them a window.
-// With a sharded optimizer a bucket is ordered by rank, and each rank gets the sums of its part only.
+// All-reduces gradients in buckets during backward. Sends a bucket once backward has made all its gradients;
+// the order of buckets is the same on all ranks. Takes memory for a second copy of the gradients, and copies
+// them once a window. With a sharded optimizer, each rank receives only the sums for its part of the
+// parameters.
 #pragma once
 
 #include <looptorch/base/error.hpp>

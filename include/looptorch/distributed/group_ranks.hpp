@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements the loop's Ranks (loop/ranks.hpp) on a process group: reductions of numbers by Gloo, gradients
-// summed in buckets, sharded optimizers, SyncBN. DataParallel makes one and gives it to the loop for a fit.
+// Implements the loop's interface Ranks (loop/ranks.hpp) on a process group: reduces numbers by Gloo, sums
+// gradients in buckets, shards optimizers and runs SyncBN. DataParallel makes a GroupRanks for each fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

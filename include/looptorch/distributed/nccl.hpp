@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sends tensors on CUDA devices by NCCL, if LibTorch has it and nccl.h is found. Reductions of numbers stay
-// with Gloo. Compiles and links; has not run on a GPU.
+// Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. Numbers are
+// still reduced by Gloo. Compiles and links, but has not run on a GPU.
 #pragma once
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Connects the processes of a run: by a common store, by Gloo for gradients and reductions, and by NCCL for
-// tensors on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
+// Connects the processes of a run by a common store, by Gloo, and by NCCL for tensors on CUDA devices. Needs
+// Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

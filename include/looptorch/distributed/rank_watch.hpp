@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Watches the other ranks of a run, so that none waits for one that has failed, stopped or exited. A thread
-// writes a heartbeat to the store five times a second, and reads those of the next few ranks; if one is
-// silent, it tells all. So the store's work grows linearly with the ranks. A step costs nothing.
+// Watches the other ranks of a run, so that no rank waits for one that has failed, stopped or exited. A
+// thread writes this rank's heartbeat to the store five times a second, and reads the heartbeats of up to
+// eight other ranks. If one of these is silent, the thread reports it to all ranks. Steps do not become
+// slower.
 //
-// Keys in the store, for fit F and rank R:
+// The store holds these keys, for fit F and rank R:
 //   looptorch life F R     R's heartbeat: a count, and where R is. R writes it; ranks that watch R read it.
 //   looptorch failure F 0  The fit's failure. A rank that fails or sees a silent one writes it; all read it.
 //   looptorch heard F R    Exists once R has read the failure. R writes it; the rank that failed reads it.

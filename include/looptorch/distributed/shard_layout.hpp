@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Assigns parameters to the ranks of a sharded optimizer, whole or cut, as evenly as possible. Every rank
-// computes the same.
+// Divides the parameters of a sharded optimizer among the ranks, as evenly as possible. A parameter goes to
+// one rank, or is cut into parts for several. Every rank computes the same division, without communication.
 #pragma once
 
 #include <looptorch/base/tensor_list.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Shards optimizers over the ranks of DataParallel (ZeRO, stages 1 and 2: https://arxiv.org/abs/1910.02054).
-// Each rank holds the moments of its part of the parameters, gets only that part's gradients, updates it, and
-// gathers the rest. Use it when moments fill the memory: it divides them by the number of ranks. Results are
-// those of the plain run. Does nothing on one process.
+// Use it when moments fill the memory: each rank holds only its part, so their memory is divided by the
+// number of ranks. Each rank updates its part of the parameters, and then gathers the others' parts. Results
+// equal those of the plain run. Does nothing on one process.
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{}, ShardOptimizer{});
 #pragma once

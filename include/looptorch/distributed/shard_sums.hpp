@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sums the gradients of a window's shards in a fixed binary tree: neighbours first, then the neighbours of
-// these sums. So ranks that each hold a whole subtree get the same bits as one rank alone. Holds at most
-// log2(shards of this rank) sums besides the current gradients, and adds no more often than backward would.
+// Sums gradients in a fixed order, for the same bits on any number of ranks (DataParallel::reproducible). A
+// window is divided into shards, whose gradients are added as a binary tree: neighbouring shards first, then
+// neighbouring sums. Holds at most log2(shards of this rank) sums besides the current gradients. Adds no more
+// often than backward's own accumulation would.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives any unchanged model SyncBN, as PyTorch's SyncBatchNorm does, which LibTorch lacks: statistics over
-// all ranks forward, and the sums of their gradients backward. Replaces LibTorch's batch_norm, which every
-// BatchNorm module calls, at the dispatcher's key for autograd. Outside of a micro-batch of several ranks
-// LibTorch's own code runs.
+// Makes every BatchNorm module take its statistics over all ranks, as PyTorch's SyncBatchNorm does; LibTorch
+// has none. The model does not change: this header replaces LibTorch's batch_norm, which these modules call,
+// at the dispatcher's autograd keys. Outside of a micro-batch on several ranks, LibTorch's own code runs.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs an exported program beside its model and compares their outputs, before a file of it appears.
+// Compares an exported program with its model: runs both on several inputs, and throws if their outputs
+// differ. export_model calls it before it writes the file.
 #pragma once
 
 #include <looptorch/base/error.hpp>

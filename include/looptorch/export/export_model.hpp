@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes a trained model to a file that others run without its C++ code: torch.export's .pt2, for Python,
+// Writes a trained model to a file that runs without the model's C++ code: torch.export's .pt2, for Python,
 // AOTInductor and ONNX, or TorchScript. Takes some 10 to 25 forward passes. Include it only in programs that
 // export, since it includes LibTorch's tracer.
 #pragma once

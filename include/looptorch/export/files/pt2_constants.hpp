@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes constant arguments of operators as torch.export's JSON.
+// Converts an operator's constant arguments to torch.export's JSON.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the nodes and tensors of a program as torch.export's JSON. Operators are written as they were
-// called, also composite and in-place ones (verifier "TRAINING"): readers decompose them.
+// Converts a program's nodes and tensors to torch.export's JSON. Does not decompose operators: composite and
+// in-place ones are written as the model called them (verifier "TRAINING"), and readers decompose them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

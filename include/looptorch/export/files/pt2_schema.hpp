@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the values in torch.export's JSON, schema version 8: dtypes by their codes, devices, sizes as sympy
-// expressions, metadata of tensors.
+// Converts single values to torch.export's JSON, schema version 8: dtypes to their codes, devices, sizes to
+// sympy expressions, metadata of tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

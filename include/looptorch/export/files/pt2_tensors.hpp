@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the tensors of a program to a .pt2: the bytes of each storage, and a list that says where each
-// tensor lies in them.
+// Writes a program's tensors to a .pt2: the bytes of each storage, and a list of where each tensor lies in
+// them.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

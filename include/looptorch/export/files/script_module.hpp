@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Puts a model's tensors into a TorchScript module under their names. The module has no code, and shares the
-// tensors with the model.
+// Makes a TorchScript module that holds a model's tensors by their names. The module has no code yet: tracing
+// or torchscript_file.hpp adds a graph to it. It shares the tensors with the model.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

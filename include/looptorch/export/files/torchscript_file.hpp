@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes an exported program as TorchScript, which torch.jit.load and torch::jit::load read without any code
-// of the model.
+// Writes an exported program as TorchScript. torch.jit.load and torch::jit::load read the file without the
+// model's code.
 #pragma once
 
 #include <looptorch/export/files/archive_file.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes the sizes that an exported model leaves open, such as the batch.
+// Describes an exported model's dynamic sizes, which may differ from the example's, such as the batch size.
 #pragma once
 
 #include <cstddef>

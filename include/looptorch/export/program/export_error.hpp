@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The error of a model that cannot be exported.
+// Defines the error that export_model throws for a model that cannot be exported.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A model's forward as a list of LibTorch's operators, without its C++ code: what export_model writes and
-// run_program runs. Sizes that follow a dynamic dimension are polynomials of it.
+// Represents a model's forward as a list of calls of LibTorch's operators, without the model's C++ code.
+// export_model writes such a program to a file, and run_program.hpp runs it. A size that depends on dynamic
+// sizes is stored as a polynomial of them.
 #pragma once
 
 #include <looptorch/export/program/dynamic_dims.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Integer polynomials of the dynamic sizes, by which an exported program computes its sizes: it reshapes a
-// batch of B clips of T frames in H heads to B * H rows of T.
+// Represents a size in an exported program as an integer polynomial of the dynamic sizes. For example, B
+// clips of T frames in H heads are reshaped to B * H rows of T, and B * H is such a polynomial.
 #pragma once
 
 #include <looptorch/export/program/dynamic_dims.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Expresses a number in a program as a polynomial of the dynamic sizes, fitted to its values at some sizes. A
-// polynomial of degree 2 in n dims needs 1 + n + n(n + 1)/2 values, and one more to check it.
+// Finds the polynomial of the dynamic sizes that a number in a program follows. Fits it to the number's
+// values at chosen sizes, and checks it at one more. A polynomial of degree 2 in n sizes needs 1 + n + n(n +
+// 1)/2 values, and one for the check.
 #pragma once
 
 #include <looptorch/export/program/polynomial.hpp>

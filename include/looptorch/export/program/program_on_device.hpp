@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Moves a program to another device than the one on which it was traced.
+// Moves a traced program to another device.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Turns weight names into valid Python identifiers: a module named `in`, a keyword, is written as `in_`.
+// Turns weight names into valid Python identifiers: `in`, a keyword, becomes `in_`.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes further inputs for a model from an example: other sizes by repeating or cutting it, other values by
-// mirroring and halving it. Valid tokens, probabilities and lengths stay valid.
+// Makes inputs of other sizes and values from an example, to trace a model with them and to check the result.
+// Changes sizes by repeating or cutting the example, and values by mirroring and halving it. So valid tokens,
+// probabilities and lengths stay valid.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists a module's parameters and buffers by their names in a program, and checks that tracing does not write
-// to them.
+// Lists a module's parameters and buffers by the names that they get in a program. Also checks that a traced
+// forward has not written to them.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts a recorded graph to an ExportedProgram in which all sizes are numbers.
+// Converts a graph that the tracer recorded to an ExportedProgram. All its sizes are still numbers.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Traces a module's forward into an ExportedProgram. Other folders need only this header of the folder.
+// Traces a module's forward into an ExportedProgram. Of the headers in tracing/, other folders need only this
+// one and export_scope.hpp.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

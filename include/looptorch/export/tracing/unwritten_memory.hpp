@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Refuses a program that would read uninitialised memory. A forward that fills a tensor by a pointer or an
-// accessor, as at::tensor does, makes one: the tracer does not see it.
+// Refuses a program that would read uninitialised memory. The cause is a forward that fills a tensor by a
+// pointer or an accessor, as at::tensor does: the tracer records the empty tensor, but not what is written.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects what a tracer would silently make constant: values of tensors that the host reads, and shapes that
-// depend on them. Costs a look-up for each operator while it exists.
+// Detects what a tracer would silently make constant: a tensor's values that the host reads, and shapes that
+// depend on values. Costs a look-up for each operator while the watch exists.
 #pragma once
 
 #include <looptorch/autopsy/recorded_inputs.hpp>
