@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes an ExportedModel back: the file that was read, with the current weights. Program, names, open sizes,
-// mode and the structure of inputs and outputs stay, so Python's torch.export.load reads it like the
-// original.
+// Writes an ExportedModel to a .pt2 after training. The new file is a copy of the one that was read, with the
+// model's current weights, so Python's torch.export.load reads both in the same way.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: reads the .pt2 of torch.export.save, or of export_model, as a module that trains. A
-// ProgramFile is the file as read (archive/, graph/, module/), a ModelRunner runs it by LibTorch's
-// dispatcher, so all policies work on it as on a module in C++.
+// Reads the .pt2 of torch.export.save or of export_model as a module that trains. Read this header first: a
+// ProgramFile holds what was read (archive/, graph/, module/), and a ModelRunner runs it through LibTorch's
+// dispatcher. So all policies work as on a module written in C++.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>

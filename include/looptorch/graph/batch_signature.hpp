@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides whether one graph serves two batches: tensors of the same shapes and types, and the same host-only
-// values, since the objective may have used them when the graph was captured.
+// Describes a batch by a text; batches with equal texts can share a graph. The text has each tensor's shape,
+// strides and type. It also has the values that are no tensors, since the objective may have used them when
+// the graph was captured. These are left out if the objective declares by `weight(batch)` that it uses no
+// others.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records what a function issues to a device as a graph, which a replay issues by one launch. Use it for work
-// of fixed shapes without gradients, such as a token of a decoder; CaptureGraphs captures training.
+// Captures a function's work on a device as a graph, which replays by one launch. Use it for work of fixed
+// shapes without gradients, such as decoding a token. For training use CaptureGraphs.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

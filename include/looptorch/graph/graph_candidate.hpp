@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a micro-batch may run as a graph. The reasons against it lie in the fit, the window or the
-// batch's tensors. Also returns the micro-batch's form: those of one form run by one graph.
+// Decides whether a micro-batch may run as a graph, or returns the reason against it. Also computes the
+// micro-batch's form (its shapes, types and values on the host): micro-batches of one form share a graph.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gives a graph its random numbers. A graph draws from the generator state that was current at its capture.
-// Code that restores a generator, such as a recomputing layer, may have replaced that state. So each replay
-// begins at the generator's position and sets it afterwards.
+// Gives each replay of a graph new random numbers. A graph draws from the generator state that was current at
+// its capture, and other code, such as a recomputing layer, may have replaced that state since. So a replay
+// first copies the generator's position to the graph, and afterwards sets the generator to the graph's
+// position.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

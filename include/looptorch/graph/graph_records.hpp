@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The records of a Trainer's graphs: of each form of micro-batch (its shapes, types and values on the host)
-// and of each end of a window. Also the losses that graphs share, what they assume of the model, and counts
-// of how they ran. micro_batch_graphs.hpp stores the records.
+// Defines what a Trainer remembers of its graphs: a record for each form of micro-batch (shapes, types and
+// values on the host), and one for each update's end of a window. Also defines the losses that graphs share,
+// what graphs assume of the model, and counts of how micro-batches ran. micro_batch_graphs.hpp stores the
+// records.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

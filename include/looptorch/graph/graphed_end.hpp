@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the end of a window as a graph: the check for finite losses, unscaling, clipping, the optimizer's step
-// counts. The optimizer's kernels are launched behind it, so that they take the current rates and options.
-// Needs gradients at the addresses that micro-batches' graphs write to.
+// Runs the end of a window as a graph: the check for finite losses, unscaling, clipping and the optimizer's
+// step counts. The optimizer's kernels are launched after the graph, not in it, since learning rates and
+// options may change. Needs gradients at the addresses to which the graphs of micro-batches write.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

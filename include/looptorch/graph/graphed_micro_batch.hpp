@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room, called by `train_on` (loop/step/micro_batch.hpp): runs a micro-batch of training as
-// a graph, or eagerly where GraphCandidate (graph_candidate.hpp) has a reason against it. Micro-batches of
-// one form (shapes, types and values on the host) share a graph. MicroBatchGraph::state returns the form's
-// state, which tells how the next micro-batch runs:
+// Runs a micro-batch of training as a graph, or eagerly if GraphCandidate has a reason against one. Read this
+// header first; `train_on` (loop/step/micro_batch.hpp) calls it. Micro-batches of one form (shapes, types and
+// values on the host) share a graph. The form's state, MicroBatchGraph::State, says how its next micro-batch
+// runs:
 //
-//   warming_up  eagerly, and shows what a graph needs (micro_batch_warm_up.hpp)
+//   warming_up  runs eagerly, and shows what a graph needs (micro_batch_warm_up.hpp)
 //   warm        is captured, forward and backward (micro_batch_capture.hpp), then replayed
 //   captured    is replayed by one launch (micro_batch_replay.hpp)
-//   refused     eagerly, since warm-up or capture has found a reason (MicroBatchGraph::refuse)
+//   refused     runs eagerly, since warm-up or capture has found a reason (MicroBatchGraph::refuse)
 //
-// micro_batch_graphs.hpp keeps the graphs by form, and drops all of them when a parameter moves, freezes or a
-// module changes its mode. After replayed micro-batches the end of the window is a graph of its own
-// (graphed_end.hpp). No graph holds the optimizer's kernels, schedules and averages.
+// micro_batch_graphs.hpp keeps the graphs by form. It drops all of them when a parameter moves or freezes, or
+// when a module changes its mode. After replayed micro-batches, the end of the window runs as a graph of its
+// own (graphed_end.hpp). No graph holds the optimizer's kernels, schedules or averages.
 #pragma once
 
 #include <looptorch/graph/graph_candidate.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures a micro-batch as the graph of its form (graphed_micro_batch.hpp), on copies of its tensors,
-// without running it. If that fails, refuses the form, and leaves gradients and the generator as they were.
+// Captures a micro-batch as the graph of its form (graphed_micro_batch.hpp). Works on copies of the batch's
+// tensors; the device computes nothing. If the capture fails, refuses the form, and restores gradients and
+// generator.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

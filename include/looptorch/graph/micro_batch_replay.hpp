@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Replays the graph of a micro-batch's form (graphed_micro_batch.hpp): copies the batch and its loss's weight
-// into the graph's memory, and runs it by one launch. The weight enters as the gradient of the loss.
+// Replays the graph of a micro-batch's form (graphed_micro_batch.hpp). Copies the batch and its loss's weight
+// into the graph's memory, and runs the graph by one launch. The weight acts as the gradient with which
+// backward begins.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs the first micro-batches of a form (graphed_micro_batch.hpp) eagerly, and notes what their graph needs:
-// the parameters that backward reaches, a loss of the same shape and type, whether the device's generator is
-// drawn from. Refuses the form if one of them does what a graph cannot repeat.
+// which parameters backward reaches, the loss's shape and type, and whether random numbers are drawn on the
+// device. Refuses the form if a micro-batch does what a graph cannot repeat.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// CUDA C++ source of CTC's forward and backward recursions. A thread block computes a clip, its threads the
-// states, which are a text's labels with blanks around each. Sums have a fixed order, without atomics, so
-// that a step repeats bit by bit.
+// Holds the CUDA C++ source of CTC's forward and backward recursions. One thread block computes one clip, and
+// its threads share the clip's states: the text's labels, with a blank before, between and after them. Sums
+// have a fixed order, without atomics, so a repeated step gives the same bits.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes the CTC loss (Graves et al. 2006) without a wait for the device: lengths stay there, so that a
-// graph can hold it. LibTorch's own copies them to the host in each forward. Takes one kernel each for
-// forward and backward on NVIDIA's GPUs, some tensor operations a frame in fp64 and on other devices,
-// LibTorch's own on a CPU.
+// Computes the CTC loss (Graves et al. 2006) without a wait for the device, so a graph can capture it.
+// LibTorch's CTC loss copies the lengths to the host in each forward. On NVIDIA's GPUs takes one kernel for
+// forward and one for backward. In fp64 and on other accelerators takes some tensor operations a frame. On a
+// CPU calls LibTorch's.
 //
 // Shapes: T frames, N clips, C classes, L labels, S = 2L + 1 states: labels with blanks around each.
 #pragma once

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Computes linear layers of one input as one product, such as the queries, keys and values of attention.
-// Layers keep their names and parameters. On a small model or a GPU this saves a quarter of attention's host
-// time, half under autocast. Costs copies of the weights in forward and, in fp32, in backward, and a copy of
-// the outputs' gradients. Gradients of the weights share one storage. Weights must not change in place
-// between forward and backward.
+// Computes several linear layers of one input as one product, such as the queries, keys and values of
+// attention. Layers keep their names and parameters. On a small model or a GPU, saves a quarter of
+// attention's host time, and half under autocast. Costs copies of the weights in forward (in fp32 also in
+// backward), and a copy of the outputs' gradients. The gradients of the weights share one storage. The
+// weights must not change in place between forward and backward.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A torch::nn::Linear that computes product and bias by one operator, for contiguous inputs. LibTorch's own
-// takes two for inputs of more than two dimensions. Under autocast LibTorch's own also casts its weight at
-// each use, since autocast caches no cast of the transposed view that it passes on.
+// Provides a torch::nn::Linear that computes product and bias by one operator, for contiguous inputs.
+// LibTorch's takes two operators for inputs of more than two dimensions. Under autocast it also casts its
+// weight at each use: it passes on a transposed view, and autocast caches no casts of views.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

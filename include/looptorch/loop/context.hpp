@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The arguments of hooks: one type for each moment in the loop (fit > epoch > window > micro-batch). None is
-// a template, so a policy is written once for all models. UpdateContext has a header of its own, which this
-// one includes.
+// Defines the arguments of hooks, one type for each moment in the loop (fit > epoch > window > micro-batch).
+// None is a template, so a policy is written once for all models. This header also includes UpdateContext.
 #pragma once
 
 #include <looptorch/loop/examine_context.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The result of an evaluation, and the scope that evaluations run in: every module in eval mode, and each
-// restored to its own mode afterwards.
+// Defines the result of an evaluation, and EvalScope, in which evaluations run. The scope sets every module
+// to eval mode, and at its end restores each module's own mode.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The argument of the hook `examine`, which runs before each update: what is known of the window's loss and
-// gradients. If they are bad, a policy can rerun the update's part of the window with its operators traced,
-// and end the fit.
+// Defines the argument of the hook `examine`, which runs before each update. It holds what is known of the
+// window's loss and gradients. If these are bad, a policy can rerun the update's part of the window with its
+// operators traced, and end the fit.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

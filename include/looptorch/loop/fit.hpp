@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// FitOptions, which say how long a fit lasts and what it resumes from, and FitResult, which says how it
-// ended.
+// Defines FitOptions, which set how long a fit lasts and what it resumes from, and FitResult, which says how
+// the fit ended.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The loss scale of fp16: torch.amp.GradScaler's arithmetic, by the same kernels. A policy hands it to the
-// loop by its hook `loss_scale`. The loop calls it at these moments:
+// Implements the loss scale of fp16 by torch.amp.GradScaler's arithmetic and kernels. A policy gives it to
+// the loop by the hook `loss_scale`. The loop calls these functions of it:
+//
 //   scaled: with each loss, before backward (loop/step/micro_batch.hpp)
 //   back_off: after an overflow before the first update; the window is retried (redo/seek_scale.hpp)
 //   unscale: on a window's gradients, before policies see them; an overflow vetoes the update

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The order of policies within a hook. A policy declares its phase and, within a phase, which policies it
-// runs before or after. All others run as they are listed; names play no part.
+// Declares the order of policies within a hook. A policy declares its phase and, within that phase, which
+// policies it runs before or after. Policies without such a declaration run in the order of the list.
 #pragma once
 
 namespace looptorch {

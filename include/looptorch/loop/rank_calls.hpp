@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The concepts that list every call of the loop to the run's other processes. `SoloRanks` implements them for
-// one process, at no cost; `SeveralRanks` (ranks/several_ranks.hpp) for a Trainer that lists a policy such as
-// DataParallel.
+// Lists, as concepts, each call that the loop makes to involve the run's other processes. SoloRanks
+// (solo_ranks.hpp) implements these calls for one process, at no cost. SeveralRanks (ranks/several_ranks.hpp)
+// implements them for a Trainer that lists a policy such as DataParallel.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The loop's interface to ranks: processes that train copies of one model on different data. A policy such as
-// DataParallel provides it by the hook `ranks`. Without such a policy the loop compiles none of this.
+// Defines the loop's interface to ranks, the processes that train copies of one model on different data. A
+// policy such as DataParallel provides an implementation by the hook `ranks`. Without such a policy the loop
+// compiles none of this.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The report of a fit that resumed, and the error for a snapshot that does not fit.
+// Defines the report of a fit that resumed from a snapshot, and the error for a snapshot that does not match
+// the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says which differences from the snapshot a resumed run tolerates. A policy declares its own rule;
-// resume/differences.hpp has the rules for model, optimizers and data.
+// Defines how a resumed run treats a policy that differs from the snapshot. Each policy declares its own
+// rule; resume/differences.hpp has the rules for model, optimizers and data.
 #pragma once
 
 namespace looptorch {

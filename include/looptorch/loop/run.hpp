@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The run as policies see it: reads counters, losses and metrics; publishes metrics, evaluates, takes
-// snapshots and ends the fit. Not a template, so a policy is written once for all models.
+// Gives policies access to the run. They read counters, losses and metrics through it, publish metrics,
+// evaluate, take snapshots and end the fit. It is not a template, so a policy is written once for all models.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names the parts of a step, such as data, forward and backward. The loop announces each to policies that
-// measure or record time.
+// Names the parts of a step, such as data, forward and backward. The loop announces each part to the policies
+// that measure or record time.
 #pragma once
 
 #include <array>

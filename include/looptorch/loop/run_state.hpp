@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads a run's counters, losses and metrics as a StateDict. Excludes model and optimizers.
+// Saves a run's counters, losses and metrics to a StateDict, and loads them. Model and optimizers are not
+// included.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

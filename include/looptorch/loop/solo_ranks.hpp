@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The calls of rank_calls.hpp for a run of one process: each does nothing or returns a constant.
+// Implements the calls of rank_calls.hpp for a run of one process: each does nothing or returns a constant.
 #pragma once
 
 #include <looptorch/loop/rank_calls.hpp>

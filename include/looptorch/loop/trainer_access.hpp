@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Gives the library's free functions, such as preflight and replay, access to a Trainer's private parts.
+// Gives the library's free functions, such as preflight and replay, access to a Trainer's private members.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>

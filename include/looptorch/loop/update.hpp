@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An update: an optimizer with the parameters that it trains and the objective that it minimises. A Trainer
-// has one, or several that share each window, such as a GAN's generator and discriminator.
+// Defines an update: an optimizer, the parameters that it trains, and the objective that it minimises. A
+// Trainer has one update, or several in each window, as for a GAN's generator and discriminator.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The argument of `before_update` and `after_update`: a window's gradients, the factor they still need, and
-// the decision whether the update is made. Policies include loop/context.hpp.
+// Defines the argument of `before_update` and `after_update`. It holds a window's gradients, the factor that
+// they must still be multiplied by, and the decision whether the update is made. Policies include
+// loop/context.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

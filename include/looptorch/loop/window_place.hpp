@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The place of a window in its run, for errors and reports: step, batches, and samples where they are known.
+// Describes where a window is in its run, for errors and reports: its step, batches and, where known,
+// samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads the tensors of a .pt2. A list in the archive says where each one lies.
+// Reads the tensors of a .pt2. A list in the archive says where each tensor lies.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Opens the archive that torch.export.save writes since PyTorch 2.9: a program as JSON, and the bytes of its
-// tensors, which are mapped. Reads no pickle in it.
+// Opens a .pt2, the archive that torch.export.save writes since PyTorch 2.9. It holds a program as JSON and
+// the bytes of the program's tensors, which are mapped. Pickles in the archive are not read.
 #pragma once
 
 #include <looptorch/base/error.hpp>

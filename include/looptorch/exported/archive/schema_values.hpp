@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts the numbers and texts by which torch.export's JSON, schema version 8, names dtypes, layouts,
-// memory formats and devices.
+// Converts values in torch.export's JSON, schema version 8, to LibTorch's: dtypes, layouts, memory formats,
+// devices, numbers.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A program of torch.export as it is run: nodes in order, which read and write numbered slots. A node calls
-// an operator of LibTorch, computes a size, or switches gradients and autocast. read_graph.hpp makes a Graph
-// of the file's JSON once, with operators resolved and constants boxed; run_graph.hpp runs it.
+// Represents a program of torch.export in a form that runs fast: a list of nodes, which read and write
+// numbered slots. A node calls an operator of LibTorch, computes a size, or switches gradients or autocast.
+// read_graph.hpp makes a Graph of the file's JSON once, with operators resolved and constants boxed;
+// run_graph.hpp runs it.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

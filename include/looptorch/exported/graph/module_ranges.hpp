@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tracks which of Python's modules the running nodes belong to, while operators are recorded: a trace gets a
-// range for each module, and a NaN is traced to one. Otherwise costs a comparison a node.
+// Tells profilers and Autopsy which of Python's modules the running nodes belong to. So a trace has a range
+// for each module, and a NaN is traced to a module. Costs one comparison a node if neither is active.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

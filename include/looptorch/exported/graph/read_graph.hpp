@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the nodes of torch.export's JSON. Subgraphs that only switch gradients or autocast are inlined;
-// other higher-order operators are refused by name.
+// Reads the nodes in torch.export's JSON. Inlines subgraphs that only switch gradients or autocast. Throws an
+// error that names the operator for any other higher-order operator.
 #pragma once
 
 #include <looptorch/base/error.hpp>

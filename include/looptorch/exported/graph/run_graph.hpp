@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs a program's nodes through LibTorch's dispatcher, with autograd and autocast as the caller set them. A
+// Runs a program's nodes through LibTorch's dispatcher, with the caller's autograd and autocast settings. A
 // call costs the boxing of its arguments, about a microsecond.
 #pragma once
 

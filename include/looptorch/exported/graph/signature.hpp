@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the inputs and outputs of a program of torch.export: weights, constants, inputs, outputs, and buffers
-// that the program updates.
+// Reads which inputs and outputs a program of torch.export has. Its inputs include weights, buffers and
+// constants, and its outputs include buffers that it updates.
 #pragma once
 
 #include <looptorch/base/error.hpp>

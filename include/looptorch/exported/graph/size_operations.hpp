@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes sizes as a program of torch.export does, by Python's arithmetic: `_operator.floordiv` and its
-// like, on whole numbers, floats and truth values.
+// Computes sizes as a program of torch.export does. Implements `_operator.floordiv` and similar functions by
+// Python's arithmetic, on integers, floats and booleans.
 #pragma once
 
 #include <looptorch/base/error.hpp>

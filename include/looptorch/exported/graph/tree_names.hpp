@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names a program's outputs by how Python packed them: "logits" in a dictionary or a ModelOutput,
-// "hidden_states.0" in a tuple within one.
+// Names a program's outputs after the containers that Python returned them in: "logits" for a dictionary or a
+// ModelOutput, "hidden_states.0" for a tuple within one.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks a model's inputs against the names, types and sizes that its program was exported with, so that an
-// error names the input and not an operator within the program.
+// Checks a model's inputs against the names, types and sizes with which its program was exported. Without
+// this check, an error would name an operator within the program instead of the input.
 #pragma once
 
 #include <looptorch/base/error.hpp>

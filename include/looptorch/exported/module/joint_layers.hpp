@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds linear layers that read the same input within one module, such as the queries, keys and values of
-// attention, to compute them as one product.
+// Finds linear layers of one module that read the same input, such as the queries, keys and values of
+// attention. ModelRunner computes such layers as one product.
 #pragma once
 
 #include <looptorch/exported/graph/graph.hpp>

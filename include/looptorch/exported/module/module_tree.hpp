@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the modules of an exported model, as a tree with Python's names. Its linear layers can take adapters.
+// Makes an exported model's modules, with the names that they have in Python. Its linear layers can take
+// adapters.
 #pragma once
 
 #include <looptorch/adapters/lora_layer.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a .pt2 as a whole: its program, and its tensors into the tree of a module.
+// Reads a whole .pt2: its program, and its weights, which are registered in a tree of modules.
 #pragma once
 
 #include <looptorch/base/error.hpp>

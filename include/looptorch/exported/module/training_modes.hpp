@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the calls of a program that depend on whether a model trains: dropout, batch norm and the like. A
-// program that was exported in training mode is evaluated by switching these off.
+// Finds a program's calls that differ between training and eval mode, such as dropout and batch norm. If the
+// program was exported in training mode, ModelRunner switches these calls to eval mode for an evaluation.
 #pragma once
 
 #include <looptorch/exported/graph/graph.hpp>

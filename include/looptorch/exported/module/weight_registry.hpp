@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Puts a program's tensors into a module's tree: parameters and buffers by their Python names, tied ones
-// once, and linear layers as modules that can take adapters.
+// Registers a program's tensors as the parameters and buffers of a tree of modules, under their Python names.
+// A tied parameter is registered once. Linear layers become modules that can take adapters.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bundles of policies. A Trainer that lists a bundle equals one that lists the bundle's policies: it derives
-// from that one, so checks, order, states and code are the same. Compilers name both types in an error. A
-// Trainer without bundles compiles nothing of this.
+// Implements bundles of policies. A Trainer that lists a bundle is derived from the Trainer that lists the
+// bundle's policies, so both have the same checks, order, states and code. Compiler errors name both types.
+// Trainers without bundles compile nothing of this header.
 #pragma once
 
 #include <looptorch/loop/compose/deduction.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compile-time errors of `fit`, `step` and `evaluate`, one sentence each: ranges, batches and the callables
-// that get them.
+// Checks the arguments of `fit`, `step` and `evaluate` at compile time: ranges, batches, and the callables
+// that take batches. Each mistake gives an error of one sentence.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

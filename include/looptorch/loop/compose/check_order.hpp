@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compile-time errors for policies that have no order: contradictory declarations, and two policies that
-// change gradients without declaring which runs first.
+// Checks at compile time that policies have an order. Rejects declarations that contradict each other, and
+// two policies that change gradients if neither declares which runs first.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

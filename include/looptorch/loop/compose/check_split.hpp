@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compile-time errors of windows that may be retried with smaller micro-batches.
+// Checks at compile time that micro-batches can be split, if a policy such as RetryOnOom reruns windows in
+// smaller pieces: checks the batch type, the objectives and the optimizers.
 #pragma once
 
 #include <looptorch/data/batch_slice.hpp>

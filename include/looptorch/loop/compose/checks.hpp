@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The Trainer's compile-time errors about what it lists, one sentence each: each policy alone (CheckPolicy),
-// code that must be included (CheckSnapshots, CheckWindows, CheckRanks), and policies together.
-// check_order.hpp has those about order, check_batch.hpp and check_split.hpp those about batches. Each check
-// is a class template that the Trainer instantiates directly: each level between would add a "required from"
-// line.
+// Checks at compile time what a Trainer lists. CheckPolicy checks each policy alone. CheckSnapshots,
+// CheckWindows and CheckRanks check that the headers which policies need are included. The other checks
+// compare policies with each other; check_order.hpp, check_batch.hpp and check_split.hpp have more. The
+// Trainer instantiates each check directly, since a level between would add a "required from" line to the
+// error.
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>

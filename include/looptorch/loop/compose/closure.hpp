@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Optimizers that evaluate the loss several times within one step, such as LBFGS, and the policies that
-// exclude them.
+// Recognises optimizers that evaluate the loss several times in one step, such as LBFGS. Rejects policies
+// that do not work with them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

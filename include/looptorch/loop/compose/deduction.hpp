@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Deduces a Trainer's type from its constructor's arguments, or says what is wrong with them in one sentence.
-// Include trainer.hpp.
+// Deduces a Trainer's type from its constructor's arguments. For wrong arguments gives an error of one
+// sentence. Programs include trainer.hpp or loop.hpp instead.
 #pragma once
 
 #include <looptorch/loop/compose/parts.hpp>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: the tables of all hooks and capabilities of policies. Rows for authors are
-// documented in docs/writing_a_policy.md, rows of the protocol between the loop and the library's own
-// policies in docs/architecture/policy_protocol.md. The rows generate the code that finds hooks (hooks.hpp),
-// the checks, and the sentences of compile-time errors (checks.hpp). To add a hook, add its row, call it at
-// its moment, and document it. Put a hook that only one policy needs among the rows of the protocol.
+// Lists all hooks and capabilities of policies in tables. Read this header first: its rows generate the code
+// that finds hooks (hooks.hpp), the checks, and the sentences of compile-time errors (checks.hpp).
+//
+// To add a hook, add its row, call the hook in the loop, and document it: a hook for authors of policies in
+// docs/writing_a_policy.md, a hook of the protocol in docs/architecture/policy_protocol.md. The protocol
+// connects the loop with the library's own policies; a hook that only one policy needs belongs there.
 #pragma once
 
 /// Calls ROW(name, argument, result) for each hook for authors, in the order of their moments.

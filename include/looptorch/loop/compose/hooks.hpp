@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a policy's hooks and capabilities at compile time. A member that has a hook's name and another form
-// is an error, since it would never run. hook_table.hpp lists the hooks.
+// Finds a policy's hooks and capabilities at compile time. A member that has a hook's name but another
+// signature is an error, since it would never run. hook_table.hpp lists the hooks.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares code that only some policies need: snapshots, kept windows, ranks. The header of such a policy
-// includes the definition, which would add a third to the compile time of every Trainer; the Trainer checks
-// that it is there.
+// Declares the code for snapshots, for windows that are rerun, and for ranks, which only some policies need.
+// The definitions would add a third to every Trainer's compile time, so only the headers of these policies
+// include them. The Trainer checks that a definition is there if a listed policy needs it.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The callables and measures that an evaluation takes, and the sums that it builds from their results.
+// Defines what `evaluate` can call on each batch: a callable, or a measure that accumulates. Also sums their
+// results, on the device and over ranks.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

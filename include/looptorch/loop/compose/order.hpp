@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sorts listed policies at compile time: by phase, then by their declarations `runs_before` and `runs_after`.
-// Policies without an order between them run as they are listed.
+// Policies without an order between them run in the order of the list.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The types that a Trainer makes of its listed parts: its updates, its PolicyStack, the policy that makes
-// loaders, and the evaluations that policies declare.
+// Computes types from what a Trainer lists: the updates, the PolicyStack, the policy that makes a loader of a
+// dataset, and the evaluations that policies declare.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The policies of one Trainer with their per-run states. The engine (loop/step/engine.hpp) holds a
-// PolicyStack and calls hooks through it: each call compiles to direct calls in running order (order.hpp),
-// and to nothing if no policy has the hook. checks.hpp has checked the list by then.
+// Holds one Trainer's policies and their per-run states. The engine (loop/step/engine.hpp) calls hooks
+// through it. Such a call compiles to direct calls of the policies in running order (order.hpp), or to
+// nothing if no policy has the hook. checks.hpp has checked the list before.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves the states of a Trainer's policies by name, and loads them. Loading is staged: each policy that has a
-// State loads into a new one first, so that nothing changes before all have loaded.
+// Saves the states of a Trainer's policies by name, and loads them. Each policy first loads into a new State.
+// The new States replace the old ones only after all policies have loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Caches what policies derive from an update's weights, such as casts to 16 bits, across the micro-batches of
-// a window while no weight changes.
+// Caches what policies compute from an update's weights, such as casts to 16 bits. The micro-batches of a
+// window share the cache until a weight changes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

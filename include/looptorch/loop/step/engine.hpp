@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A Trainer's model, updates, policies and counters, and the operations on them between windows. For the step
+// Holds a Trainer's model, updates, policies and counters, and operates on them between windows. For the step
 // itself read fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch), micro_batch.hpp and
 // update_step.hpp.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs an evaluation: without gradients, in eval mode, inside the policies' evaluation and forward scopes.
+// Runs an evaluation without gradients, in eval mode, inside the policies' evaluation and forward scopes.
 #pragma once
 
 #include <looptorch/base/error.hpp>

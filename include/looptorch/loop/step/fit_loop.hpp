@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: a fit. Policies begin, epochs of windows of micro-batches pass, policies end.
+// Runs a fit: begins the policies, runs epochs of windows, and ends the policies. Read this header first.
 // `Trainer::fit` (loop.hpp) calls `fit`, at the end of this file; window.hpp has the next level.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The moments at which policies begin and end and a window closes, for all that runs windows: a fit, a loop
-// of `step`, a preflight and a replay.
+// Begins and ends policies, and closes windows. Everything that runs windows calls these functions: a fit, a
+// loop of `step`, a preflight and a replay.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adds up the bytes of all that a run holds.
+// Adds up the bytes of all that a run holds, for `Trainer::held_memory` and `expected_memory`.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

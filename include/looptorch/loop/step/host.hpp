@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lets policies call their Trainer: for the evaluations that they declare, and for snapshots.
+// Lets policies call their Trainer through Run: to evaluate, to take snapshots and to read the memory in use.
 #pragma once
 
 #include <looptorch/loop/compose/parts.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Updates made during backward: before_update runs ahead of the window's last backward, and the policy is
-// notified of each backward and of the window's end.
+// Serves policies that update parameters during backward (UpdateInBackward). Calls their hooks before each
+// backward and at the window's end. Calls before_update of all policies ahead of the window's last backward,
+// since no gradients are left after it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Windows of several updates, or of optimizers that evaluate the loss again: batches are kept on the model's
-// device, and each update in turn trains on all of them. window.hpp says what each function is for.
+// Keeps a window's batches on the model's device until the window ends. Then each update in turn trains on
+// all of them. Used if there are several updates, or if an optimizer evaluates the loss again. window.hpp
+// says what each function is for.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

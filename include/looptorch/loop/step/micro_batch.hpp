@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One micro-batch of one update: forward, loss, weight, backward. Training, closures, retries, dry steps and
-// replays all call `run_micro_batch`, each with an observer for what it does differently.
+// Runs one micro-batch of one update: forward, loss, weight, backward. Training, closures, retries, dry steps
+// and replays all call `run_micro_batch`, each with its own observer for the differences between them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

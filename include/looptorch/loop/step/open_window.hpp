@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Registers the open windows of all Trainers in this process by their parameters. Gradients and
-// `requires_grad` belong to parameters, so two windows on the same ones would add to each other's gradients
-// and freeze each other's parameters. Costs a lock a window, about 50 ns.
+// Prevents two Trainers of a process from having open windows on the same parameters: they would add to each
+// other's gradients and freeze each other's parameters. Registers each open window by its parameters. Costs a
+// lock a window, about 50 ns.
 #pragma once
 
 #include <looptorch/base/error.hpp>

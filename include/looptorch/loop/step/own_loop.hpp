@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a caller's own loop by `Trainer::step`: windows without epochs. Calls may pass different batch types.
+// Implements `Trainer::step`, for callers with a loop of their own. Its windows belong to no epoch. Calls may
+// pass different batch types.
 #pragma once
 
 #include <looptorch/base/error.hpp>

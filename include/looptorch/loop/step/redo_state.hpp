@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the room redo needs of the loop: the state of a window's start, and which policies may want it back. A
-// rewind restores random generators, model buffers and the sum of weights, and drops gradients and losses.
-// `WindowStart::Aside` keeps those too, for a rerun that must leave no trace. Engines without such policies
-// have none of this.
+// Stores what is needed to run a window again. WindowStart saves random generators, model buffers and the sum
+// of weights when a window begins; `rewind` restores them, and drops gradients and losses. For a rerun that
+// must leave no trace, `WindowStart::Aside` also restores the gradients and losses afterwards. Engines have
+// none of this unless a policy may retry, examine or skip windows.
 #pragma once
 
 #include <looptorch/base/device/captured_generators.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Resolves whether past updates were applied. On a device that is known only later, so it is resolved just
-// before the next update; a CPU follows the same path.
+// Finds out whether past updates were applied, and counts them. On a device the answer comes late, so it is
+// read just before the next update. A CPU takes the same path.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

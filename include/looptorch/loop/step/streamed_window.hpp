@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Windows of one update: each micro-batch is released once it is differentiated. window.hpp says what each
-// function is for.
+// Releases each micro-batch as soon as backward is done with it. Used for windows of one update. window.hpp
+// says what each function is for.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The parameters that each update trains, and those that it must leave alone. Compared again as each window
-// begins, since programs may change an optimizer's groups at any time. Refuses an optimizer that lists a
-// weight several times, as a model lists a tied weight under each of its names: LibTorch's optimizers would
-// update it each time.
+// Lists the parameters that each update trains, and those that it must not change. Compares the lists again
+// as each window begins, since a program may change an optimizer's groups at any time. Refuses an optimizer
+// that would update a tied weight several times a step, since its groups list the weight under each of its
+// names. looptorch's own optimizers update such a weight once.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The end of a window for one update: policies see the gradients, the optimizer moves the parameters, and the
-// update is counted. A pending factor on the gradients, and a veto known only on the device, are folded into
-// the optimizer's kernel if possible.
+// Ends a window for one update: policies see the gradients, the optimizer changes the parameters, and the
+// update is counted. If possible, the optimizer's kernel also applies a pending factor on the gradients, and
+// a veto that only the device knows.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The outcome of an update: whether it was applied, and whether its losses and gradients were finite. Only
-// the device may know: a request at the window's end is read before the next update, and the reason only if
-// it was not applied. An outcome known to the host takes the same path, so hooks see the same on every
-// device.
+// Stores an update's outcome until it is read: whether the update was applied, and whether its losses and
+// gradients were finite. On a device the outcome is requested at the window's end and read before the next
+// update. A CPU takes the same path, so hooks see the same on every device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>

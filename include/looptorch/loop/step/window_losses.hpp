@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The losses and metrics of the window under way, apart from the epoch's means: a window that throws or is
-// skipped leaves those unchanged. On a device costs one small kernel per mean and window.
+// Sums the losses and metrics of the window under way, apart from the epoch's means. So the epoch's means do
+// not change if the window throws or is skipped. On a device costs one small kernel per mean and window.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The state of the window under way: UpdateWork for each update, WindowState for all together. window.hpp
-// begins and ends it, micro_batch.hpp adds to it, update_step.hpp turns it into an update.
+// Holds the state of the window under way: UpdateWork for each update, and WindowState for all updates
+// together. window.hpp begins and ends it, micro_batch.hpp adds to it, and update_step.hpp makes an update of
+// it.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The arithmetic of accumulation: the value to differentiate for each micro-batch, and the factor of the
-// window's gradients. Together they give the gradients of one large batch, whatever the weights.
+// Computes the value to differentiate for each micro-batch, and the factor on the window's gradients.
+// Together they give the gradients of one large batch, whatever the weights of the micro-batches.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
