@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Activation checkpointing of any callable: a block saves only its inputs, and is recomputed when backward
-// needs its tensors. Costs one more forward of the block: 9 to 36 % of a step if all layers recompute
-// (docs/memory.md). Gradients, outputs and random numbers equal the plain run's, bit for bit. For layers of a
-// model see policies/checkpointed.hpp; `keep` (keep.hpp) stores expensive results of a block instead.
+// Checkpoints any callable, here called a block: saves only its inputs, and runs it again when backward needs
+// its activations. Costs one more forward of the block: 9 to 36 % of a step if all layers recompute
+// (docs/memory.md). Gradients, outputs and random numbers equal the plain run's, bit for bit. For a model's
+// layers use policies/checkpointed.hpp. To store expensive results within a block, use `keep` (keep.hpp).
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>

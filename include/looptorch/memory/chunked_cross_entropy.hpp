@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Cross-entropy of a linear layer's scores, computed for a part of the vocabulary at a time, in forward and
-// again in backward. Scores, their log-softmax and its gradient are the largest temporaries of small models
-// with large vocabularies: for Whisper three tensors of 51,864 numbers a token. Costs one more product of
-// hidden states and weights.
+// Computes the cross-entropy of a linear layer's scores for a part of the vocabulary at a time. Use it for
+// large vocabularies: scores, their log-softmax and its gradient are the largest temporaries of a small
+// model, for Whisper three tensors of 51,864 numbers a token. Backward computes the scores again, which costs
+// one more product of hidden states and weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Looks up rows of an embedding. Backward adds only to those rows of a gradient that exists, where
-// torch::nn::Embedding makes a gradient of the whole vocabulary each time: 80 MB for Whisper tiny, most of it
-// zeros.
+// Looks up rows of an embedding, with a cheaper backward than torch::nn::Embedding's. Adds directly to the
+// looked-up rows of an existing gradient. torch::nn::Embedding makes a gradient for the whole vocabulary each
+// time: 80 MB for Whisper tiny, most of it zeros.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Returns a caching allocator's unused memory to the driver. Uses LibTorch's device-generic allocator
-// interface, the same with and without CUDA.
+// interface, which is the same with and without CUDA.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lets a backward function add to a parameter's gradient in place. Otherwise
-// the function returns a tensor of the parameter's size, which autograd holds and adds when all uses are done.
+// Lets a backward function add to a parameter's existing gradient in place. This saves memory: the function
+// would otherwise return a tensor of the parameter's size, which autograd keeps until all uses of the
+// parameter are done.
 #pragma once
 
 #include <ATen/core/Tensor.h>

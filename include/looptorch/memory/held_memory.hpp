@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory that a run holds between its steps, by holder: weights, gradients, moments, copies.
+// Counts the memory that a run holds between its steps: weights, gradients, moments and copies.
 #pragma once
 
 #include <cstdint>

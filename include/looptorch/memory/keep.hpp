@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selective recomputation: within a checkpointed block `keep` saves one expensive result, such as
-// attention's, so that the recomputation skips it. Costs the result's memory (not its inputs') and saves its
-// time. Outside of a block it is a plain call.
+// Saves one expensive result within a checkpointed block, such as attention's, so that the block's
+// recomputation skips it (selective recomputation). Costs the memory of the result, but not of its inputs.
+// Outside of a checkpointed block `keep` is a plain call.
 //
 //   const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 //     return at::scaled_dot_product_attention(q, k, v);

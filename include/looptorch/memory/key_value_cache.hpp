@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The keys and values of an attention layer that decodes token by token. Appending a token writes one
-// position in place, while concatenation would copy the whole past for each token and layer.
+// Stores the keys and values of an attention layer that decodes token by token. Appending a token writes one
+// position in place; concatenation would copy the whole past for each token and layer.
 //
-// Shapes: B rows, H heads, N new positions, S positions, d width of a head.
+// Shapes: B rows, H heads, N new positions, S stored positions, d width of a head.
 #pragma once
 
 #include <looptorch/base/error.hpp>

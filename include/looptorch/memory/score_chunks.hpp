@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes a linear layer's scores for a few classes at a time, for losses that need no more than sums over
-// the classes (chunked_cross_entropy.hpp). Suffixes: N rows, V classes, C classes of a chunk, D hidden size.
+// Computes a linear layer's scores for a few classes at a time. Serves losses that need only sums over the
+// classes (chunked_cross_entropy.hpp).
+//
+// Suffixes of names: N rows, V classes, C classes of a chunk, D hidden size.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// An alignment as lines to read, each word or character above its counterpart:
+// Prints an alignment as lines of text, each word or character above its counterpart:
 //
 //   REF  turn left  heading ***
 //   HYP  turn right heading two
 //             S             I
 //
-// Columns are those of a terminal: marks take none, wide characters two.
+// Columns are a terminal's: combining marks take none, wide characters two.
 #pragma once
 
 #include <looptorch/base/error.hpp>

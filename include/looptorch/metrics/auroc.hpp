@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures how well scores sort samples: the area under the ROC curve, of two classes or of each against the
-// rest. Exact, from all scores, which stay on their device until they are read: 4 bytes a score in fp32, and
-// 8 a label. Adding never waits.
+// Measures how well scores sort samples: the area under the ROC curve for two classes, or for each of several
+// classes against all others. The area is exact. Scores stay on their device until the area is read: 4 bytes
+// a score (8 in fp64) and 8 a label. Adding never waits for the device.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Character error rate: like the word error rate, over characters, including the blanks between words. A
-// character is a code point, as in jiwer, or a grapheme cluster. The latter is what a reader of Devanagari
-// calls a letter, so that a wrong vowel sign is one wrong letter and a conjunct counts once.
+// Computes the character error rate: the word error rate's formula for characters, with the blanks between
+// words. A character is a code point, as in jiwer, or a grapheme cluster. With clusters, a wrong vowel sign
+// in Devanagari is one wrong letter, and a conjunct counts once, as for a reader.
 #pragma once
 
 #include <looptorch/metrics/edit_alignment.hpp>

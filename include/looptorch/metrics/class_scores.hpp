@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checks the tensors that classification measures take.
+// Checks the tensors that are passed to the metrics of classification.
 #pragma once
 
 #include <looptorch/base/error.hpp>

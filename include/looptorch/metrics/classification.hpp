@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures how well predicted classes follow their labels: accuracy, precision, recall and F1, by class,
-// macro and micro, over any number of batches. Counts are kept on the device. Adding launches some ten small
-// kernels a batch and never waits; reading does. top_k_accuracy.hpp and auroc.hpp measure scores by their
-// order.
+// Measures how well predicted classes match their labels, over any number of batches: accuracy, precision,
+// recall and F1, by class, macro and micro. Adding launches some ten small kernels a batch and never waits
+// for the device; reading waits. For metrics of ranked scores see top_k_accuracy.hpp and auroc.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

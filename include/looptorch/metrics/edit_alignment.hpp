@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fewest substitutions, deletions and insertions that turn the recognised text into the spoken one:
-// Levenshtein's distance over words or characters, as counts and as an alignment. Both take O(n m / 64) time
+// Finds the fewest substitutions, deletions and insertions that turn the recognised text into the spoken one
+// (Levenshtein's distance), over words or characters. Gives counts, or an alignment. Takes O(n m / 64) time
 // and O(sqrt(n) m) bits: two texts of 60,000 characters take 0.2 s and 8 MB.
 #pragma once
 

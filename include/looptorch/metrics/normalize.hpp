@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A text normaliser for error rates in any script: lower case, no punctuation or symbols, single blanks. It
-// keeps combining marks, so that Devanagari's vowel signs and viramas survive (Whisper's basic normaliser
-// removes them), and apostrophes inside words. It does not compose or decompose: convert texts that mix
-// normal forms first. Linear; two table look-ups for each character beyond ASCII.
+// Normalises text for error rates, in any script: lower case, no punctuation or symbols, single blanks. Keeps
+// apostrophes inside words. Keeps combining marks, such as Devanagari's vowel signs and viramas; Whisper's
+// basic normaliser removes these. Does not compose or decompose characters: first convert texts that mix
+// normal forms. Takes linear time, with two table look-ups for each character beyond ASCII.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

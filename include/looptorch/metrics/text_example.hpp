@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An alignment as an example for a run's report, with unrecognised words marked.
+// Converts an alignment to an example for a run's report, which marks the words that differ.
 #pragma once
 
 #include <looptorch/base/example.hpp>

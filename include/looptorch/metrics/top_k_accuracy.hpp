@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures how often the right class is among the k best: top-k accuracy over any number of batches. The
-// count is kept on the device. Adding never waits; reading does.
+// Measures how often the right class is among the k with the highest scores, over any number of batches.
+// Adding never waits for the device; reading waits.
 #pragma once
 
 #include <looptorch/base/error.hpp>

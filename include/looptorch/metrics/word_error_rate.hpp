@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Word error rate: the fewest word substitutions, deletions and insertions that turn the recognised text into
-// the spoken one, divided by the number of spoken words. Counts add up over sentences, equal to Python's
-// jiwer.
+// Computes the word error rate: the fewest word substitutions, deletions and insertions that turn the
+// recognised text into the spoken one, divided by the number of spoken words. For several sentences, adds up
+// errors and words. The rate equals that of Python's jiwer.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The result of an objective. A loss is a mean over `weight` items (tokens, frames, examples), so
-// micro-batches of unequal size add up to exactly the gradient of one large batch.
+// Defines an objective's result, Loss. Its value is a mean over `weight` items (tokens, frames, examples).
+// The weights make micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

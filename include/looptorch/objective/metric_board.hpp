@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Named values that one policy publishes and others consume: `Validate` writes "validation.loss"; a plateau
-// schedule, early stopping and best snapshots read it. Throws if a policy waits for a name that will not be
-// published, and suggests similar ones.
+// Holds named values that one policy publishes and others read. For example, `Validate` publishes
+// "validation.loss"; a plateau schedule, early stopping and best snapshots read it. Throws if a policy waits
+// for a name that no policy will publish, and suggests similar names.
 #pragma once
 
 #include <looptorch/base/error.hpp>

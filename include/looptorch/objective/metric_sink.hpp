@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The interface through which a run's metrics and examples reach the policy that writes them, such as
+// Defines the interface through which a run's metrics and examples reach the policy that writes them, such as
 // LogMetrics.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The mean of losses or of a metric over a window or an epoch, weighted, which stays on its device until
-// read. Adding never waits: it costs one small kernel on a device, two additions on a CPU.
+// Accumulates the weighted mean of losses or of a metric, over a window or an epoch. The mean stays on the
+// losses' device until it is read. Adding never waits: it costs one small kernel on a device, and two
+// additions on a CPU.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

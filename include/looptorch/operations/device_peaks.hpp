@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A table of GPUs' peak operations a second, by the name that CUDA reports.
+// Lists the peak operations a second of GPUs, by the names that CUDA reports.
 #pragma once
 
 #include <looptorch/operations/operations.hpp>

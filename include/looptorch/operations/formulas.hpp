@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes an operator's floating-point operations from its inputs' shapes, as PyTorch's
-// torch.utils.flop_counter does: of matrix products, convolutions and attention, not of element-wise
-// operators. Two differences: a grouped convolution's weight gradient, for which PyTorch counts all inputs
-// for each output; and operators that PyTorch does not count, such as attention on a CPU and fused recurrent
-// layers.
+// Computes an operator's floating-point operations from its inputs' shapes. Counts matrix products,
+// convolutions and attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does. The
+// results differ for the weight gradient of a grouped convolution, for which PyTorch counts all inputs for
+// each output. Attention on a CPU and fused recurrent layers are counted here, and not by PyTorch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

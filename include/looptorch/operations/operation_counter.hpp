@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the floating-point operations of operators that run, by LibTorch's RecordFunction. Costs some 0.4 us
-// an operator call while a counter lives, and nothing when none does.
+// Counts the floating-point operations of the operators that run, by LibTorch's RecordFunction. Costs some
+// 0.4 us an operator call while a counter exists, and nothing otherwise.
 #pragma once
 
 #include <looptorch/autopsy/recorded_inputs.hpp>

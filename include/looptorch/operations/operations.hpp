@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts of floating-point operations, one for each type: a GPU's peak differs between fp32, TF32 and 16
-// bits.
+// Defines Operations: a number of floating-point operations for each type, such as fp32, TF32 and bf16. They
+// are counted separately, since a GPU's peak differs between types.
 #pragma once
 
 #include <array>

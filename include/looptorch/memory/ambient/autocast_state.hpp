@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Captures autocast's settings for a recomputed block. The settings belong to a thread, and backward may run
-// on another one. Autocast's cached copies of weights belong to the process and to the graph that is being
-// built, so recomputation neither uses nor clears them.
+// the block on another thread. Autocast's cache of cast weights belongs to the process and to the graph that
+// is being built, so recomputation neither uses nor clears it.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>

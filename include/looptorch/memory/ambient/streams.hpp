@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Streams of an accelerator through LibTorch's device-generic interface, the same with and without CUDA. On a
-// CPU, which has no streams, these functions do nothing.
+// Provides an accelerator's streams through LibTorch's device-generic interface, the same with and without
+// CUDA. On a CPU, which has no streams, these functions do nothing.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the bytes of CPU tensors, and can limit them. LibTorch's CPU allocator does neither. Counting costs
-// two atomic operations and 64 bytes an allocation; it begins on request and ends with the process.
+// Counts the bytes of CPU tensors, and can limit them; LibTorch's CPU allocator does neither. Costs two
+// atomic operations and 64 bytes an allocation. Counting begins on request, and ends with the process.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Divides a peak of memory into its parts, and names what would lower it.
+// Divides a peak of memory by what held it, such as weights or activations, and names what would lower it.
 #pragma once
 
 #include <looptorch/memory/held_memory.hpp>

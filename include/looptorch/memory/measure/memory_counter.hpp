@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the memory that a device's tensors take, and its capacity, alike for CPUs and GPUs. Never waits for a
-// device: its allocator counts when the host allocates, not when a kernel runs.
+// Reads how much memory a device's tensors take, and the device's capacity, for CPUs and GPUs alike. Never
+// waits for a device, since allocators count when the host allocates, not when a kernel runs.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Divides the memory of a run by phases of the step: the peak of each, and what a window leaves allocated.
+// Divides a run's memory by phases of the step: the peak of each phase, and what a window leaves allocated.
 // Costs a few additions a reading.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Detects faults in a run's memory from a few numbers a window: growth, a spike, allocator fragmentation.
-// Reports each once. Normal changes do not trigger it: batches of changing length, moments and averages that
-// appear, layers that are unfrozen.
+// Reports each fault once. Does not report normal changes: batches of changing length, moments and averages
+// that are made, layers that are unfrozen.
 #pragma once
 
 #include <algorithm>

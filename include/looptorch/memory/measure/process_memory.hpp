@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads how much host memory this process takes, and how much LibTorch has pinned.
+// Reads how much host memory this process takes, and how much pinned memory LibTorch holds.
 #pragma once
 
 #include <looptorch/base/libtorch_version.hpp>

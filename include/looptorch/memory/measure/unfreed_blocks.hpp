@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the phase of a step that leaks memory, by following each allocation for a few windows. Costs a lock
-// and a hash for each tensor meanwhile, and nothing otherwise.
+// Finds the phase of a step that leaks memory. For a few windows follows every allocation, which costs a lock
+// and a hash for each tensor. At other times costs nothing.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures everything that a block reads besides its arguments: random generators, autocast, the current
-// device and streams, its module's modes, buffers and parameters. Captures it when the block runs, and
-// restores it during recomputation only.
+// Captures all that a block reads besides its arguments: random generators, autocast, the current device and
+// streams, and its module's modes, buffers and parameters. The state is captured when the block first runs,
+// and is restored while it runs again.
 #pragma once
 
 #include <looptorch/memory/ambient/autocast_state.hpp>

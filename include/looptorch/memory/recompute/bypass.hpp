@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds forward calls that bypass a `Checkpointed` wrapper, by the autograd nodes that calls through it make.
-// C++ allows a call of the layer itself, since forward is not virtual, and it keeps all activations in memory
-// without a warning. This header records the nodes; bypass_watch.hpp checks them.
+// Records which autograd nodes the calls of a `Checkpointed` layer make, so that bypass_watch.hpp can find
+// calls that bypass the checkpointing. C++ allows such a call, since forward is not virtual:
+// `as<Layer>()->forward(...)` runs the plain layer, which keeps all its activations without a warning.
 #pragma once
 
 #include <looptorch/memory/recompute/layer_watch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures what a block reads of its module: modes, buffers, and which parameters are trained. Recomputation
-// uses copies of the buffers that the block writes to, with their initial values. On a CPU, buffers that it
-// only reads stay in use, since another thread may read them too.
+// Captures what a block reads of its module: modes, buffers, and which parameters are trained. When the block
+// runs again, copies take the place of the buffers that it writes to, with the values that they first had. On
+// a CPU the other buffers stay in place, since another thread may be reading them.
 #pragma once
 
 #include <looptorch/memory/recompute/saved_tensors.hpp>

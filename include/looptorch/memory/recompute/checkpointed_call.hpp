@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The entry to this folder: `call_checkpointed` runs a block by its options: recomputed, in parts, offloaded
-// or plainly. `checkpoint` and `Checkpointed` call it. A recomputed block leaves a Recomputation behind,
-// which autograd's graph keeps until backward.
+// Runs a block by its CheckpointOptions: recomputed, in parts, offloaded, or plainly. Read this header first;
+// `checkpoint` and `Checkpointed` call `call_checkpointed`. A block that will be recomputed leaves a
+// Recomputation, which autograd's graph keeps until backward.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The module behind `Checkpointed<Layer>`: the layer itself, whose forward is checkpointed.
+// Implements the module `Checkpointed<Layer>`: the layer itself, whose forward is checkpointed.
 #pragma once
 
 #include <looptorch/base/error.hpp>

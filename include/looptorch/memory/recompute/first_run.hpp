@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The first run of a block. Autograd builds the graph; instead of each saved tensor it stores where to get
-// it: from an argument, from a held tensor or by recomputation.
+// Runs a block for the first time. Autograd builds the block's graph as usual. In place of each tensor that
+// the graph would save, it stores where backward gets that tensor: it is an argument, is held, or is
+// recomputed.
 #pragma once
 
 #include <looptorch/base/visit_held.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The part of a storage that a tensor reads: sizes, strides, offset, element type, and whether values are
-// conjugated or negated.
+// Describes the part of a storage that a tensor reads: sizes, strides, offset, element type, and whether
+// values are conjugated or negated.
 #pragma once
 
 #include <ATen/core/Tensor.h>

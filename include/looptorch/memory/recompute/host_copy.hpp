@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A device's tensor offloaded to pinned host memory until backward needs it. Copies run on their own stream,
-// parallel to the computation. The last few copied tensors stay on the device, and the next few that backward
-// will need are prefetched, so that the computation seldom waits.
+// Offloads a device's tensor to pinned host memory until backward needs it. Copies run on a stream of their
+// own, parallel to the computation. The computation seldom waits for them: the last few copied tensors stay
+// on the device, and the next few that backward will need are prefetched.
 #pragma once
 
 #include <looptorch/memory/ambient/streams.hpp>

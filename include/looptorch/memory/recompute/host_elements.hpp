@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A copy of a tensor's memory on the host, which can restore the tensor with the same sizes, strides and
-// bits. Takes no more memory than its elements need.
+// Copies a tensor's memory to the host, and restores the tensor with the same sizes, strides and bits. The
+// copy takes no more memory than the tensor's elements need.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

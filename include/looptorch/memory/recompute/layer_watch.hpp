@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loop's interface to a check of checkpointed layers in the graph of each loss. bypass_watch.hpp
-// implements it; programs without such layers do not compile that.
+// Declares the loop's interface to a check of checkpointed layers, which is run on the graph of each loss.
+// bypass_watch.hpp implements the check. Programs without checkpointed layers do not compile it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

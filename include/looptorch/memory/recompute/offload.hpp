@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps saved tensors in host memory instead of on the device (host_copy.hpp). CPU tensors stay as they are.
+// Keeps saved tensors in host memory instead of on the device (host_copy.hpp). CPU tensors stay where they
+// are.
 #pragma once
 
 #include <looptorch/memory/recompute/host_copy.hpp>

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
-// One call of a checkpointed block. Each tensor that autograd would save is replaced by an empty holder. When
-// backward needs the first of them, the block runs again (recorder.hpp) and fills all holders still in use.
-// Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
-// wrapping. Ownership, -> strong and ..> weak:
+// Represents one call of a checkpointed block. An empty holder replaces each tensor that autograd would save.
+// When backward needs the first of them, the block runs again (recorder.hpp) and fills all holders still in
+// use. Backward differentiates the graph of the first run (first_run.hpp), so the block's results need no
+// wrapping.
+//
+// Ownership; -> is a strong reference, ..> a weak one:
 //
 //   node of the first run's graph -> its hooks (SourceHooks) -> Recomputation -> the block's inputs
 //                                    its hooks -> SavedTensorHolder <.. Recomputation
 //
-// A node that is released thus releases its holder, and the last node releases the block.
+// So a node that is released releases its holder, and the last node releases the Recomputation.
 //
 // Read in this order: checkpointed_call.hpp, first_run.hpp, this header, recorder.hpp, kept_call.hpp.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second run of a block: fills the first run's holders with the tensors that autograd saves now. After
-// the last tensor needed, an exception ends the run early.
+// Runs a block for the second time: the tensors that autograd saves in this run fill the first run's holders.
+// An exception ends the run early, after the last tensor that is needed.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints recurrent layers on a GPU, and refuses to recompute those with dropout: cuDNN draws their masks
-// from a state of its own that cannot be restored. Checks of a recomputation ignore that state: LibTorch
-// creates it in the first run only, so both runs of a block would seem to save different tensors. Overrides lstm, gru, rnn_tanh and
-// rnn_relu at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at once.
+// Checkpoints recurrent layers on a GPU. Refuses to recompute a layer with dropout: cuDNN draws the dropout
+// masks from a state of its own, which cannot be restored. LibTorch creates this state in a block's first run
+// only, so the comparison of both runs leaves it out. Overrides lstm, gru, rnn_tanh and rnn_relu at the
+// dispatcher's key AutogradCUDA; outside of a block LibTorch's code runs at once.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes one saved tensor while it is not in memory, and holds it after recomputation.
+// Describes a saved tensor while it is not in memory, and holds it once it is recomputed.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Intercepts how autograd saves tensors for backward. LibTorch asks its engine for that; looptorch's engine
-// asks this thread's current keeper, and without one answers as LibTorch's does. It is installed at the first
-// use, so programs without checkpoints keep LibTorch's engine.
+// Decides how autograd saves tensors for backward. LibTorch asks its autograd engine for this. looptorch's
+// engine asks the thread's current SavedTensorKeeper, or does as LibTorch's if there is none. looptorch's
+// engine is installed at the first use of a checkpoint, so other programs keep LibTorch's.
 #pragma once
 
 #include <looptorch/base/error.hpp>

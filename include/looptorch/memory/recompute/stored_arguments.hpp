@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stores a copy of each argument for recomputation. An ArrayRef or string_view is stored as a copy of its
-// elements.
+// Stores a block's arguments until recomputation. For an ArrayRef or string_view, which only refers to
+// elements, copies the elements.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// White space as in Python (str.split, str.strip, \s), in UTF-8. Takes linear time; only functions
-// that return lists allocate.
+// Finds white space in UTF-8 by Python's definition (str.split, str.strip, \s). Takes linear time; only
+// functions that return lists allocate.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
