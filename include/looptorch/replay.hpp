@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Replays a window that Autopsy or SkipBadWindows saved, bit for bit. Use it in a debugger, or to test a fix:
-// it runs in another process than the one that saved the window. It makes no update and writes nothing.
+// Replays a window that Autopsy or SkipBadWindows saved, bit for bit, in another process than the one that
+// saved it. Use it in a debugger, or to test a fix. A replay makes no update and writes nothing.
 #pragma once
 
 #include <looptorch/loop.hpp>

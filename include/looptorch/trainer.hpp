@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Includes what most training programs need: the Trainer, FusedAdamW, FusedAdam, FusedSGD and most policies.
-// The policies that policies/declared.hpp names are left out to save compile time. A program that lists one
-// of them includes its header too, as for other optimizers and for DataParallel.
+// Other optimizers, DataParallel and the policies named in policies/declared.hpp have headers of their own.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

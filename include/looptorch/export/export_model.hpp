@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes a trained model to a file that runs without the model's C++ code: torch.export's .pt2, for Python,
-// AOTInductor and ONNX, or TorchScript. Takes some 10 to 25 forward passes. Include it only in programs that
-// export, since it includes LibTorch's tracer.
+// Writes a trained model to a file that runs without the model's C++ code. The file is TorchScript, or
+// torch.export's .pt2 for Python, AOTInductor and ONNX. Takes some 10 to 25 forward passes. Include it only
+// in programs that export, since it includes LibTorch's tracer.
 #pragma once
 
 #include <looptorch/base/error.hpp>

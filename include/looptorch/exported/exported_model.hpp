@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the .pt2 of torch.export.save or of export_model as a module that trains. Read this header first: a
-// ProgramFile holds what was read (archive/, graph/, module/), and a ModelRunner runs it through LibTorch's
-// dispatcher. So all policies work as on a module written in C++.
+// Reads a .pt2, written by torch.export.save or by export_model, as a module that can be trained. Read this
+// header first: a ProgramFile holds what was read, and a ModelRunner runs it through LibTorch's dispatcher.
+// So all policies work as on a module written in C++.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records the gradients of parameters before a backward: GradientVersions finds which of them backward has
-// changed, and GradientHandles puts them back after a failed capture.
+// Records the gradients of parameters before a backward. GradientVersions finds which of them backward has
+// changed. GradientHandles puts them back after a failed capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a micro-batch may run as a graph, or returns the reason against it. Also computes the
+// Decides whether a micro-batch may run as a graph, and if not, returns the reason. Also computes the
 // micro-batch's form (its shapes, types and values on the host): micro-batches of one form share a graph.
 #pragma once
 

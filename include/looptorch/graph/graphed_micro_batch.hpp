@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a micro-batch of training as a graph, or eagerly if GraphCandidate has a reason against one. Read this
 // header first; `train_on` (loop/step/micro_batch.hpp) calls it. Micro-batches of one form (shapes, types and
-// values on the host) share a graph. The form's state, MicroBatchGraph::State, says how its next micro-batch
-// runs:
+// values on the host) share a graph. MicroBatchGraph::State says how the form's next micro-batch runs:
 //
 //   warming_up  runs eagerly, and shows what a graph needs (micro_batch_warm_up.hpp)
 //   warm        is captured, forward and backward (micro_batch_capture.hpp), then replayed

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives policies access to the run. They read counters, losses and metrics through it, publish metrics,
-// evaluate, take snapshots and end the fit. It is not a template, so a policy is written once for all models.
+// Defines Run, through which policies access the run: they read counters, losses and metrics, publish
+// metrics, evaluate, take snapshots and end the fit. Run is not a template, so a policy is written once for
+// all models.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Counts the memory that a run holds between its steps: weights, gradients, moments and copies.
+// Defines HeldMemory: the bytes that a run holds between its steps as weights, gradients, moments and copies.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Prints an alignment as lines of text, each word or character above its counterpart:
+// Formats an alignment as lines of text, each word or character above its counterpart:
 //
 //   REF  turn left  heading ***
 //   HYP  turn right heading two
 //             S             I
 //
-// Columns are a terminal's: combining marks take none, wide characters two.
+// Columns are counted as on a terminal: combining marks take none, wide characters two.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Computes Levenshtein's table, 64 cells at a time. Neighbouring cells differ by -1, 0 or 1, so a row takes
-// two bits a cell (Myers 1999, Hyyrö 2003). To save memory, keeps one in several rows of a long text, and
-// recomputes the rows between them when the alignment is read back from the end.
+// two bits a cell (Myers 1999, Hyyrö 2003). To save memory, keeps only some rows of a long text, and
+// recomputes the rows between them when the alignment is read from its end.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Computes an operator's floating-point operations from its inputs' shapes. Counts matrix products,
-// convolutions and attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does. The
-// results differ for the weight gradient of a grouped convolution, for which PyTorch counts all inputs for
-// each output. Attention on a CPU and fused recurrent layers are counted here, and not by PyTorch.
+// convolutions and attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does.
+// Results differ from PyTorch's for the weight gradient of a grouped convolution, for which PyTorch counts
+// all inputs for each output. Attention on a CPU and fused recurrent layers are counted here, but not by
+// PyTorch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

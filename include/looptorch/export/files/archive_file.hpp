@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a file by one of LibTorch's zip writers. If an error occurs, a file of that name stays as it was.
+// Writes a file by one of LibTorch's zip writers. If writing fails, an older file of that name stays as it
+// was.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the polynomial of the dynamic sizes that a number in a program follows. Fits it to the number's
-// values at chosen sizes, and checks it at one more. A polynomial of degree 2 in n sizes needs 1 + n + n(n +
-// 1)/2 values, and one for the check.
+// Expresses a number in a program as a polynomial of the program's dynamic sizes. Fits the polynomial to the
+// number's values at chosen sizes, and checks it at one more point. For degree 2 and n dynamic sizes this
+// takes (n + 1)(n + 2)/2 values, and one for the check.
 #pragma once
 
 #include <looptorch/export/program/polynomial.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks at compile time that micro-batches can be split, if a policy such as RetryOnOom reruns windows in
-// smaller pieces: checks the batch type, the objectives and the optimizers.
+// Checks at compile time that micro-batches can be split. The check applies if a listed policy, such as
+// RetryOnOom, reruns windows in smaller pieces. It covers the batch type, the objectives and the optimizers.
 #pragma once
 
 #include <looptorch/data/batch_slice.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines what `evaluate` can call on each batch: a callable, or a measure that accumulates. Also sums their
-// results, on the device and over ranks.
+// Defines what `evaluate` accepts: a function of model and batch, or a measure, which accumulates over all
+// batches before it has a result. Also sums the functions' results, on the device and over ranks.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Decides which policies may be combined. A policy declares as data which others it excludes, with a reason
-// and a remedy. To list both is a compile-time error. If one is switched by `When`, the same sentence is
-// thrown when fit begins.
+// Decides which policies may be combined. Each policy declares which others it excludes, with a reason and a
+// remedy. To list two such policies is a compile-time error. If `When` switches one of them, and both are on,
+// the same sentence is thrown when fit begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>

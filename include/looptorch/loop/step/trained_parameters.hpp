@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Lists the parameters that each update trains, and those that it must not change. Compares the lists again
 // as each window begins, since a program may change an optimizer's groups at any time. Refuses an optimizer
-// that would update a tied weight several times a step, since its groups list the weight under each of its
-// names. looptorch's own optimizers update such a weight once.
+// whose groups list a tied weight under each of its names: it would update the weight several times a step.
+// Only looptorch's own optimizers may do so, since they update it once.
 #pragma once
 
 #include <looptorch/base/error.hpp>

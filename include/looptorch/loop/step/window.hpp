@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a window: adds micro-batches as they arrive, and makes the updates after the last. fit_loop.hpp and
-// own_loop.hpp call `add_and_end_if_last`. What differs between Trainers is in their kind of window, one of
-// streamed_window.hpp, kept_window.hpp and redo/redone_window.hpp.
+// own_loop.hpp call `add_and_end_if_last`. A Trainer has one of three kinds of window: streamed_window.hpp,
+// kept_window.hpp or redo/redone_window.hpp.
 #pragma once
 
 #include <looptorch/base/call_in_progress.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides a peak of memory by what held it, such as weights or activations, and names what would lower it.
+// Breaks a peak of memory down into what held it, such as weights or activations. Also names what would lower
+// the peak.
 #pragma once
 
 #include <looptorch/memory/held_memory.hpp>

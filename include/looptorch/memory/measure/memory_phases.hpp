@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides a run's memory by phases of the step: the peak of each phase, and what a window leaves allocated.
-// Costs a few additions a reading.
+// Breaks a run's memory down by phases of the step: the peak of each phase, and what a window leaves
+// allocated. Costs a few additions a reading.
 #pragma once
 
 #include <looptorch/memory/measure/memory_counter.hpp>

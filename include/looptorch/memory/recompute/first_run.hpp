@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a block for the first time. Autograd builds the block's graph as usual. In place of each tensor that
-// the graph would save, it stores where backward gets that tensor: it is an argument, is held, or is
-// recomputed.
+// Runs a block for the first time. Autograd builds the block's graph as usual. In place of each saved tensor,
+// the graph stores how backward gets the tensor: it is an argument of the block, is held, or is recomputed.
 #pragma once
 
 #include <looptorch/base/visit_held.hpp>

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Splits text into extended grapheme clusters, which readers perceive as characters, by Unicode 17 (UAX #29).
-// All its rules are here: GB3 to GB5 (line ends and controls), GB6 to GB8 (Hangul syllables), GB9 to GB9b
-// (marks, joiners, prepended signs), GB9c (conjuncts: consonant, virama, consonant stay together in
-// Devanagari and its relatives), GB11 (emoji joined by ZWJ), GB12 and GB13 (flags). One table look-up a
-// character.
+// Takes one table look-up a character. Implements all rules:
+//
+//   GB3 to GB5    line ends and controls
+//   GB6 to GB8    Hangul syllables
+//   GB9 to GB9b   marks, joiners, prepended signs
+//   GB9c          conjuncts: consonant, virama, consonant stay together in Devanagari and its relatives
+//   GB11          emoji joined by ZWJ
+//   GB12, GB13    flags
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
