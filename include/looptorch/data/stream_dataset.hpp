@@ -32,16 +32,20 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 }  // namespace detail
 
 /// A type whose `next()` returns std::optional of the next sample, empty at the end. The loader calls it from
-/// different threads, but never from two at once. Optional members: - `begin(std::int64_t epoch)`: starts
-/// anew; without it the stream is read once. - `transform(sample) const`, or `transform(sample, const
-/// SampleContext&) const` if it draws: makes the
-///   sample that is collated, in several workers at once, while `next` reads on.
-/// - `collate(std::span<Sample>) const`, as a dataset's. - `state_dict()` and `load_state_dict(const
-/// StateDict&)`: its position, so that a resumed loader need not
-///   read the processed part again. Called between two `next`; `begin`, if there is one, comes before
-///   `load_state_dict`.
-/// - `fingerprint() const`: a text that tells the stream's data from others', by which a resumed run knows
-///   them.
+/// different threads, but never from two at once. Optional members:
+///
+/// - `begin(std::int64_t epoch)` starts anew; without it the stream is read once.
+///
+/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws, makes the
+/// sample that is collated, in several workers at once, while `next` reads on.
+///
+/// - `collate(std::span<Sample>) const` is that of a dataset.
+///
+/// - `state_dict()` and `load_state_dict(const StateDict&)` have its position, so that a resumed loader need
+/// not read the processed part again. They are called between two `next`; `begin`, if there is one, comes
+/// before `load_state_dict`.
+///
+/// - `fingerprint() const` returns a text by which a resumed run recognises the stream's data.
 template <class T>
 concept StreamDataset = !Dataset<T> && requires(T & stream) {
   requires detail::is_movable_optional<std::remove_cvref_t<decltype(stream.next())>>;
