@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), with transformers.Adafactor's numbers: the second
-// moment of a matrix is kept as means of its rows and columns, so a parameter has next to no state. Use it
-// where even 8-bit moments do not fit. 16-bit weights are rounded stochastically. A step reads the gradient
-// three times, and needs a few MB more. On NVIDIA's GPUs it is five kernels a group.
+// Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), with transformers.Adafactor's numbers. Of a matrix's
+// second moment it keeps only the means of rows and of columns. Use it where even 8-bit moments do not fit.
+// 16-bit weights are rounded stochastically. A step reads the gradients three times and needs a few MB of
+// workspace; on NVIDIA's GPUs it takes five kernels a group.
 #pragma once
 
 #include <looptorch/base/error.hpp>

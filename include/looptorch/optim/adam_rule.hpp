@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The common part of FusedAdam and FusedAdamW: moments, checks, and the order of their kernels' arguments.
-// AdamW8bit and AdamWBf16 share the checks.
+// The rule (optimizer_rule.hpp) that FusedAdam and FusedAdamW share: their moments, the check of their
+// options, and the call of their kernel. AdamW8bit, AdamWBf16 and Muon use the check, and AdamW's update by
+// tensor operations.
 #pragma once
 
 #include <looptorch/base/error.hpp>

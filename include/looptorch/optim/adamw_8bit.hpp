@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// AdamW with moments of 8 bits, for weights in fp32, bf16 or fp16: 2 bytes a parameter where FusedAdamW
-// keeps 8. Blocks of 256 share a scale; codes grow with the logarithm, and rounding is stochastic
-// (narrow/block_codes.hpp). Runs end within noise of AdamW's loss. On a CPU a step takes about as long as
-// FusedAdamW's. On NVIDIA's GPUs it is one kernel a group; on other accelerators, and for fp64 weights, some
-// fifty tensor operations a parameter. Averaging, unscaling, clipping and skipped steps are folded in.
+// AdamW with moments of 8 bits (narrow/block_codes.hpp), for weights in fp32, bf16 or fp16: 2 bytes a
+// parameter where FusedAdamW keeps 8. Runs end within noise of AdamW's loss. On a CPU a step takes about as
+// long as FusedAdamW's. On NVIDIA's GPUs it is one kernel a group; on other accelerators, and for fp64
+// weights, some fifty tensor operations a parameter. Averaging, unscaling, clipping and skipped steps are
+// folded in.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW for weights in bf16 or fp16, with moments in bf16: 6 bytes a parameter in all, and 8 with `exact`,
-// where plain AdamW takes 12 (fp32 weights and moments). Most updates are smaller than half a bf16 step
-// (0.4 % of the weight), so rounding to the nearest would lose them. This optimizer rounds stochastically or,
-// with `exact`, keeps the 16 bits that bf16 lacks. Averaging, unscaling, clipping and skipped steps are
+// AdamW for weights in bf16 or fp16, with moments in bf16: 6 bytes a parameter in all, where plain AdamW
+// takes 12 (fp32 weights and moments). Most updates are smaller than half a bf16 step (0.4 % of the weight),
+// so rounding to the nearest would lose them. This optimizer rounds stochastically. With `exact` it instead
+// stores what rounding to bf16 loses, in 2 bytes more. Averaging, unscaling, clipping and skipped steps are
 // folded in.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The base of looptorch's fused optimizers, for programs that choose one as they run: a Trainer of an
-// AnyOptimizer serves all of them, and is compiled once. Costs a virtual call an update.
+// The base of looptorch's fused optimizers. A program that chooses its optimizer at run time makes one
+// Trainer of AnyOptimizer, which is compiled once for all of them. Costs a virtual call an update.
 //
 //   std::unique_ptr<lt::AnyOptimizer> optimizer;
 //   if (memory_is_short) optimizer = std::make_unique<lt::AdamW8bit>(net->parameters());

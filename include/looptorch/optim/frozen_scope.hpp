@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Freezes parameters for a time, by their `requires_grad`.
+// Sets `requires_grad` of parameters to false until the end of a scope. While one update's objective runs,
+// the loop freezes the parameters of the others with it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adam in one kernel a parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
-// prefer FusedAdamW: here the decay is added to the gradient and so divided by the root of the second moment.
-// Speed, folding, skipped steps and memory are FusedAdamW's.
+// prefer FusedAdamW: Adam adds the decay to the gradient and so divides it by the root of the second moment.
+// Speed, memory and skipped steps are as described in fused_adamw.hpp.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a fused optimizer's rule gets: a group's options, and the arguments of one kernel call.
+// The types that FusedOptimizer passes to its rule (optimizer_rule.hpp): FusedCall has the arguments of one
+// kernel call, FusedFactors the step's pending gradient factor and overflow flag.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The common part of all fused optimizers: keeps parameter groups, moments and rates, and updates with one
-// kernel call for each group, device and dtype (fused_update.hpp). A `Rule` adds the options, the moments and
-// the kernel: optimizer_rule.hpp says what it must have, adam_rule.hpp is one.
+// The class template behind all fused optimizers. It keeps parameter groups, moments and rates, and updates
+// with one kernel call for each group, device and dtype (fused_update.hpp). Its argument `Rule` adds the
+// options, the moments and the kernel: optimizer_rule.hpp has the requirements, adam_rule.hpp an example.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Updates all groups of a fused optimizer: finds the parameters that have a gradient, divides them into lists
-// for one kernel call each, and calls. fused_optimizer.hpp owns the groups, moments and rates.
+// Makes one step of a fused optimizer: finds the parameters that have a gradient, divides each group into
+// lists of one device and dtype, and calls the rule's kernel once for each list. fused_optimizer.hpp owns the
+// groups, moments and rates.
 #pragma once
 
 #include <looptorch/base/error.hpp>

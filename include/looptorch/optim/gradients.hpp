@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// GradientScale, a factor that is applied to all gradients of an update in one pass, or by the optimizer's
-// kernel; and functions that check, collect and drop gradients.
+// GradientScale, the factor by which all gradients of an update still have to be multiplied: for averaging,
+// unscaling and clipping. It is applied in one pass, or by the optimizer's kernel. Also has functions that
+// check, collect and drop gradients.
 #pragma once
 
 #include <looptorch/base/error.hpp>

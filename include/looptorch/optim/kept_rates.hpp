@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps each group's learning rate in memory on the device, at a fixed address, so that a captured step reads
-// the current rate at each replay.
+// Keeps each group's learning rate in the device's memory, at a fixed address, so that a step captured in a
+// CUDA graph reads the current rate at each replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The parameters that an optimizer's groups listed at the last refresh. LibTorch's groups are plain vectors
-// that a program may change at any time, so the groups are compared with this list by identity once a step:
-// one pointer a parameter.
+// Remembers which parameters an optimizer's groups list. LibTorch's groups are plain vectors that a program
+// may change at any time, so each step compares them with this list and refreshes it if they differ. Costs
+// one comparison of pointers a parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

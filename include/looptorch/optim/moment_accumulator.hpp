@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An optimizer that can accumulate the micro-batches of a window in its moments, so that no sum of gradients
-// is held: FusedAdam, FusedAdamW and AdamWBf16. It only exposes its moments. policies/parts/moment_sums.hpp
-// adds to them; programs without that policy do not compile it.
+// MomentAccumulator, the interface of optimizers whose moments can take a window's gradients as they arrive,
+// so that no sums of gradients are held: FusedAdam, FusedAdamW and AdamWBf16. The optimizer only gives access
+// to its moments. policies/parts/moment_sums.hpp adds to them, for UpdateInBackward<SumsInMoments>.
 #pragma once
 
 #include <ATen/core/Tensor.h>

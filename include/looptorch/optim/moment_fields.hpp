@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Describes once the tensors that an optimizer keeps for each parameter: their initial values, their keys in
-// a state dict, and how they are loaded from one.
+// MomentField, which describes one tensor that an optimizer keeps for each parameter: its key in a state
+// dict, its shape and its dtype. Functions here use the description to make such tensors and to load them
+// from a state dict.
 #pragma once
 
 #include <looptorch/base/error.hpp>

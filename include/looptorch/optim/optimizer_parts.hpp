@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which rank's optimizer owns which elements of an update's parameters, and this rank's elements as tensors
-// that alias them. Empty on one process; assigned by distributed/shard_layout.hpp.
+// OptimizerParts, the split of an update's parameters over ranks that shard an optimizer: which elements each
+// rank owns, and this rank's elements as tensors that alias them. distributed/shard_layout.hpp assigns the
+// elements.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a rule must provide to be an optimizer by FusedOptimizer<Rule>. docs/writing_an_optimizer.md shows
-// one.
+// OptimizerRule, the concept that a rule must satisfy for FusedOptimizer<Rule> to be an optimizer.
+// docs/writing_an_optimizer.md shows a rule.
 #pragma once
 
 #include <looptorch/optim/fused_call.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Converts an optimizer's state for each parameter, and its groups' options, to state dicts and back.
 // Supports optimizers with a function `state_of`, as looptorch's have, and LibTorch's Adam, AdamW, SGD,
-// RMSprop and Adagrad; any other is saved whole by its own `state_dict`. LibTorch's classes are only declared
-// here: include the header of the one that you train with.
+// RMSprop and Adagrad. Others need `state_dict` and `load_state_dict`, and are saved as a whole. LibTorch's
+// classes are only declared here: include the header of the one that you train with.
 #pragma once
 
 #include <looptorch/base/error.hpp>

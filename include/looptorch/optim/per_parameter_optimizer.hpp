@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An optimizer that can update one parameter alone, which UpdateInBackward needs. All of looptorch's are.
+// PerParameterOptimizer, the interface of optimizers that can update a single parameter. UpdateInBackward
+// needs it; all of looptorch's optimizers have it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

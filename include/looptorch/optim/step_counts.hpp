@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Step counts on the device, one a parameter. Parameters that have always been updated together share one
-// tensor, so that a step usually increments one number instead of hundreds. On a CPU those increments would
-// cost as much as AdamW's kernel.
+// Counts each parameter's steps on its device. Parameters that have always been updated together share one
+// tensor, so that a step usually increments one number instead of hundreds. On a CPU hundreds of increments
+// would cost as much as AdamW's kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>

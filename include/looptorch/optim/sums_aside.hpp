@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Accumulates small gradients with one launch for some dozens of tensors, where autograd launches once for
-// each.
+// Adds a micro-batch's small gradients to those of earlier micro-batches, dozens of tensors with one launch.
+// Autograd would launch a kernel for each tensor. The loop uses this on all devices but the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>

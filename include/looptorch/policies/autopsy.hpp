@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// NaN trace: if a window's loss or gradients are NaN or infinite, reruns it with every operator traced, and
-// reports which operator made the first such number, on which parameter and sample. Costs a pass over the
-// gradients, a copy of the model's buffers and random generators' states a window, and the window's batches
-// in memory; on a device also a wait for the loss and the gradients.
+// NaN trace: reruns a window whose loss or gradients are NaN or infinite with every operator traced, and
+// reports which operator made the first such number, on which parameter and sample. Each window costs a pass
+// over the gradients, and on a device a wait for them and the loss. Its batches stay in memory, beside a copy
+// of the model's buffers and the states of random generators.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Declares the policies that <looptorch/trainer.hpp> does not include, to save compile time. If a program
-// uses one without its header, the compiler's error shows the line here, which names the header. Include this
-// before any other declaration of them.
+// uses a policy without its header, the compiler's error points to the declaration here, whose comment names
+// the header. Include this before any other declaration of these policies.
 #pragma once
 
 namespace looptorch {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// On out-of-memory, retries the window with each micro-batch split in half, repeatedly, down to single
-// samples. Equals a run with enough memory up to the order of summation, bit for bit if memory never ran out.
-// Costs the window's batches in host memory, and a copy of the model's buffers and of the random generators'
-// states a window.
+// Retries a window that ran out of memory with its micro-batches split in half, again and again down to
+// single samples. Results are those of a run with enough memory up to the order of summation, and bit for bit
+// if memory never ran out. Keeps a window's batches in host memory, and copies the model's buffers and the
+// states of random generators once a window.
 #pragma once
 
 #include <looptorch/base/error.hpp>

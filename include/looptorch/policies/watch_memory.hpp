@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Watches a run's memory: its peak by phase, the parts of the peak, and faults: a leak with its phase, a
-// spike, allocator fragmentation. Never waits for the device. Costs two readings of the allocator's counters
-// for each micro-batch and two for each step. On a CPU, HostMemory counts all allocations from the first fit
-// on.
+// Watches a run's memory: its peak by phase, the parts of the peak, and three faults, namely leaks, spikes
+// and fragmentation of the allocator. Never waits for the device. Costs two readings of the allocator's
+// counters for each micro-batch and two for each step. On a CPU the counters are HostMemory's, which counts
+// allocations from the first fit on.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Dry steps: runs windows of given batches with the run's policies, measures their memory, and discards their
+// Dry steps: runs windows on given batches with the run's policies, measures their memory, and discards their
 // results.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches that may need the most memory, from the lengths of samples. Returns several, since it
-// depends on the model whether inputs, targets or the number of samples count most.
+// Finds the batches that may need the most memory, from the lengths of samples. Returns several: which of
+// inputs, targets and number of samples counts most depends on the model.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes all layers of a model recompute their activations while a preflight tries whether that fits.
+// Makes all layers that can recompute their activations do so until the end of a scope, in which a preflight
+// tries whether the run then fits.
 #pragma once
 
 #include <looptorch/memory/recompute/bypass.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The changes that a preflight tries if a run does not fit, and their names for the reader: policies for a
-// program's author, flags for its user.
+// The changes that a preflight tries if a run does not fit, and how its report names them: by default as
+// policies to list, in programs as flags.
 #pragma once
 
 #include <looptorch/base/error.hpp>

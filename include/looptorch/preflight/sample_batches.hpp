@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes batches of chosen samples of a dataset for a preflight, and smaller ones by collating fewer of them.
+// Makes a preflight's batches from chosen samples of a dataset. Smaller micro-batches are collated from the
+// first samples of each.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

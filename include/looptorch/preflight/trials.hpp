@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tries whether a run fits into memory: with a change, with smaller micro-batches, and which of these is the
-// largest that fits. A trial is dry steps from which the run is restored.
+// Tries whether a run fits into memory: as it is, with a change, or with smaller micro-batches, of which it
+// finds the largest that fit. A trial is some dry steps, after which the run is restored.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// SyncBN's layers take their statistics over all ranks, so all ranks must be in the same micro-batch. Each
-// micro-batch of a window is a turn that all take together; a rank without a batch takes an empty one.
-// Without SyncBN there are no turns.
+// Runs a window's micro-batches by turns, for SyncBN: its layers take statistics over all ranks, so all ranks
+// must be in the same micro-batch. A rank that has no batch left takes empty turns. Without SyncBN there are
+// no turns.
 #pragma once
 
 #include <looptorch/loop/ranks.hpp>

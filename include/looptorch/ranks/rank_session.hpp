@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One fit on several ranks, from the ranks' first call to their last: gets them from the policies, refuses
-// policies that cannot run on several, shards optimizers, and tells the other ranks if an exception ends the
-// fit on this one. `with_ranks` is called around a whole fit (loop/step/fit_loop.hpp).
+// One fit on several ranks. Gets the ranks from the policies, refuses policies that cannot run on several
+// ranks, shards optimizers, and tells the other ranks if an exception ends the fit on this rank. The loop
+// calls `with_ranks` around a whole fit (loop/step/fit_loop.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

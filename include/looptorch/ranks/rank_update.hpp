@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An update on several ranks, once gradients are summed: policies see the gradients that this rank has, a
-// veto on one rank becomes a veto on all, and with sharded optimizers each rank updates its part of the
-// parameters and then gathers the others'.
+// An update on several ranks, after their gradients were summed. Shows policies the gradients that this rank
+// has, and makes a veto on one rank a veto on all. With sharded optimizers, each rank updates its part of the
+// parameters and then gathers the others' parts.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A NaN's cause on several ranks: each rank has searched its own part of the window (redo/traced_rerun.hpp);
-// here they choose one finding, and all end with the same sentence. Costs two small collectives, for such a
-// window only. Under SyncBN one rank's NaN reaches all; on the others no operator made it.
+// Makes all ranks report the same cause of a NaN. Each rank has searched its own part of the window
+// (redo/traced_rerun.hpp); here they choose one rank's finding. Under SyncBN a NaN spreads to all ranks, so a
+// rank whose own operator made it is preferred. Costs two small collectives, for such a window only.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What ranks agree on at a window's end: `reduce_window` sums losses, weights and gradients, and decides
-// whether the window counts. Also at the beginning and end of a fit, and at an evaluation. A window of one
-// update costs one small collective, sent beside its gradients; with several updates, each has one more.
+// Makes ranks agree at a window's end: `reduce_window` sums losses, weights and gradients, and decides
+// whether the window counts. Other functions do so as a fit begins and ends, and at an evaluation. A window
+// costs one small collective, sent beside the gradients, and with several updates one more for each update.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: what the loop's calls to other processes (loop/rank_calls.hpp) do in a Trainer that
-// lists DataParallel, or another policy with the hook `ranks`. Each call becomes calls of Ranks
-// (loop/ranks.hpp), which distributed/group_ranks.hpp implements. Without ranks from the policy a fit runs as
-// with SoloRanks.
+// The entry to this room: SeveralRanks carries out the loop's calls to other processes (loop/rank_calls.hpp)
+// in a Trainer that lists DataParallel, or another policy with the hook `ranks`. It forwards them to Ranks
+// (loop/ranks.hpp), which distributed/group_ranks.hpp implements. If the policy gives no ranks, the fit runs
+// as on one process.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Asks policies about a window: first whether to skip it because of its losses (`on_window_loss`), then, once
-// gradients are unscaled, what is wrong with loss or gradients (`examine`). make_update
-// (loop/step/update_step.hpp) calls both. On a device each costs a wait for the loss.
+// Lets policies judge a window before its update. The hook `on_window_loss` decides by the losses whether to
+// skip it. The hook `examine`, once gradients are unscaled, finds what is wrong with loss or gradients. On a
+// device each hook costs a wait for the loss. make_update (loop/step/update_step.hpp) calls both.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reruns one update's part of a window with every operator traced, to find what made a NaN. Leaves the run
-// unchanged and makes no update. Policies call it as WindowRerun (loop/examine_context.hpp); replays call it
-// for a saved window. Compiled only if a policy has `keeps_windows`, and for replays.
+// unchanged and makes no update. Policies call it through WindowRerun (loop/examine_context.hpp), and replays
+// for a saved window. Compiled only for policies with `keeps_windows` and for replays.
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Training on the micro-batches of a window that may be rerun, for the first time and in a retry: saves the
-// update's initial state before the first one, notes overflows, and splits kept batches into pieces if memory
-// is short.
+// Trains on the micro-batches of a window that may be rerun, at first and in a retry. Saves the update's
+// state before the first micro-batch, notes overflows of gradients, and splits kept batches into pieces if
+// memory is short.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The first half of Adafactor's step in CUDA C++: sums of squared gradients by tiles of 128 rows and 1024
-// columns, and the moments of rows and columns from them. Sums have a fixed order, without atomics, so that a
-// step repeats bit by bit.
+// The source, in CUDA C++, of the first half of Adafactor's step: sums of squared gradients over tiles of 128
+// rows and at most 1024 columns, then the moments of rows and columns. Sums have a fixed order, without
+// atomics, so that a step repeats bit by bit.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16: squares, moments,
-// the update's size, rates, weights. Norms are added in fp64 over tiles of 128 x 1024. The workspace is less
-// than a hundredth of the parameters' bytes, at least 1 MiB.
+// Launches Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16. They
+// compute the sums of squared gradients, the moments, the size of the update, the rates, and the weights.
+// Norms are added in fp64 over tiles of 128 x 1024. The workspace takes less than a hundredth of the
+// parameters' bytes, but at least 1 MiB.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

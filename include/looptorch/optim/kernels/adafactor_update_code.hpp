@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second half of Adafactor's step in CUDA C++: the update's size, the rates, and the weights. Rounding of
-// 16-bit weights has the CPU's bits.
+// The source, in CUDA C++, of the second half of Adafactor's step: the size of the update, the rates, and the
+// weights. 16-bit weights are rounded by the same random bits as on a CPU.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// AdamWBf16's step as one kernel for all parameters of a group. Weights are bf16 (rounded, or exact), fp16
-// (rounded) or fp32. Random rounding has the bits of optim/narrow/bf16_loop.hpp; results differ from its only
-// in the last bits of fp32 arithmetic.
+// AdamWBf16's step as one kernel for all parameters of a group. Weights are fp32, fp16 or bf16; 16-bit
+// weights are rounded stochastically, or bf16 ones kept exactly. Random rounding is that of the CPU's loop
+// (optim/narrow/bf16_loop.hpp); results differ from the CPU's only in the last bits of fp32 arithmetic.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Builds the table that a kernel gets as its argument: numbers of the launch, the first thread block of each
-// tensor, and an entry for each tensor.
+// Builds the table that an optimizer's CUDA kernel gets as its argument: a header for the whole launch, the
+// number of each tensor's first thread block, and an entry for each tensor.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Code that optimizers' kernels share, in CUDA C++: the random bits of optim/narrow/lanes.hpp, sums and
-// maxima of a warp, and loads and stores of four neighbouring elements.
+// The source, in CUDA C++, of functions that optimizers' kernels share: the random bits of
+// optim/narrow/lanes.hpp, sums and maxima over a warp, and loads and stores of four neighbouring elements.
 #pragma once
 
 namespace looptorch::detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adds in bf16 with stochastic rounding, as one kernel: UpdateInBackward<Sums> adds gradients to a window's
-// sums with it. Bits as in optim/narrow/rounded_sum.hpp.
+// A CUDA kernel that adds tensors to sums in bf16 with stochastic rounding. UpdateInBackward adds gradients
+// to a window's sums with it. Its random bits are those of the CPU's loop (optim/narrow/rounded_sum.hpp).
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers of one AdamW update in fp32, computed in fp64 once a parameter, and the rule itself for one
-// element of a loop.
+// AdamNumbers, the coefficients of one AdamW update in fp32, and AdamW's rule for a single element. The
+// coefficients are computed in fp64, once a parameter. CPU loops and CUDA kernels share them.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// AdamW's update of weights in 16 bits or fp32 with moments in bf16, block by block: computed in fp32, and
-// rounded stochastically, so that changes smaller than a step of 16 bits are kept on average.
+// AdamWBf16's loop on a CPU: updates weights in fp32 or 16 bits, with moments in bf16, by blocks of 256
+// elements. Computes in fp32 and rounds stochastically, so that changes too small for 16 bits are kept on
+// average.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Numbers in 8 bits: a block of 256 shares a scale, its largest number, and a code grows with the number's
-// logarithm, as in telephony's u-law (ITU-T G.711). A code is some bits of a float, so that no table is
-// looked up and nothing branches. Codes are 6 % apart and rounded stochastically: rounded to the nearest, a
-// running mean that moves by 0.1 % an update would never change.
+// The 8-bit codes of AdamW8bit's moments. A block of 256 numbers shares a scale, its largest number, and a
+// code grows with the number's logarithm, as in telephony's u-law (ITU-T G.711). Coding needs no table and no
+// branch, since a code is some bits of a float. Neighbouring codes are several per cent apart, so numbers are
+// rounded stochastically: rounded to the nearest, a running mean that moves by 0.1 % an update would never
+// change.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Loops over blocks of 256 numbers in plain C++ that compilers vectorise: without branches, library calls or
-// floating-point reductions. Each loop is compiled for several instruction sets and chosen at run time, since
-// users compile for baseline x86-64, whose instructions take 3 to 4 times as long.
+// Tools for loops over blocks of 256 numbers that compilers vectorise: random bits for rounding, a root
+// without a library call, and `run_widest`, which picks the instruction set at run time. Each loop is also
+// compiled for AVX2 and AVX-512, since baseline x86-64, for which users compile, takes 3 to 4 times as long.
 #pragma once
 
 #include <looptorch/base/random.hpp>

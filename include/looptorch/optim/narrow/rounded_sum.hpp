@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums in 16 bits that lose nothing on average: each is computed in fp32 and rounded stochastically. On a
-// CPU, and in bf16 on NVIDIA's GPUs, one pass over the memory; elsewhere some tensor operations.
+// Adds to sums in bf16 or fp16 and loses nothing on average: computes in fp32 and rounds stochastically.
+// Takes one pass over the memory on a CPU, and for bf16 on NVIDIA's GPUs; elsewhere some tensor operations.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How loops load and store a weight: in fp32, or in 16 bits, rounded stochastically or with the missing bits
-// stored separately.
+// Loads and stores a weight in a CPU loop. Weights are fp32, 16 bits rounded stochastically, or bf16 with the
+// bits that rounding lost in a second tensor.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Hooks that hand each gradient to UpdateInBackward as soon as it exists, and the step of one parameter.
+// Hooks that hand each gradient to UpdateInBackward as soon as autograd has accumulated it, and
+// ParameterUpdate, which updates a single parameter.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the options of a learning rate's decay as text, so that a snapshot can be compared with a schedule.
+// Writes the options of a learning rate's decay as text. ScheduleLr saves the text in snapshots, so that a
+// resume can tell whether the decay has changed.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Selects an optimizer's parameter groups by the names of their parameters.
+// Selects an optimizer's parameter groups by the names of their parameters, for ScheduleLr's option `groups`.
 #pragma once
 
 #include <looptorch/base/error.hpp>

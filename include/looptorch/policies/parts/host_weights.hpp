@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Copies of a model's weights in host memory, to save the device's.
+// Copies of a model's weights in host memory, started without a wait for the device. RestoreBest keeps the
+// best weights in them.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

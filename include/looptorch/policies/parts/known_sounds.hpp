@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Recognises a sound that was just offered under the same name, so that an example repeated after each
-// validation is written once.
+// Recognises a sound that equals the last one under its name, so that LogMetrics writes a validation's
+// unchanged recordings to TensorBoard's files only once.
 #pragma once
 
 #include <looptorch/base/example.hpp>

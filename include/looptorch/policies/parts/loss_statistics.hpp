@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The running mean and deviation of losses, and the list of skipped windows, in a form for snapshots.
+// The running mean and deviation of losses, by which SkipBadWindows and Autopsy judge a window, and the list
+// of skipped windows in a form for snapshots.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

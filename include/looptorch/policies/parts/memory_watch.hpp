@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The state of WatchMemory: readings by phase, and the sentences about them.
+// The state of WatchMemory: readings of the memory in each phase, faults found in them, and sentences about
+// both.
 #pragma once
 
 #include <looptorch/loop/run.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// LogMetrics' side of the training thread: collects each step's numbers, and hands them to the writing thread
-// at most once a second.
+// The half of LogMetrics that runs on the training thread: collects each step's numbers, and hands them to
+// the writing thread about once a second.
 #pragma once
 
 #include <looptorch/base/device/device_use.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sums of a window's gradients in bf16, 2 bytes a parameter, rounded stochastically. The window's last
-// backward adds each sum to its gradient, and frees it as the parameter is updated.
+// Sums a window's gradients in bf16, 2 bytes a parameter, with stochastic rounding, for
+// UpdateInBackward<SumsInBf16>. In the window's last backward each sum is added to its parameter's gradient
+// and freed, and the parameter is updated.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures a run's operations a second, and their share of its device's peak. Counts the operations of one
-// window every few seconds; those of others are estimated from their number of samples, at no cost.
+// Measures a run's floating-point operations a second, and their share of its device's peak (MFU). Counts the
+// operations of one window every few seconds. Those of other windows are estimated from their number of
+// samples, at no cost.
 #pragma once
 
 #include <looptorch/loop/run_phase.hpp>

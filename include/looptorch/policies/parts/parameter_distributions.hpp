@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The values of a model's parameters as examples for a report.
+// Samples the values of each of a model's parameters, for the histograms that LogMetrics shows.
 #pragma once
 
 #include <looptorch/base/example.hpp>

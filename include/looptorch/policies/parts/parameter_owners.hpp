@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Some of a model's parameters, and the parameter groups that consist of them.
+// A set of parameters that Freeze or UnfreezeAt freezes and unfreezes together, and the learning rate of the
+// parameter groups that consist of them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects a jump of the learning rate when a run is continued with another length than its schedule was made
-// for.
+// Detects a jump of the learning rate, for ScheduleLr's warning. The rate jumps when a run continues with
+// another length than its schedule was made for.
 #pragma once
 
 #include <looptorch/base/error.hpp>

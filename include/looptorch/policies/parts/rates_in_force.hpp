@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Remembers the rates that a schedule has set, to restore the full ones. LibTorch's options have no
+// Sets the learning rates of a schedule, and restores the full rates after the fit. LibTorch's options lack
 // `initial_lr`, in which PyTorch keeps the full rate.
 #pragma once
 
