@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A run's metrics by epoch: the mean over its steps, and the last value of published ones, such as a
-// validation's.
+// Makes the table of epochs in report.html. It has the mean of each metric over an epoch's steps, but the
+// last value of a published metric, such as a validation's.
 #pragma once
 
 #include <looptorch/report/known_metrics.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names of metrics that LogMetrics (policies/parts/metric_feed.hpp) writes and that pages treat apart.
+// Names of LogMetrics' own metrics (policies/parts/metric_feed.hpp) that report.html and compare.html treat
+// specially.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files of a run's metrics: metrics.jsonl, metrics.csv and TensorBoard's events. A resumed run continues
-// them; rows of steps that it repeats are dropped first.
+// Writes a run's metrics to metrics.jsonl, metrics.csv and TensorBoard's event files. If a run resumes, the
+// rows of steps that it will repeat are dropped, and the files are continued.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

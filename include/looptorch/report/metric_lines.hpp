@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Metrics as lines of text: JSON Lines, each line complete, and CSV. Numbers are the shortest that read back
-// equal; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" in JSON, which has none of its
-// own, and the same without quotes in CSV.
+// Writes rows of metrics as JSON Lines and as CSV, and reads JSON Lines back. A number has the fewest digits
+// that read back equal. NaN and infinities are "NaN", "Infinity" and "-Infinity": strings in JSON, which has
+// no such numbers, and without quotes in CSV.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

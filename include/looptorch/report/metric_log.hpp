@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: writes a run's metrics on a thread of its own. The training thread hands over rows,
-// and never waits. The way of a metric: LogMetrics (policies/) -> MetricLog -> MetricFiles (CSV, JSON lines,
-// TensorBoard) and RunReport (report.html).
+// The entry to this room: MetricLog writes a run's metrics on a thread of its own. The training thread hands
+// rows over and never waits. A metric goes from LogMetrics (policies/) to MetricLog, and from there to
+// MetricFiles (CSV, JSON Lines, TensorBoard) and RunReport (report.html).
 #pragma once
 
 #include <looptorch/base/error.hpp>

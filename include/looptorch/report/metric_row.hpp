@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A step's metrics, before and after their numbers are known on the host.
+// The metrics of one step: UnreadRow while numbers may be on a device, MetricRow when all are known on the
+// host.
 #pragma once
 
 #include <looptorch/report/arriving_numbers.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a run back from the folder that LogMetrics wrote: its metrics, and the facts of the run.
+// Reads a run from the folder that LogMetrics wrote: its metrics and, from report.html, its settings and
+// machine. compare.html is made from such runs.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

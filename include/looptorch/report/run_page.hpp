@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// report.html: one page with a run's curves, epochs, times, warnings and facts. It loads no other file. A new
-// metric needs nothing here: each name becomes a curve, but for those of known_metrics.hpp.
+// Makes report.html: one page with a run's curves, epochs, times, warnings and facts. The page loads no other
+// file. A new metric needs nothing here: each name becomes a curve, but for the times of phases.
 #pragma once
 
 #include <looptorch/base/error.hpp>

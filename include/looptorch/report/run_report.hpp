@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rewrites a run's report.html during training, in one step, so that a reader never sees half a page.
+// Rewrites a run's report.html during training. The new page replaces the old one atomically, so that a
+// reader never sees half of it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The table of what a resumed fit compares with its snapshot, and which differences are allowed. Policies
-// declare their own (loop/resume_rule.hpp). docs/snapshots.md shows the table.
+// The table of things that a resumed fit compares with its snapshot. Each row says whether the thing may
+// differ. Policies declare this for their own settings (loop/resume_rule.hpp). docs/snapshots.md shows the
+// table.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Compares the policies of a snapshot with those that a Trainer lists, and stages their states. Keys in the
-// snapshot, I counting each list of names:
+// Compares the policies of a snapshot with those that a Trainer lists, and stages the policies' states. A
+// snapshot's StateDict has these two lists of names, I being a name's number:
 //
-//   listed.I              policies that are on, and must not differ silently
-//   listed.on_request.I   those of them that may differ if the resumed run asks for it
+//   listed.I              names of policies that are on, without those that may always differ
+//   listed.on_request.I   names in listed.I of policies that may differ if the resumed run asks for it
 #pragma once
 
 #include <looptorch/base/state_comparison.hpp>

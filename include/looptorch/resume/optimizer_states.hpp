@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves an update's optimizer as a state dict, by the names that parameters have in the model, and loads it:
-// the state of each parameter, the group of each, and the groups' options and rates.
+// Saves an update's optimizer as a state dict and loads it: the state of each parameter by its name in the
+// model, the parameters of each group, and the groups' options and rates. Keys of the state dict:
 //
 //   type, groups, group.G.parameters.I (names), group.G.options.*, group.G.lr, group.G.given_lr,
 //   state.NAME.* or, where an optimizer saves itself, whole.*

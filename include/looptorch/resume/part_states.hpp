@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads sharded optimizers: each rank saves its shard, and loads its shard from a full state. So a
-// run resumes on any number of ranks, sharded or not.
+// Saves and loads sharded optimizers. Each rank saves its own shard; to load, it cuts its shard out of the
+// full state. So a run resumes on any number of ranks, sharded or not.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Resumes a run from a snapshot's contents: compares all of it with the run and stages what it will load,
-// then changes nothing or everything. `resume_from` is called by snapshots.hpp for a fit and by
-// replay_window.hpp; differences.hpp says what may differ.
+// Resumes a run from a snapshot's contents. Compares all of them with the run and stages what it will load;
+// then loads everything, or nothing if a difference is refused. snapshots.hpp calls `resume_from` for a fit,
+// replay_window.hpp for a replay. differences.hpp says what may differ.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Describes a fit's range of batches in a snapshot, and compares it with another range. Positions are counted
-// in batches of the size with which the run began. A resumed fit with another batch size, or on other ranks
-// if the run is reproducible, reads the same windows of samples: data/loader/regrouping.hpp converts its
-// position, with an example.
+// Saves a fit's range of batches and its position in a snapshot, and finds the position in the range of a
+// resumed fit. Positions count batches of the size with which the run began. A fit that resumes with another
+// batch size, or a reproducible run on other ranks, reads the same windows of samples:
+// data/loader/regrouping.hpp converts the position, with an example.
 #pragma once
 
 #include <looptorch/base/error.hpp>

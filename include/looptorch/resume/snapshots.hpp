@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: `SnapshotCode`, by which an engine takes snapshots (take_snapshot.hpp) and a fit
-// resumes from one (resume.hpp). Contents come from and go to files in state/snapshot/. Headers of policies
-// that declare `takes_snapshots` include it, as SnapshotEvery's does.
+// The entry to this room: SnapshotCode, by which an engine takes snapshots (take_snapshot.hpp) and a fit
+// resumes from one (resume.hpp). The files are read and written in state/snapshot/. A policy that declares
+// `takes_snapshots`, as SnapshotEvery does, includes this header.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

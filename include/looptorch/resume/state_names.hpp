@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lists of names in a StateDict: `key.size`, `key.0`, `key.1`, ...
+// Saves a list of names in a StateDict, under the keys `key.size`, `key.0`, `key.1` and so on.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

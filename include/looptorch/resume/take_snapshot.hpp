@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A run as SnapshotContents: model, optimizers, averages, and the states of the loop and its policies. Its
-// tensors are not copies: copy them before the next step to keep them.
+// Gathers a run as SnapshotContents: model, optimizers, averages, and the states of the loop and its
+// policies. The tensors are the run's own: copy them before the next step to keep them. Keys of the
+// contents' StateDict `state`:
 //
-//   state: run.* (counters, means, units; run.policies.*: states of policies), listed.* (names of policies
+//   run.* (counters, means, units; run.policies.*: states of policies), listed.* (names of policies
 //   that change numbers), averaged.* (which tensors of the state are averages), modes.* (modules in eval
 //   mode), random.*, loader.*, micro_batches, batch_size, stopped, ranks (if any number of them gives the
 //   same bits)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Saves one window for replay: a snapshot of the run as one update's part of the window began, with its
-// batches. It appears whole or not at all and is verified when read, as all snapshots are.
+// Saves one window for replay, as a bundle: a snapshot of the run before one update learnt from the window,
+// with the window's batches. A bundle is written as a whole or not at all and verified when it is read, as
+// all snapshots are. Its keys in the snapshot's StateDict `state`:
 //
-//   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (number
+//   window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (number
 //   and samples of batch N), window.epoch, window.total_steps (of the fit, if known), window.found.* (the
 //   finding when it was written), window.ranks (their number, if there are several), window.random.N
 //   (generators before batch N, if micro-batches are seeded)

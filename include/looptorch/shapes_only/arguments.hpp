@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The arguments of a dispatched operator by the names of its schema, and the tensors among them.
+// Gives kernels that only allocate (skipped_kernels.hpp) the arguments of a dispatched operator, by their
+// names in its schema.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Element-wise arithmetic, reductions and matrix products without computing: LibTorch's shape functions
-// allocate the results, with the copies and workspaces of the real kernels.
+// Kernels of element-wise arithmetic, reductions and matrix products that only allocate. LibTorch's shape
+// functions (of the meta device) give the results' shapes. Also allocates the copies and workspaces of the
+// real kernels.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Simulates the memory that LibTorch's caching allocator for CUDA would hold: sizes in steps of 512 bytes; up
-// to 1 MiB from segments of 2 MiB, below 10 MiB from segments of 20 MiB, others from segments in steps of 2
-// MiB; best fit, split and merged, and a pool for each stream (c10/cuda/CUDACachingAllocator.cpp, without its
-// options).
+// Simulates LibTorch's caching allocator for CUDA with its default options
+// (c10/cuda/CUDACachingAllocator.cpp), to know what a run would reserve. Sizes are multiples of 512 bytes.
+// Sizes up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones from
+// segments in steps of 2 MiB. Each stream has a pool, in which blocks are found by best fit, split and
+// merged.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A call whose workspace is measured (workspace.hpp): its real kernel runs once, on zeros and on few samples.
+// KernelCall, a call of an operator whose workspace is measured (workspace.hpp): the real kernel runs once,
+// with zeros as inputs and few samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The allocator of ShapesOnly: a block of 128 KiB or more, except of indices, is a range of addresses whose
-// pages all lie in the same 64 MiB. Reads and writes are allowed and give nonsense. So a model larger than
-// the machine can be built, and LibTorch's bookkeeping of it is true.
+// The CPU allocator of ShapesOnly, by which a model larger than the machine's memory can be built. A block of
+// 128 KiB or more, except of indices, is a range of addresses whose pages all lie in the same 64 MiB: reads
+// and writes are allowed and give nonsense. LibTorch's bookkeeping of tensors is that of a real run.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures a kernel's workspace, the memory that it takes besides its results: oneDNN's scratch space and
-// copies in its own layouts, which no shape shows. The real kernel runs for that, in memory that HostMemory
+// Measures a kernel's workspace: the memory that it takes besides its results, such as oneDNN's scratch space
+// and copies in its own layouts. Shapes do not show it, so the real kernel runs, in memory that HostMemory
 // does not count.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The script of compare.html, behind kChartScript: a chart for each metric with a curve for each run, the
-// settings that differ, and each run's last values.
+// The script of compare.html, which follows kChartScript (chart_script.hpp) in the page. Shows a chart for
+// each metric with a curve for each run, each run's last values, and the settings that differ.
 #pragma once
 
 #include <string_view>

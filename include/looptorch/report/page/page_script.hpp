@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The script of report.html, behind kChartScript: a chart for each curve, tables, and examples.
+// The script of report.html, which follows kChartScript (chart_script.hpp) in the page. Shows a chart for
+// each curve, tables, and examples.
 #pragma once
 
 #include <string_view>

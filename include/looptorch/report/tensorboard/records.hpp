@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// TFRecord, the framing of TensorBoard's event files: length, its check value, data, its check value. A
-// killed process leaves a file that ends in the middle of a record; the records before it are whole.
+// TFRecord, the framing of TensorBoard's event files. A record has its length, the length's checksum, the
+// data, and the data's checksum. A killed process may leave a file that ends within a record; all records
+// before it can be read.
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans how allocations of known sizes share blocks of bounded size; allocates nothing.
+// Plans how tensors of known sizes share blocks of bounded size, for the pinned memory of staging.hpp.
+// Allocates nothing.
 #pragma once
 
 #include <algorithm>

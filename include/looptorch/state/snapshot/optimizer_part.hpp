@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One rank's optimizers as a file next to the snapshot: each rank writes its shard, and the rank that writes
-// the snapshot moves the files in. Reading combines them, so any number of ranks, and one process, can
-// resume.
+// The file of one rank's part of the optimizers. Each rank writes its shard next to the snapshot, and the
+// rank that writes the snapshot moves these files into it. A reader combines the parts, so that a run resumes
+// on any number of ranks.
 //
 // A shard of a tensor is named "KEY[BEGIN:END of SIZES]", by its elements; a whole number "KEY[int]".
 #pragma once

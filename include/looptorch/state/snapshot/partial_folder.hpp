@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A snapshot's folder while it is written, under its own name next to the final one. Its manifest is the
-// first file to be created and the last to be filled, and is locked in between. The lock tells other
-// processes that the folder is being written and was not left by a killed process.
+// The folder of a snapshot that is being written. It has a name of its own, next to the final one. Its
+// manifest is created first, filled last, and locked in between. The lock tells other processes that the
+// folder was not left by a killed process.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files of a snapshot before they are written: the tensors of each, their layout, and the manifest as far
-// as it is known. Copies no tensor.
+// The files of a snapshot as they will be written: the tensors of each and their layout, and the manifest,
+// still without the tensors' checksums. Copies no tensor.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>

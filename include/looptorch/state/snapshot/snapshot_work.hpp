@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The running parts of SnapshotEvery during a fit: the writer, its pruning, and the handling of signals.
+// Runs SnapshotEvery's work during a fit: begins snapshots in the background, prunes old ones, and watches
+// for signals.
 #pragma once
 
 #include <looptorch/base/error.hpp>

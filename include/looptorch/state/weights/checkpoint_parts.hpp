@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dictionaries of tensors in a checkpoint of Python, by their keys, and which of them has a model's
-// weights. Costs no copy of a tensor. Include torch_checkpoint.hpp.
+// The dictionaries of tensors in a checkpoint of Python, by their keys, and the choice of the one with a
+// model's weights. Copies no tensor. Include torch_checkpoint.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

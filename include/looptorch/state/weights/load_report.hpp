@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A report of how given tensors fit the expected ones, name by name, and the error that carries it. Include
-// module_state.hpp or load_weights.hpp.
+// LoadReport says for each name whether a given tensor fits the module's, and ModuleStateError carries such a
+// report. Include module_state.hpp or load_weights.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A module's parameters and buffers by name. Templates, so that this header does not include torch/nn; they
-// take a Module or a ModuleHolder. To load them back, see module_state.hpp.
+// `state_dict(module)`, a module's parameters and buffers by name. To load them back, see module_state.hpp.
+// Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
 #pragma once
 
 #include <looptorch/state/weights/tensor_map.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads Python's pickles without running anything: numbers, strings, lists, tuples, sets and dictionaries are
-// values. A host decides about everything that a pickle would import or call (pickle_value.hpp). Protocols 2
-// to 5. Memory is bounded by the pickle's length, and nothing recurses, so a hostile one does no harm.
+// Reads Python's pickles, protocols 2 to 5, without running anything in them. Numbers, strings, lists,
+// tuples, sets and dictionaries become values. The caller's PickleHost (pickle_value.hpp) decides about
+// everything that a pickle would import or call. Memory is bounded by the pickle's length, and nothing
+// recurses, so a hostile pickle does no harm.
 #pragma once
 
 #include <looptorch/state/weights/pickle_value.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The values that a pickle of Python can hold, and the interface that decides about its imports and calls.
+// PickleValue, a value in a pickle of Python, and PickleHost, the interface that decides about a pickle's
+// imports and calls.
 #pragma once
 
 #include <looptorch/base/error.hpp>

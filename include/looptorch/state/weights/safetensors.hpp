@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads and writes safetensors, Hugging Face's format for weights: a JSON header, then raw little-endian
 // tensors. Reading checks the whole header against the file, then maps the data, and costs almost nothing
-// until a tensor is used. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
+// until a tensor is used. Writing is atomic (AtomicFile), and the file has the bytes that Python's
+// safetensors would write.
 #pragma once
 
 #include <looptorch/base/error.hpp>

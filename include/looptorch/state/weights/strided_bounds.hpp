@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks that a tensor, as a file describes it, lies within the file's data.
+// Checks that a tensor lies within its file's data, by the offset, sizes and strides that the file gives.
+// Readers of torch.save's files and of .pt2 files call it, since these may be hostile.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tensors by name: weights on their way to a module or a file.
+// TensorMap, tensors by name: weights on their way to a module or a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The directory of a ZIP archive in memory: where each stored file is. Reads ZIP64, and skips compressed
-// files: archives of tensors are stored uncompressed, so that their data can be mapped.
+// Reads the directory of a ZIP archive in memory: where each stored file is. Supports ZIP64. Skips compressed
+// files, since archives of tensors store them uncompressed, so that the data can be mapped.
 #pragma once
 
 #include <looptorch/base/error.hpp>
