@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a project of your own from examples/template: new_project.sh NAME [FOLDER]
+# new_project.sh NAME [FOLDER]: makes a project of your own from examples/template.
 #
 # NAME is the program's: letters, digits, - and _. FOLDER, by default ./NAME, must not exist yet. The project uses
 # looptorch in this checkout as long as that is there; without it, or with -DLOOPTORCH_SOURCE=, an installed one.

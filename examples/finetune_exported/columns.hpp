@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The columns of a training sample: a tensor for each input of the model, and labels if the loss is computed
-// outside of it.
+// The columns of a training sample: a tensor for each input of the model and, if the model does not compute
+// its loss itself, one for the labels.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The loss of a batch: the model's own output, or one computed from its scores and the labels.
+// Computes the loss of a batch: takes the model's own output `loss`, or computes one from its scores (logits)
+// and the labels.
 #pragma once
 
 #include <looptorch/exported/exported_model.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dataset of finetune_exported: samples with a tensor for each column, and batches that pad shorter ones.
+// The dataset of finetune_exported. A sample has a tensor for each column; a batch stacks the samples'
+// tensors, and pads shorter ones.
 #pragma once
 
 #include <looptorch/data/stack_samples.hpp>

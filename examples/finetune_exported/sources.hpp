@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads samples: safetensors files with a tensor for each column and a row for each sample, or lines of JSON
-// with a field for each column.
+// Reads samples from safetensors files, which have a tensor for each column and in it a row for each sample,
+// or from lines of JSON, which have a field for each column.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--programs DIR] OUTPUT [-- FLAG...]: a Konkani speech recogniser from nothing in one command.
+# run.sh [--quick] [--programs DIR] OUTPUT [-- FLAG...]: makes a Konkani speech recogniser from nothing, in one command.
 #
 # Makes a corpus of synthetic speech, trains the minimal size on the CPU, and measures it on sentences that training
 # never saw. Meant to take 20 minutes on two cores; OUTPUT then holds

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_low_memory.sh [--small] [--memory-cap GB] [--programs DIR] DATA OUTPUT [-- FLAG...]: trains on a card with little memory.
+# run_low_memory.sh [--small] [--memory-cap GB] [--programs DIR] DATA OUTPUT [-- FLAG...]:
+# trains KonkaniVani on a card with little memory.
 #
 # DATA is a corpus as konkanivani_train takes it. The recipe is that of the project that this example follows:
 # width 192, 8 encoder and 4 decoder layers, mixed precision, 8 clips a step, the allocator's cache emptied

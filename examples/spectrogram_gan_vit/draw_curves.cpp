@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws columns of learning curves, the curve.csv of gan_train and vit_train, as a PNG file.
+// Draws columns of curve.csv files, the learning curves of gan_train and vit_train, as a PNG file.
 #include <looptorch/app/charts/curve_table.hpp>
 #include <looptorch/app/charts/line_chart.hpp>
 #include <looptorch/app/charts/png.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures generators: two networks trained only on real clips judge generated ones, one by its features
-// (Frechet and kernel distance to held-out clips), one by the emotion that it predicts.
+// Measures how good generators are. Two networks, trained only on real clips, judge the generated ones: one
+// gives features, whose Frechet and kernel distances to those of held-out clips are taken, the other predicts
+// the emotion.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

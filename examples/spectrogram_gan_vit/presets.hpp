@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Settings by the memory of the graphics card, from the project that this example follows: for gan_train,
-// gan_sample and vit_train.
+// Settings of gan_train, gan_sample and vit_train for the memory of a graphics card, as in the project that
+// this example follows.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [--quick] [--seed N] [--gan-steps N] [--gpu-memory GB [--pretrained DIR]] [--programs DIR] OUTPUT:
-# a GAN that generates music for an emotion, and a ViT that predicts the emotion of music, in one command.
+# trains a GAN that generates music for an emotion, and a ViT that predicts the emotion of music, in one command.
 #
 # Makes a corpus of synthetic music. Trains a small conditional GAN on its spectrograms, samples clips from
 # it, and compares them with held-out ones. Trains a small Vision Transformer to predict valence and arousal,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Predicts the valence and arousal of audio files, or of all audio files of folders, by a ViT of vit_train,
-// and draws its attention. Reports unusable files and continues.
+// and draws the ViT's attention. Reports unusable files and continues.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

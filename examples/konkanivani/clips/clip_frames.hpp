@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts audio files to log-mel frames, at one speed or several, computed each time or cached in a folder.
-// The frames depend only on the file. Training's random choices (speed, masks) come later, anew in each
-// epoch, so a cache changes only the time.
+// Converts audio files to log-mel frames, at one speed or several. Frames are computed each time or cached in
+// a folder. A cache does not change what is learnt: training chooses among the speeds, and masks frames, anew
+// in each epoch.
 //
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once

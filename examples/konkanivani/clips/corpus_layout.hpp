@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a corpus as published: manifests of this project's own form, Common Voice's tables, or the
-// transcripts of OpenSLR's corpora, with splits as folders or none. A corpus without splits is split by
-// sentence, 80/10/10, the same on every machine.
+// Reads a corpus as it was published: this project's own manifests, Common Voice's tables, or the transcripts
+// of OpenSLR's corpora. A corpus without folders for training, validation and test is split by sentence,
+// 80/10/10, the same on every machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

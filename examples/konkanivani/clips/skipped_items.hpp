@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Unusable lines of manifests, texts and clips that a run skips, each with the reason. Functions that take a
-// `SkippedItems*` add to it and continue; without one they throw at the first.
+// Lists the lines of manifests, the texts and the clips that a run skips because they are unusable, each with
+// the reason. A function that takes a `SkippedItems*` adds to the list and continues; with null it throws at
+// the first.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

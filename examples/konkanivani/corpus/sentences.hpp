@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Generates Konkani sentences from more than 400 patterns with slots, such as "हांव {place_to} वतां", and
-// words for their slots, written for this project. The same seed gives the same sentences on every platform.
+// Generates Konkani sentences: fills the slots of more than 400 patterns, such as "हांव {place_to} वतां",
+// with words. Patterns and words were written for this project. The same seed gives the same sentences on
+// every platform.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Simulates a recording of a synthesiser by a microphone, drawn from a seed: the echoes of a small room,
-// noise, and loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
+// Makes synthetic speech sound as if a microphone had recorded it: adds the echoes of a small room and noise,
+// and changes the loudness, all drawn from a seed. The same seed gives the same result on every platform.
+// Cheap beside the synthesiser. Shape: T samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>

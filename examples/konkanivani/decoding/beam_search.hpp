@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Beam search with both heads: extends texts character by character, and keeps those with the highest
+// Beam search with both heads. Extends texts character by character, and keeps those with the highest score:
 //
 //   ctc_weight * log p_ctc(prefix)
 //     + (1 - ctc_weight) * log p_decoder(text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model with its vocabulary: a folder of config.json, model.safetensors and vocabulary.json. Transcribes
-// speech by any of four decodings.
+// Recognizer, a model with its vocabulary, saved as a folder of config.json, model.safetensors and
+// vocabulary.json. Transcribes speech by any of four decodings.
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once

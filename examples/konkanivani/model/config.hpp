@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a KonkaniVani model: the three published ones, their checks, and config.json. A model's
-// weights do not show the number of heads or the positions, so the configuration is saved beside them and
-// compared before they are loaded.
+// The sizes of a KonkaniVani model: the three published sizes, checks, and config.json. Weights do not show a
+// model's number of heads or its kind of positions, so config.json is saved beside them, and compared before
+// they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

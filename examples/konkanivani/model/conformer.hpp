@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The Conformer block (Gulati et al. 2020): half a feed-forward layer, self-attention, a convolution over
-// time, the other half of a feed-forward layer, and a norm. A valid frame's result does not depend on the
-// padding after it.
+// The Conformer block (Gulati et al. 2020): a feed-forward layer that counts half, self-attention, a
+// convolution over time, a second feed-forward layer that counts half, and a norm. A valid frame's result
+// does not depend on the padding after it.
 //
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.
 #pragma once

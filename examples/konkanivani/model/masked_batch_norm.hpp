@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Batch normalisation with mean and variance of the valid frames only, so a batch's padding has no effect.
-// Names, momentum and arithmetic are BatchNorm1d's; without padding so are the values. Never waits for the
-// device. Computes in the type of its weight, also under autocast.
+// Batch normalisation with the mean and variance of valid frames only, so that a batch's padding has no
+// effect. Without padding it equals BatchNorm1d, whose names and momentum it has. Never waits for the device.
+// Computes in the type of its weight, also under autocast.
 //
 // Shapes: B batch, C channels, T frames.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sinusoid tables for positions, and masks of lengths for padding. Cheap beside any layer.
+// Makes tables of sinusoids for positions, and masks that tell valid positions from padding by the clips'
+// lengths. Cheap beside any layer.
 //
 // Shapes: B batch, T frames or characters, D width, P = 2T - 1 distances.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Exports KonkaniVani as two files that PyTorch, AOTInductor and the ONNX exporter read, or as TorchScript:
-// encoder and CTC head, which run once a clip, and the attention decoder, which runs once a character.
+// Exports KonkaniVani as two files, which PyTorch, AOTInductor and the ONNX exporter read: encoder with CTC
+// head, which runs once a clip, and attention decoder, which runs once a character. Writes TorchScript
+// instead on request.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width, L characters, V vocabulary.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The characters that a model writes: those of the training texts, by code point or by grapheme cluster.
-// Clusters are the characters that a reader perceives, and far more numerous, in Devanagari some hundreds.
-// For Devanagari and Latin script. Texts are normalised first: normal form C, lower case, no punctuation,
-// single blanks, vowel signs kept. Saved as JSON beside the model.
+// The characters that a model writes: those of the training texts, for Devanagari and Latin script. A
+// character is a code point, or a grapheme cluster as a reader perceives it; Devanagari has some hundreds of
+// clusters. Texts are normalised first: normal form C, lower case, no punctuation, single blanks, vowel signs
+// kept. Saved as JSON beside the model.
 #pragma once
 
 #include <looptorch/base/error.hpp>

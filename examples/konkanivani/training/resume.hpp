@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Resuming a training run: checks that a snapshot has a model of this size with these characters. The run's
-// `config.json` and `vocabulary.json` lie beside its snapshots.
+// Checks that a snapshot fits the run that resumes from it: the model's size and the vocabulary. The
+// snapshot's `config.json` and `vocabulary.json` lie beside it.
 #pragma once
 
 #include "../decoding/recognizer.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recognises commands written for train_konkanivani_asr.py, the script that this example follows, by its
-// spelling of flags, and trains them with the script's settings (`--preset original`).
+// Accepts commands that were written for train_konkanivani_asr.py, the Python script that this example
+// follows. Recognises them by underscores in flags, and gives them the script's settings (`--preset
+// original`).
 #pragma once
 
 #include <algorithm>

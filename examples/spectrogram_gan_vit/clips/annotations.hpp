@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads songs and their emotions from the published tables of DEAM (Aljanaki, Yang, Soleymani 2017), one song
-// a line, each beside its audio file. Two further columns are optional: `split` and `origin`. A few
-// microseconds a line.
+// a line, and finds each song's audio file. Two further columns, `split` and `origin`, are optional. Takes a
+// few microseconds a line.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Marks a training program's output folder with its model, so that weights of different sizes never mix.
+// Writes a model's config.json into a training program's output folder, and refuses a folder that has another
+// model's, so that weights of different sizes never mix.
 #pragma once
 
 #include <filesystem>

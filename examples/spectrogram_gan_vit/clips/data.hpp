@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A dataset of songs as labelled spectrograms. They stay in host memory, or on disk with a cache; only
-// batches move to the device.
+// A dataset of songs as labelled spectrograms. The spectrograms stay in host memory or, with a cache, on
+// disk; only batches move to the device.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

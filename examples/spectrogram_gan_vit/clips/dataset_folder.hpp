@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a dataset's audio, or spectrograms, and tables, as emotion_corpus writes them or as DEAM's archives
-// unpack.
+// Finds the tables of a dataset, and its audio or spectrograms. The folder may come from emotion_corpus, or
+// from DEAM's archives as they unpack.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Unusable songs, listed with the reason: a run over thousands skips them, or ends at the first
-// (`--on-bad-audio`).
+// Lists unusable songs with the reason. `--on-bad-audio` decides whether a run skips them or ends at the
+// first.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans the clips of a corpus: their ids, splits, labels and seeds. A clip depends only on the corpus' seed
-// and its own id, and an id's split on the id. A corpus that is generated again with more clips keeps its
+// Plans the clips of a corpus: their ids, splits, labels and seeds. A clip's id decides its split; the
+// corpus' seed and the id decide the rest. So a corpus that is generated again with more clips keeps its
 // clips, in the same splits.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plays notes and drums by synthesis: one period of a wave with the overtones of a timbre, read at the note's
-// pitch, within an envelope. A voice costs 2 ns a sample.
+// Synthesises notes and drums. A note reads one period of a wave, which has the overtones of its timbre, at
+// the note's pitch, and has an envelope. A voice costs 2 ns a sample.
 #pragma once
 
 #include "dice.hpp"

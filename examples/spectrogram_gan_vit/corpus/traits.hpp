@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The traits of music for an emotion: tempo, mode, register, loudness, brightness, roughness and articulation
-// from the literature (README.md has the sources), as numbers to compose and play by. Each is drawn around
-// its mean, so that no single trait reveals a label.
+// Draws the traits of a piece for an emotion: tempo, mode, register, loudness, brightness, roughness and
+// articulation, as the literature has them (README.md has the sources). Each is drawn around its mean, so
+// that no single trait reveals a label.
 #pragma once
 
 #include "dice.hpp"

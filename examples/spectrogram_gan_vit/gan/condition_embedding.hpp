@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The emotion of a spectrogram as a vector.
+// Embeds the emotion of a spectrogram as a vector, for generator and discriminator.
 #pragma once
 
 #include <torch/torch.h>

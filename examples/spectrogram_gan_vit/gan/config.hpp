@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The sizes of a spectrogram GAN, checks, and config.json. Weights do not show the size of the pictures, so
-// the configuration is saved beside them and compared before they are used.
+// config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

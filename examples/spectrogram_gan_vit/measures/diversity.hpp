@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures whether a generator's spectrograms are new and different, by distances between the pictures'
-// patches.
+// Measures whether a generator's spectrograms are new and differ from one another, by distances between
+// pictures that are averaged over patches.
 //
 // Shapes: N clips, K patches.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A small network that predicts valence and arousal from spectrograms. It is a judge of generated ones,
-// trained only on real ones; its last layer but one gives the features of the Frechet distance.
+// A small network that predicts valence and arousal from spectrograms. It is trained on real spectrograms and
+// judges generated ones. Its last layer but one gives the features of the Frechet distance.
 //
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once

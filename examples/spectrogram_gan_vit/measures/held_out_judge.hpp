@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prepares validation during training: trains the judging network, or loads it for a resumed run, and runs it
-// on the held-out clips.
+// Prepares the validation of gan_train: trains the judging network (emotion_net.hpp), or loads it if the run
+// resumes, and runs it on the held-out clips.
 #pragma once
 
 #include "../clips/skipped_items.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernel distance between two sets of features (KID: Binkowski, Sutherland, Arbel and Gretton, 2018), in
-// double precision. Its expectation does not depend on the number of clips, whereas the Frechet distance of
-// few clips is too large, and it does not assume normally distributed features.
+// double precision. It does not assume normally distributed features. Its expectation does not depend on the
+// number of clips, whereas the Frechet distance is too large for few clips.
 //
 // Shapes: N and K clips, D features.
 #pragma once

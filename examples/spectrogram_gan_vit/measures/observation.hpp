@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs two networks on clips, real or generated: one for features, by which sets of clips are compared, one
-// for predicted emotions. Clips are read in batches; only 4 KB of each stay in memory.
+// Runs two networks on real or generated clips. One gives features, by which sets of clips are compared; the
+// other predicts emotions. Clips are read in batches, and only 4 KB of each stay in memory.
 //
 // Shapes: N clips, D features, K cells of a patch, B batch, M mel bins, F frames.
 #pragma once

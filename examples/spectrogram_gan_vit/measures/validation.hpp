@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Evaluates a generator while it trains: generates clips for the emotions of held-out songs, and measures
-// distances between the features that a small network gives both sets. Distances of sets are not means over
-// batches, so all emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and
-// of the network for each held-out clip; draws nothing from the run's generators.
+// Evaluates a generator while it trains: generates a clip for the emotion of each held-out song, and measures
+// the distance between the features of generated and held-out clips. Such a distance is no mean over batches,
+// so all emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and of the
+// judging network for each held-out clip. Draws nothing from the run's random generators.
 //
 // Shapes: N held-out clips, D features.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a Vision Transformer, checks, and config.json with Hugging Face's keys, so that folders work
-// in both directions with transformers. Refuses, by key, a ViT that this example does not build.
+// The sizes of a Vision Transformer, checks, and config.json. The file has Hugging Face's keys, so that
+// transformers reads this example's folders, and this example those of transformers. A ViT that this example
+// does not build is refused, by the key at fault.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts spectrograms to a ViT's images: each mel bin normalised, resized bilinearly, the same picture in
-// each colour. Runs on the spectrograms' device, so that only they are copied.
+// Converts spectrograms to a ViT's images: normalises each mel bin, resizes bilinearly, and repeats the
+// picture for each colour. Runs on the spectrograms' device, so that the host copies only the smaller
+// spectrograms there.
 //
 // Shapes: B batch, M mel bins, F frames, C channels, H rows, W columns.
 #pragma once

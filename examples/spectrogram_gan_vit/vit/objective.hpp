@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The loss of a ViT for emotions, and mixup (Zhang et al. 2018): blends each clip and its labels with the
-// batch's next one, so that the model sees more than the given clips. Costs a copy of the batch.
+// The loss of a ViT that predicts emotions, and mixup (Zhang et al. 2018). Mixup blends each clip and its
+// labels with the next one of the batch, so that the model sees more than the given clips. It costs a copy of
+// the batch.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

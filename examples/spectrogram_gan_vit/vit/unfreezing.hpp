@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Progressive unfreezing: a pretrained backbone begins frozen, and blocks near the head join the training
-// epoch by epoch. The schedule is a text, "8:11,12:10-11,16:9-11"; the work is looptorch's UnfreezeAt, which
-// keeps the optimizer's moments.
+// epoch by epoch. Reads the schedule from a text, "8:11,12:10-11,16:9-11"; looptorch's UnfreezeAt then
+// unfreezes the blocks, and keeps the optimizer's moments.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes Whisper's log-mel frames of a sound while it arrives, from a pipe or a microphone. LogMel limits
-// quiet frames to 80 dB below the loudest of the sound; this class to 80 dB below the loudest so far. Holds
-// one window.
+// Computes Whisper's log-mel frames of a sound while it arrives, from a pipe or a microphone. Holds one
+// window. Quiet frames are raised to 80 dB below the loudest frame so far, where LogMel takes the loudest of
+// the whole sound.
 //
 //   ArrivingLogMel frames(80);
 //   frames.add(samples_T);             // as they arrive

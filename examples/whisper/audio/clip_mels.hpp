@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The log-mel frames of a manifest's clips, computed each time or cached in a folder. They depend only on the
-// file; training's random choices (masks, forms of the text) come later, so a cache changes only the time.
+// The log-mel frames of a manifest's clips, computed each time or cached in a folder. A cache does not change
+// what is learnt: frames depend only on the file, and training's random choices (masks, forms of the text)
+// come later.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whisper's log-mel frames of a sound of any length, in bounded memory: the same that LogMel
-// computes of the whole sound. Its range depends on the loudest frame, so that a recording is read twice:
-// once for that peak, once for its frames.
+// Computes Whisper's log-mel frames of a sound of any length in bounded memory, equal to LogMel's of the
+// whole sound. Frames depend on the loudest of them, so a recording is read twice: once to find the loudest,
+// once for the frames.
 //
 //   const LoudestFrame loudest = find_loudest(SampleStream(path, 16000));
 //   LogMelStream frames(SampleStream(path, 16000), {.mel_bins = 80, .peak = loudest.log_mel});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A recording of any length as Whisper's input: windows of log-mel frames, as openai-whisper cuts them from
-// the frames of the whole. Reads the file twice, for its loudest frame and for the windows, so that hours of
-// audio take some megabytes.
+// A recording of any length as Whisper's input: cuts windows of log-mel frames as openai-whisper does. Reads
+// the file twice, once to find the loudest frame and once for the windows, so that hours of audio take only
+// some megabytes.
 //
 // Shapes: M mel bins, T mel frames of 10 ms.
 #pragma once

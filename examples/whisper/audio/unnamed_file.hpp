@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A temporary file without a name, for data read again that may not fit in memory.
+// A temporary file without a name, which is deleted however the process ends. Holds data that are read twice
+// and may not fit in memory.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The data of `whisper_finetune`: three datasets of clips. Before training, it checks the headers of all
-// files, and decodes held-out clips to find silent and damaged ones.
+// The data of `whisper_finetune`: datasets of clips for training, validation and test. Before training,
+// checks the headers of all files, and decodes validation and test clips to find silent and damaged ones.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>
@@ -36,7 +36,7 @@ struct CorpusOptions {
   bool empty_texts = false;                       ///< Uses clips without a text too.
   bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
-  double train_subset = 100;         ///< Stops at wrong lines; otherwise lists and skips them.
+  double train_subset = 100;         ///< Per cent of the training clips to use, drawn at random.
   double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
   bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
   bool chunking = false;             ///< Packs the segments of recordings into windows.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The lines of a corpus' clips in its manifests or transcripts, and the lines that were skipped.
+// Remembers the file and line of each of a corpus' clips in manifests or transcripts, for messages, and the
+// lines that were skipped.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request its segments'
-// times and the previous text. OpenAI trained Whisper on texts that begin with a blank, and its decoding
-// never begins with the token of a blank alone. So the blank is kept if the vocabulary merges it with the
-// first letter, as in English, and dropped if it would be a token of its own, as in Chinese, Japanese, Thai
-// or Malayalam. (transformers always drops it.)
+// Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request segments'
+// times and the previous text. A blank before the text is kept if the vocabulary merges it with the first
+// letter, as in English, since OpenAI trained Whisper so. It is dropped if it would be a token of its own, as
+// in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins with that token.
+// (transformers always drops it.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

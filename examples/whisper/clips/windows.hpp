@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Packs the segments of long recordings into windows as Whisper was trained on: up to 30 s of sound with all
-// that is said in them, each segment with its times, and the previous window's text. A segment that would
-// cross the window's end is left out with its sound; or its sound stays, and the model learns only when it
-// begins (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022, section
-// 2.3).
+// Packs the segments of long recordings into windows, as Whisper was trained on (A. Radford et al., "Robust
+// speech recognition via large-scale weak supervision", 2022, section 2.3). A window has up to 30 s of sound,
+// its segments with their times, and the previous window's text. A segment that would cross the window's end
+// is left out with its sound, or its sound stays and the model learns only when it begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>

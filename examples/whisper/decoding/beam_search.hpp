@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Beam search as in openai-whisper: continues the best `beam_size` texts and collects those that end; a clip
-// is done with round(beam_size * patience) of them.
+// Beam search as in openai-whisper: continues the best `beam_size` texts of a clip and collects those that
+// end. A clip is done when round(beam_size * patience) texts have ended.
 //
 // Shapes: R rows, clip by clip; K candidates of a row.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decodes text from the encoder's states with a key-value cache: greedily, by sampling or by a beam, all by
-// the same step. The ids are those of openai-whisper's `decode` and, greedily, of transformers'
-// `generate(do_sample=False)`. Finished clips leave the batch, so a batch costs the sum of its texts'
-// lengths.
+// Decodes texts from the encoder's states with a key-value cache: greedily, by sampling, or by a beam. The
+// ids are those of openai-whisper's `decode`; greedy ones are also those of transformers'
+// `generate(do_sample=False)`. Clips that are finished leave the batch, so a batch costs as much as its texts
+// have tokens.
 //
 // Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
 #pragma once

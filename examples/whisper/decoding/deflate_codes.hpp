@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes how many bits zlib's deflate (RFC 1951) takes for counted literals and repeats, for Whisper's test by
-// compression ratio, whose threshold is of zlib's sizes. Takes the shorter of the fixed code and the codes that
-// zlib would build, with zlib's ties, since they change the size of the codes' own description.
+// Counts the bits of a text compressed by zlib's deflate (RFC 1951), from the numbers of its literals and
+// repeats (deflate_size.hpp). Takes the fixed code or the one that zlib would build, whichever is shorter.
+// Ties are broken as in zlib, since they change the size of a code's own description.
 #pragma once
 
 #include <algorithm>

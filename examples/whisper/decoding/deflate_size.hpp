@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The number of bytes of a text compressed by zlib, by which Whisper recognises a text that repeats itself.
-// Repeats zlib's search for matches (level 6: lazy matching on chains of hashes), so the size is zlib's own,
-// byte for byte, for texts of up to 16383 literals and repeats; longer ones count as one block. Writes
-// nothing: only adds up sizes. Some 20 microseconds for the text of a 30 s window.
+// Computes how many bytes zlib would compress a text to, without writing them. Whisper tells by this number
+// that a text repeats itself. Follows zlib's search for matches (level 6: lazy matching on chains of hashes),
+// so the size equals zlib's. A text of more than 16383 literals and repeats counts as one block, where zlib
+// makes several. Takes some 20 microseconds for a 30 s window.
 #pragma once
 
 #include "deflate_codes.hpp"

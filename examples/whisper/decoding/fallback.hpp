@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// openai-whisper's temperature fallback: a text that repeats itself, or that the model is unsure of, is
-// decoded again at a higher temperature; one that is probably no speech is left empty.
+// openai-whisper's temperature fallback: decodes a clip again at a higher temperature if its text repeats
+// itself or the model is unsure of it. A text that is probably no speech is left empty.
 //
 // Shapes: B clips, S encoder positions, D width of the model.
 #pragma once

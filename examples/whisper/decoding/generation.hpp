@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a model's generation_config.json: the special tokens, the tokens that begin a text, and those that
-// are never chosen. Fields that it lacks, as in fine-tunes of 2022, come from the tokenizer. Training begins
-// its texts with the same tokens.
+// are never chosen. Fields that the file lacks, as in fine-tunes of 2022, come from the tokenizer. Training
+// begins its target texts with the same tokens as decoding.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects during decoding a text that repeats itself without end, as Whisper may on unknown speech.
+// Detects during decoding that a text ends in a loop, as Whisper's may on unknown speech, so that its
+// decoding can stop.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Restricts the next tokens: openai-whisper's suppression and its rules for timestamps, as changes of the
-// scores.
+// Restricts which token may come next, by openai-whisper's lists of suppressed tokens and its rules for
+// timestamps: sets the scores of all others to minus infinity.
 //
 // Shapes: R rows (texts under way), V vocabulary.
 #pragma once

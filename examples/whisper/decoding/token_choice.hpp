@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chooses the tokens that may continue each text, on the device: a few numbers a row travel there in one
-// copy, and the chosen tokens come back in one. Nothing in between depends on the host, so that a graph can
-// hold it.
+// Chooses on the device the tokens that may continue each text. A few numbers a text are copied there, and
+// the chosen tokens are copied back. Nothing in between depends on the host, so that a CUDA graph can hold
+// it.
 //
 // Shapes: R rows (texts under way), V vocabulary, K candidates of a row.
 #pragma once

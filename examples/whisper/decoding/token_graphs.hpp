@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a token's step, from the decoder to the chosen tokens, as a graph of the device: one launch and a copy
-// each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the host
-// issues them. The prompt runs eagerly.
+// Runs the step of one token, from the decoder to the chosen tokens, as a CUDA graph: one launch and a copy
+// each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the
+// host issues them. The prompt runs eagerly.
 //
 // Shapes: R rows, W of each of C clips; V vocabulary; P positions.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes Whisper as whisper.cpp reads it ("ggml-*.bin"): sizes, mel filters, vocabulary, then each tensor as
-// header and data, its dimensions last to first. Numbers are little-endian.
+// Writes a Whisper model in the format of whisper.cpp ("ggml-*.bin"): sizes, mel filters, vocabulary, then a
+// header and data for each tensor. Dimensions are listed from last to first; numbers are little-endian.
 #pragma once
 
 #include <looptorch/audio/log_mel.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Transcribes files of any length and number: short ones in batches, long ones window by window or by their
-// parts with speech; and standard input as it arrives.
+// Transcribes files of any length and number. Short files are transcribed in batches, long ones window by
+// window or by their parts with speech, and standard input as it arrives.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The files of an unfinished transcript. TXT, SRT, VTT and TSV grow by window and are complete after each,
-// however the process ends. JSON, whose text precedes the segments, is written when the stream has ended.
-// Memory stays small.
+// Writes the files of a transcript while it grows, in little memory. TXT, SRT, VTT and TSV grow by window and
+// are complete after each, however the process ends. JSON has its text before its segments, so it is written
+// when the stream has ended.
 #pragma once
 
 #include <looptorch/base/error.hpp>

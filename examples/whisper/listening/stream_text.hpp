@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns a stream's text in pieces, one for each window: joined, the pieces equal the text of the whole.
+// Gives a stream's text in pieces, one for each window. Joined, the pieces equal the text of the whole
+// stream, although a window may end within a character.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dynamic time warping: the cheapest path through a matrix of costs from one corner to the other, which gives
-// each token its stretch of time. Breaks ties as openai-whisper does.
+// Dynamic time warping, which gives each token its stretch of time: finds the cheapest path through a matrix
+// of costs from one corner to the other. Breaks ties as openai-whisper does.
 //
 // Shapes: N tokens, T times.
 #pragma once

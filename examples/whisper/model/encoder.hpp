@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whisper's audio encoder: two convolutions (the second halves the frames), fixed sinusoidal positions and
-// pre-norm Transformer layers. It takes any number of mel frames up to the 3000 of a 30 s window: positions
-// are cut to the data, and a 4 s clip costs at most a seventh of a padded one. Published weights were trained
-// on 30 s windows, so fine-tune and transcribe with one length.
+// Whisper's audio encoder: two convolutions, of which the second halves the number of frames, fixed
+// sinusoidal positions, and pre-norm Transformer layers. It takes any number of mel frames up to the 3000 of
+// a 30 s window, and a 4 s clip costs at most a seventh of a padded one. Published weights were trained on 30
+// s windows, so fine-tune and transcribe with the same length.
 //
 // Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Products with a second copy of a matrix in 16 bits, for decoding on a CPU. A token's time is that of
-// reading all of the decoder's weights from memory: half the bytes take half the time. Published weights of
-// Whisper are fp16 numbers, so the 16 bits lose nothing; each is widened to fp32 as it is multiplied, and
-// products and sums are fp32. Costs half of the matrix's memory in addition.
+// Multiplies by a second copy of a weight matrix in 16 bits, for decoding on a CPU. A token takes as long as
+// reading all of the decoder's weights from memory, so half the bytes take half the time. Whisper's published
+// weights are fp16 numbers, so the copy loses nothing. Weights are widened to fp32, and products and sums are
+// fp32. The copy takes half of the matrix's memory in addition.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: merges the pair of neighbours that was
-// learnt first, of equal pairs the leftmost. Merges a word by scanning an array on the stack, and a long run
-// by a queue over a linked list in O(n log n), so that it costs no more than prose.
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: merges the two neighbours whose merge was
+// learnt first (of equal pairs the leftmost), until none can be merged. Merges a word by scanning an array on
+// the stack, a long run by a queue in O(n log n).
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

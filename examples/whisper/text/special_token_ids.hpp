@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the ids of Whisper's special tokens from a folder's tokenizer, for settings that a model's other
-// files lack.
+// Reads the ids of Whisper's special tokens from a folder's tokenizer. Settings are made from them if the
+// model's other files lack these.
 #pragma once
 
 #include <looptorch/base/error.hpp>

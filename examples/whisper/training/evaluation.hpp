@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes the word error rate of a model on held-out speech, and its transcripts, over all clips and by
-// language. These can be saved, so that a resumed run need not transcribe again with the untrained model.
+// Transcribes held-out speech with a model and computes the word error rate, over all clips and by language.
+// Transcripts can be saved, so that a resumed run need not transcribe with the untrained model again.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune` that save memory besides recomputation: what is trained, the type of the
+// The settings of `whisper_finetune` that save memory, except recomputation: what is trained, the type of the
 // weights, and the optimizer's state.
 #pragma once
 

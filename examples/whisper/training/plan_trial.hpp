@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures one choice of --fit: dry steps of the run on its hardest clips, and a decoding of them if
-// validation decodes. Measured by shapes alone (looptorch/shapes_only), a choice takes no memory and a
-// fraction of a second.
+// Measures how much memory a run needs with one choice of --fit: by dry steps on its hardest clips and, if
+// validation decodes, by decoding them. Runs by shapes alone (looptorch/shapes_only), so it takes no memory
+// and a fraction of a second.
 #pragma once
 
 #include <looptorch/app/device/memory_cap.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The report of a fine-tuning besides its curve: the transcripts before and after, the skipped clips, and the
-// summary.
+// Reports on a fine-tuning run as it ends: the transcripts before and after, the skipped clips, and the
+// summary. The learning curve is written elsewhere.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

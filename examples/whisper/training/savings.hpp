@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory savings of whisper_finetune --fit, in the order in which it tries them, and the words and flags
+// The memory savings of whisper_finetune --fit, in the order in which they are tried, and the words and flags
 // that describe a choice to the user.
 #pragma once
 

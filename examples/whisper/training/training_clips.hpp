@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The training clips of a run. The run's seed decides anew in each epoch which part of a clip is masked, and
-// whether its target has timestamps and follows the previous text: the same in a resumed run.
+// The training clips of a run, with random choices: which part of a clip is masked, and whether its target
+// has timestamps and follows the previous text. They are drawn anew in each epoch from the run's seed, so
+// that a resumed run makes the same choices.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

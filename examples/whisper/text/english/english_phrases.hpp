@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fillers that the English normaliser removes, and contractions and titles that it expands, as in
-// openai-whisper. One search of the text for each.
+// Tables of the fillers that the English normaliser removes, and of the contractions and titles that it
+// expands, as in openai-whisper. Each entry costs one search of the text.
 #pragma once
 
 #include "text_patterns.hpp"
