@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# quickstart.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]: sets up, builds and fine-tunes Whisper, in one command.
+# quickstart.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]:
+# sets up, builds and fine-tunes Whisper, in one command.
 #
 # Fine-tunes OpenAI's Whisper tiny.en on air-traffic phraseology, which it gets mostly wrong: installs what is missing
 # (see packaging/setup.sh), builds the example programs, makes a corpus with a speech synthesiser, trains, and measures

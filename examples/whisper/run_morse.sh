@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_morse.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]: teaches Whisper tiny.en Morse code, in one command.
+# run_morse.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]:
+# teaches Whisper tiny.en Morse code, in one command.
 #
 # Whisper learns nothing from long clips at once. So it begins with one to three characters a clip, goes on with up to
 # seven, and ends with what operators key: calls, reports, words and code groups in up to 8 s, at 15 to 25 words a minute.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by tests of an example's programs, with `programs` the folder that holds them: such a test works in a folder of its
-# own, which goes with it, and counts its failures.
+# Sourced by tests of an example's programs, with `programs` the folder that holds them. The test then works in a
+# temporary folder, which is removed at its end, and counts its failures.
 
 # Checkpoints that tests/parity/first_weights.py has written.
 # shellcheck disable=SC2034

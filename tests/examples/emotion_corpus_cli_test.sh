@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# emotion_corpus_cli_test.sh PROGRAMS: what a user sees of the spectrogram GAN example's corpus maker.
+# emotion_corpus_cli_test.sh PROGRAMS: tests what a user sees of emotion_corpus, which makes the corpus of the
+# spectrogram GAN example.
 #
 # Bad input gives one line and exit code 2; a corpus is made, made again, made whole again, made larger, and made the same
 # elsewhere by another number of jobs; other people's data is left alone. PROGRAMS is the folder of the built program.

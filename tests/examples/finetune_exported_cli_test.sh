@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# finetune_exported_cli_test.sh PROGRAM MODELS PROGRAMS: what a user sees of finetune_exported. MODELS holds the .pt2 files of
-# tests/parity/exported_models.py, PROGRAMS those of exported_programs.py.
+# finetune_exported_cli_test.sh PROGRAM MODELS PROGRAMS: tests what a user sees of finetune_exported. MODELS has the
+# .pt2 files of tests/parity/exported_models.py, PROGRAMS those of exported_programs.py.
 #
 # Bad input gives one line and exit code 2. A text classifier, an image classifier and a speech model are trained, from lines
 # of JSON, from safetensors and from sounds; a run says what the model takes, and leaves weights and a summary.

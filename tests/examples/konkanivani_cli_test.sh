@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# konkanivani_cli_test.sh PROGRAMS: what a user sees of the KonkaniVani example's programs.
+# konkanivani_cli_test.sh PROGRAMS: tests what a user sees of the KonkaniVani example's programs.
 #
 # Bad input gives one line and exit code 2; a corpus is made, made again, and made whole again; two steps of training, an
 # evaluation and a transcription run from end to end; a training run is stopped, killed, and ends as if it had been left

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# konkanivani_low_memory_test.sh RUN PROGRAMS: training where memory is short.
+# konkanivani_low_memory_test.sh RUN PROGRAMS: tests the script that trains on a card with little memory.
 #
 # examples/konkanivani/run_low_memory.sh (RUN) must go down its settings until one fits, and only for want of memory; a run
 # that memory ended goes on. First with a stand-in that says how it was called, then with the program itself, under a cap

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# konkanivani_run_test.sh RUN PROGRAMS: a recogniser from nothing in a minute.
+# konkanivani_run_test.sh RUN PROGRAMS: tests in a minute the script that makes a recogniser from nothing.
 #
 # examples/konkanivani/run.sh (RUN) makes a small corpus, trains on it, and measures: the model must get clearly fewer
 # characters wrong than an untrained one, on at least 100 sentences that are not in the training set; what it leaves must

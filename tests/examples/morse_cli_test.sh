@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# morse_cli_test.sh PROGRAMS: morse_corpus as a user meets it, good input and bad. PROGRAMS is the folder of the programs.
+# morse_cli_test.sh PROGRAMS: tests what a user sees of morse_corpus, with good and bad input. PROGRAMS is the folder
+# of the programs.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)

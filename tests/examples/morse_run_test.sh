@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# morse_run_test.sh RUN PROGRAMS: Whisper begins to learn Morse code in some minutes.
+# morse_run_test.sh RUN PROGRAMS: tests in some minutes the script that teaches Whisper Morse code.
 #
 # examples/whisper/run_morse.sh (RUN) --quick must teach single characters, take each stage's model over to the next, and leave
 # what its opening comment says; started again it trains no further. PROGRAMS is the folder of the programs;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ranks_test.sh [--exact] [--torchrun] PROGRAM ARGUMENT...: a training program on two processes, without a change of its loop.
+# ranks_test.sh [--exact] [--torchrun] PROGRAM ARGUMENT...: tests a training program on two processes, without a
+# change of its loop.
 #
 # {} among the arguments is the output folder. Two steps on two ranks leave what two steps of one process with twice the
 # batches a step leave: the same files, and with --exact the same losses and measures in metrics.jsonl, to 1e-4. Rank 0 alone

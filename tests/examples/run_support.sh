@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by tests of an example's run.sh, with `run` the script, `program` one that it needs, and `work` a folder to
-# work in: what such tests say and ask, and how every run.sh refuses what it cannot do.
+# Sourced by tests of an example's run.sh, with `run` the script, `program` a program that it needs, and `work` a
+# folder to work in. Has the checks that such tests share, such as how every run.sh refuses wrong arguments.
 
 failures=0
 fail() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# seed_commands_test.sh WHISPER-PROGRAMS KONKANIVANI-PROGRAMS: the commands that the READMEs of older Python projects print
-# (Whisper on a GTX 980 and an RTX 4080, KonkaniVani on a T4) end in a run, or in one sentence that says what to type instead.
+# seed_commands_test.sh WHISPER-PROGRAMS KONKANIVANI-PROGRAMS: tests commands that the READMEs of older Python
+# projects print (Whisper on a GTX 980 and an RTX 4080, KonkaniVani on a T4). Each ends in a run, or in one sentence
+# that says what to type instead.
 set -euo pipefail
 
 whisper=$(realpath -- "$1") konkanivani=$(realpath -- "$2")

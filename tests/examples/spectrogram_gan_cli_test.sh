@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# spectrogram_gan_cli_test.sh PROGRAMS: what a user sees of the spectrogram GAN's programs, from a corpus to measures.
+# spectrogram_gan_cli_test.sh PROGRAMS: tests what a user sees of the spectrogram GAN's programs, from a corpus to
+# measures.
 #
 # Bad input gives one line and exit code 2; a few steps of training are killed and gone on with to the same bits; samples
 # are labelled, looked at and listened to. PROGRAMS is the folder of the built programs.

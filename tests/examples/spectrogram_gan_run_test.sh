@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# spectrogram_gan_run_test.sh RUN PROGRAMS [--quick]: music by its emotion, drawn and heard, from nothing in one command.
+# spectrogram_gan_run_test.sh RUN PROGRAMS [--quick]: tests the script that trains the GAN and the ViT from nothing.
 #
 # examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and without
 # what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than noise, and than real

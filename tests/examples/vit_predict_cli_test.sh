@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# vit_predict_cli_test.sh PROGRAMS: what a user sees of vit_predict and draw_curves.
+# vit_predict_cli_test.sh PROGRAMS: tests what a user sees of vit_predict and draw_curves.
 #
 # Files that cannot be used give one line each on stderr and exit code 2, and the others are heard: as text, CSV and JSON, with
 # what was done to them, and a picture of what was looked at. PROGRAMS is the folder of the built programs.

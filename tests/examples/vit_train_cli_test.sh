@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# vit_train_cli_test.sh PROGRAM CORPUS FOLDER: what a user sees of vit_train. CORPUS is one of emotion_corpus with a few clips,
-# FOLDER a small ViT that transformers saved.
+# vit_train_cli_test.sh PROGRAM CORPUS FOLDER: tests what a user sees of vit_train. CORPUS is a corpus of
+# emotion_corpus with a few clips, FOLDER a small ViT that transformers saved.
 #
 # Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it hears, and leaves a
 # model, a curve and a summary; a clip that is trained on and held out is refused.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# whisper_cli_test.sh PROGRAMS MODEL TINY: what a user sees of the Whisper example's programs.
+# whisper_cli_test.sh PROGRAMS MODEL TINY: tests what a user sees of the Whisper example's programs.
 #
 # Bad input gives one line and exit code 2; corpus, a two-step fine-tune and a transcription run from end to end, also
 # when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY of a model

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# whisper_memory_cli_test.sh PROGRAMS TINY [TINY.EN]: how whisper_finetune saves memory, on a model so small that a run takes a
-# second. PROGRAMS is the folder of the built programs, TINY has that model and ten clips of 0.1 s. TINY.EN is Whisper's, if there.
+# whisper_memory_cli_test.sh PROGRAMS TINY [TINY.EN]: tests how whisper_finetune saves memory. PROGRAMS is the folder
+# of the built programs. TINY has a model so small that a run takes a second, and ten clips of 0.1 s. TINY.EN, if
+# given, is Whisper's own.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# whisper_timestamps_test.sh PROGRAMS MODEL: a model that is tuned on windows with timestamps has not forgotten them.
+# whisper_timestamps_test.sh PROGRAMS MODEL: tests that a model tuned on windows with timestamps has not forgotten
+# them.
 #
 # Clips of the corpus, their silent ends cut off, are glued with pauses into talks of up to 29 s, so that the time of each sentence is
 # known. MODEL, a Hugging Face folder of tiny.en, is tuned on some with half of the targets timed, and once more with none;

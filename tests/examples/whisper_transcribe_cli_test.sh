@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# whisper_transcribe_cli_test.sh PROGRAMS MODEL TINY: long files, batches, formats and pipes of whisper_transcribe.
+# whisper_transcribe_cli_test.sh PROGRAMS MODEL TINY: tests long files, batches, formats and pipes of
+# whisper_transcribe.
 #
 # PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY of a model so small that a run takes
 # as long as its program's start. whisper_cli_test.sh covers the rest.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A scope that captures the output to stderr.
+// Captures the output to stderr until the end of a scope.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes another type than float the default of tensors, within a scope.
+// Sets the default dtype of tensors until the end of a scope.
 #pragma once
 
 #include "support/precompiled.hpp"

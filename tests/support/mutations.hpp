@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Damages input thousands of times from a seed: a reader must either read it or refuse it by a typed error,
-// in bounded time and memory. LOOPTORCH_MUTATIONS in the environment sets the number; under
-// -fsanitize=address,undefined this is the reader's fuzz test. Free of torch.
+// Damages input thousands of times from a seed, to test readers of files. A reader must either read it or
+// refuse it by a typed error, in bounded time and memory. LOOPTORCH_MUTATIONS in the environment sets the
+// number; under -fsanitize=address,undefined this is the reader's fuzz test. Does not include torch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

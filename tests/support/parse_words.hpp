@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The words of a command line, for tests of flags.
+// Parses the words of a command line, for tests of flags.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Generates, from policies' declarations, the list in docs/policies.md of those that cannot be combined.
+// Generates docs/policies.md's list of policies that cannot be combined, from the policies' declarations.
 #pragma once
 
 #include <looptorch/policies.hpp>

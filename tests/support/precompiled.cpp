@@ -1,2 +1,3 @@
 // SPDX-License-Identifier: MIT
-// Stands for a precompiled header. Its object holds the code of that header, see clang_instead.sh.
+// The object of this file is made from a precompiled header. It has the code of the header's functions and
+// templates, which all other files then do not compile (clang_instead.sh).

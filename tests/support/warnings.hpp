@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A scope that records LibTorch's warnings.
+// Records LibTorch's warnings until the end of a scope.
 #pragma once
 
 #include <c10/util/Exception.h>

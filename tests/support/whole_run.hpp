@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A small run with everything that has a state: dropout, BatchNorm, metrics, fp16 loss scaling that
 // overflows, windows of 3 with a shorter last one, a schedule, averages, early stopping, validation, a user's
-// policy, 2 workers. Tests kill it, resume it and compare it bit for bit.
+// policy, 2 workers. Tests kill such a run, resume it, and compare the result bit for bit with that of an
+// uninterrupted run.
 #pragma once
 
 #include "support/precompiled.hpp"

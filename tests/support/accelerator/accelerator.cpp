@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements accelerator.hpp, the interface for tests: configures the simulated devices, and counts waits and
+// violations on all of them.
 #include "support/accelerator/accelerator.hpp"
 
 #include "support/accelerator/driver.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A simulated accelerator for tests: two devices, "sim:0" and "sim:1", with memory, streams, events, pinned
-// host memory, generators, autocast and a caching allocator. Link looptorch_test_accelerator, and LibTorch
-// has them. The CPU's kernels compute, so that results equal the CPU's bit for bit. Copies arrive as late as
-// a correct program allows, each access is checked against the order that streams, events and waits
+// host memory, generators, autocast and a caching allocator. A test that links looptorch_test_accelerator has
+// them in LibTorch. The CPU's kernels compute, so results equal the CPU's bit for bit. Copies arrive as late
+// as a correct program allows. Each access is checked against the order that streams, events and waits
 // establish, and each wait of the host is counted.
 #pragma once
 

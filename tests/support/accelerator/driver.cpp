@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Driver, the state of the simulated accelerator: issues work to streams, waits for it, and keeps
+// both copies of a device's memory.
 #include "support/accelerator/driver.hpp"
 
 #include "support/accelerator/graph/recording.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Ledger: counts waits by kind, refuses those that a NoWaits forbids, and collects violations and
+// operators.
 #include "support/accelerator/ledger.hpp"
 
 #include <c10/util/Backtrace.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The record of what happened: counts, waits, violations, operators.
+// Ledger, the simulated accelerator's record of what happened: counts, waits, violations, operators.
 #pragma once
 
 #include "support/accelerator/accelerator.hpp"

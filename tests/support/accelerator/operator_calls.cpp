@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements CountOperatorCalls by callbacks of RecordFunction, which ignore calls within an operator that is
+// a kernel on CUDA.
 #include "support/accelerator/operator_calls.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>

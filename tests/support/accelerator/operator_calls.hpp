@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Counts the operators that a program calls, as a profile of the program on CUDA would: includes those that
-// composite operators call, and excludes those that the simulated accelerator calls where CUDA has a kernel.
-// Needs a LibTorch that was built for CUDA, whose registrations say which operators are kernels there.
+// Counts the operators that a program calls, as a profile of the program on CUDA would. Includes operators
+// that composite ones call; excludes those that the simulated accelerator calls within an operator for which
+// CUDA has a kernel. Needs a LibTorch that was built for CUDA, whose registrations say which operators are
+// kernels there.
 #pragma once
 
 #include <ATen/record_function.h>

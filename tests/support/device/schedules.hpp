@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How many schedules a test tries.
+// Returns how many orders of a device's work a test tries; LOOPTORCH_SCHEDULES in the environment sets it.
 #pragma once
 
 #include <cstdlib>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A program that is loaded once and run often: preloaded into it, this waits just before its main, and runs
-// main in a fork of the process for each request of stand_in.cpp on the socket LOOPTORCH_LOADED_ONCE. The
-// process ends when the socket is removed from its folder, or with the test, process LOOPTORCH_LOADED_FOR. A
-// run whose stand-in is killed is killed, too. A run ends without destructors of static objects.
+// Makes a program that was loaded once run many times, for tests of programs. Preloaded into a program
+// (LD_PRELOAD), it waits just before main. For each request of stand_in.cpp on the socket
+// LOOPTORCH_LOADED_ONCE it forks, and the fork runs main; if the stand-in is killed, so is the fork. A fork
+// ends without destructors of static objects. The waiting process ends when the socket's file is removed, or
+// with the test's process, LOOPTORCH_LOADED_FOR.
 #include "request.hpp"
 
 #include <dlfcn.h>

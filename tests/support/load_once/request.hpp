@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What stand_in.cpp asks of preloaded.cpp, over a socket: a run of the program in a folder, with arguments,
+// The message by which stand_in.cpp asks preloaded.cpp over a socket to run a program: a folder, arguments,
 // an environment and three open files. The answer is the run's status, as waitpid has it.
 #pragma once
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Stands for a program of a test: loading LibTorch takes half a second of processor time, and a test runs the
-// program a hundred times. A link NAME to this, beside the links NAME.program and preloaded.so, runs
-// NAME.program as a fork of a process that has loaded it (preloaded.cpp), which the first run starts. Signals
-// are passed on. The exit code is the program's; where no such process can be had, this becomes the program
-// itself.
+// Stands in for a program in tests that run it a hundred times, since loading LibTorch takes half a second of
+// processor time. The first run starts a process that loads the program (preloaded.cpp); each run is a fork
+// of it. Needs a link NAME to this program, beside the links NAME.program and preloaded.so. Passes signals
+// on, and returns the program's exit code. If no such process can be had, becomes the program itself.
 #include "request.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Transfers, the asynchronous copies between pinned memory and a device: delays them, and reports
+// accesses of the program that come too early.
 #include "support/accelerator/copies/transfers.hpp"
 
 #include "support/accelerator/driver.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements LibTorch's allocators for the simulated accelerator: of a device's memory, by the driver's block
+// pools, and of pinned memory.
 #include "support/accelerator/device/allocators.hpp"
 
 #include "support/accelerator/driver.hpp"

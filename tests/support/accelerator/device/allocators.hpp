@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// LibTorch's view of device memory and of pinned memory.
+// LibTorch's allocators for the simulated accelerator: of device memory and of pinned memory.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements the random generator of a simulated device as a c10::GeneratorImpl, also for graphs: their
+// replays draw new numbers.
 #include "support/accelerator/device/generator.hpp"
 
 #include "support/accelerator/driver.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Aliases: makes CPU tensors on the memory of a device's tensors, and device tensors from the
+// kernel's results.
 #include "support/accelerator/dispatch/aliases.hpp"
 
 #include "support/accelerator/device/allocators.hpp"

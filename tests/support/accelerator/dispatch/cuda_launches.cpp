@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Computes how many kernels CUDA would launch for an operator, by the rules in cuda_launches.hpp: chunks of
+// lists, norms, concatenations.
 #include "support/accelerator/dispatch/cuda_launches.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How many kernels LibTorch 2.11 launches on CUDA for a call of an operator that is one kernel here.
+// Counts how many kernels LibTorch 2.11 launches on CUDA for one call of an operator, since the simulated
+// accelerator has one kernel for each. Rules:
 //
 // - An operator is one launch. Views and tensors without contents have no kernel.
 // - Operators on lists (`_foreach_*`, `_amp_foreach_*`, `_fused_adam*`, `_fused_sgd*`) take the tensors in

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs operators that have no kernel for the simulated accelerator by the CPU's kernel. Refuses arguments
-// that CUDA would: tensors on several devices, except for numbers and indices. Sparse tensors are passed as
-// indices and values.
+// Runs operators without a kernel of their own on the simulated accelerator by the CPU's kernels. Refuses
+// arguments that CUDA refuses: tensors on several devices, except for numbers and indices. A sparse tensor is
+// passed as its indices and values.
 #include "support/accelerator/device/generator.hpp"
 #include "support/accelerator/dispatch/cuda_launches.hpp"
 #include "support/accelerator/dispatch/launch.hpp"

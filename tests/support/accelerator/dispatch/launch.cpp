@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements `launch`: runs a kernel at once and, if the device is behind the host, again when its turn
+// comes. While a graph is captured, records the kernel instead.
 #include "support/accelerator/dispatch/launch.hpp"
 
 #include "support/accelerator/dispatch/aliases.hpp"

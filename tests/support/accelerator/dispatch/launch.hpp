@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Launches a kernel on the current stream of a device: checks its accesses, and computes on the CPU at once.
-// If the device is to run behind the host, computes again on the device's own copy of memory when the
-// kernel's turn comes.
+// Launches a kernel on the current stream of a simulated device: checks its accesses, and computes at once on
+// the CPU. If the device runs behind the host, the kernel computes again when its turn comes, on the copy of
+// the memory that a real device would have.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes sparse COO tensors of a device apart into indices and values, which are dense and which kernels work
-// on, and puts them together again.
+// Divides a device's sparse COO tensors into indices and values, which are dense tensors for kernels to work
+// on, and joins them again.
 #pragma once
 
 #include <ATen/core/Tensor.h>

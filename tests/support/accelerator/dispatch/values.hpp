@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tensors within an operator's arguments and results.
+// Visits and replaces the tensors within an operator's arguments and results.
 #pragma once
 
 #include <ATen/core/Tensor.h>

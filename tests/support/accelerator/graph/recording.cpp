@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Recording, a captured graph, and looptorch's DeviceGraph on it, which CaptureGraphs then uses on
+// the simulated accelerator.
 #include "support/accelerator/graph/recording.hpp"
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements Arena: reserves a device's three address ranges, hands out addresses that were never used, and
+// returns memory to the system.
 #include "support/accelerator/memory/arena.hpp"
 
 #include <c10/util/Exception.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reserves three address ranges of one size for a device's memory. Tensors have addresses in the first, which
-// cannot be accessed. The other two hold the contents: kernels run on one as soon as they are issued. If the
-// device runs behind the host, they run again on the other when their turn comes, which then has what a real
-// device would hold.
+// Reserves three address ranges of equal size for a device's memory. Tensors have addresses in the first,
+// which cannot be accessed. The second holds the contents on which kernels compute as soon as they are
+// issued. If the device runs behind the host, kernels compute again in the third when their turn comes: it
+// has what a real device would hold.
 #pragma once
 
 #include <cstddef>

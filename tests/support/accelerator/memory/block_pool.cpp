@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Implements BlockPool: finds, splits and joins blocks as CUDA's caching allocator does, and keeps its
+// statistics.
 #include "support/accelerator/memory/block_pool.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A device's caching allocator, which divides memory as CUDA's does (c10/cuda/CUDACachingAllocator.cpp,
-// without its options): sizes in steps of 512 bytes; up to 1 MiB from segments of 2 MiB, below 10 MiB from
-// segments of 20 MiB, others in steps of 2 MiB; best fit in the pool of a stream, split and merged. So its
-// statistics are CUDA's, too.
+// A device's caching allocator, which divides memory as CUDA's does with its default options, so that its
+// statistics are CUDA's, too (c10/cuda/CUDACachingAllocator.cpp). Sizes are multiples of 512 bytes. Sizes up
+// to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones from segments
+// in steps of 2 MiB. Each stream has a pool, in which blocks are found by best fit, split and merged.
 #pragma once
 
 #include "support/accelerator/memory/arena.hpp"

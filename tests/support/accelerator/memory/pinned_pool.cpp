@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Implements PinnedPool: gives out blocks, and takes them back when no copy reads them any more.
 #include "support/accelerator/memory/pinned_pool.hpp"
 
 #include "support/accelerator/memory/arena.hpp"

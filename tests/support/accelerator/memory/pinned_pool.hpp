@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pinned host memory from a cache, as CUDA's: sizes are powers of two, a page at least. A block that copies
-// still read is not given out again.
+// A cache of pinned host memory, as CUDA has. Sizes are powers of two, of at least a page. A block that
+// copies still read is not given out again.
 #pragma once
 
 #include "support/accelerator/order/clock.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Implements traps: protects pages, and handles the SIGSEGV of an access to them.
 #include "support/accelerator/memory/traps.hpp"
 
 #include "support/accelerator/driver.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Implements WorkQueue: chooses which issued work runs next, in order of issue or by a seed.
 #include "support/accelerator/order/work_queue.hpp"
 
 #include <utility>

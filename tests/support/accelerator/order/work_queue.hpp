@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Holds the work that was issued and has not run yet, a queue a stream. An entry may run when everything that
-// its clock covers has run. The order is that of issue or, with a seed, a random one that the clocks allow;
-// the seed also decides how far the work is behind the host.
+// Holds the work that was issued to streams and has not run yet, in a queue for each stream. An entry may run
+// when everything that its clock covers has run. Work runs in the order of issue or, with a seed, in a random
+// one that the clocks allow. The seed also decides how far the work is behind the host.
 #pragma once
 
 #include "support/accelerator/order/clock.hpp"
