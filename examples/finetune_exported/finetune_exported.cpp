@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fine-tunes any model that Python exported by torch.export, without its code: reads a .pt2, prints its
-// inputs, trains it on tensors of these names, and writes it as .pt2 and safetensors.
+// Fine-tunes any model that Python exported by torch.export, without the model's code. Reads a .pt2 file,
+// prints the model's inputs, trains it on tensors of these names, and writes it as .pt2 and safetensors.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_files.hpp>
 #include <looptorch/app/run/skipped_items.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Exports a model of konkanivani_train for PyTorch, AOTInductor and the ONNX exporter: encoder and CTC head
-// and, on request, the attention decoder.
+// Exports a model of konkanivani_train for PyTorch, AOTInductor and the ONNX exporter: the encoder with its
+// CTC head and, on request, the attention decoder.
 #include <looptorch/app/run_main.hpp>
 
 #include "model/torch_export.hpp"

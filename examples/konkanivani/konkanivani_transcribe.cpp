@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Transcribes audio files, or all audio files of folders: a line a file, or JSON with the n best texts and
-// their scores. Reports unreadable files and transcribes the others.
+// Transcribes audio files, or all audio files of folders. Prints one line for each file, or JSON with the n
+// best texts and their scores. Reports unreadable files and transcribes the others.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/json/json.hpp>

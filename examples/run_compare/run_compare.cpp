@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compares training runs: writes compare.html from the folders of LogMetrics.
+// Compares training runs: writes compare.html from the folders that LogMetrics wrote.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/report/compare_page.hpp>

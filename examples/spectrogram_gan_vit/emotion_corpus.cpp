@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes a corpus for music emotion offline, in DEAM's layout: short pieces, composed and played by rules
-// whose tempo, mode, register, loudness, brightness and roughness follow valence and arousal as in the
-// literature (README.md). A model trained only on it knows these rules, not music.
+// Makes a corpus for music emotion offline, in DEAM's layout: short pieces that are composed and played by
+// rules. Tempo, mode, register, loudness, brightness and roughness follow valence and arousal, as in the
+// literature (README.md). A model trained only on this corpus knows these rules, not music.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in the place of
-// Spirals and Net: the rest is a whole program, with flags, snapshots, resume, a report, validation and a summary.
+// Learns on which of two interleaved spirals a point of the plane lies. Replace Spirals by your dataset and
+// Net by your model: the rest is a whole program, with flags, snapshots, resume, a report, validation and a
+// summary.
 #include <looptorch/app/training_program.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The device under test: the simulated accelerator, or CUDA if the environment says
-// LOOPTORCH_TEST_DEVICE=cuda. A case begins with `if (!has_device()) return;`, or with `if (!has_cuda())
-// return;` if its subject is CUDA's own, and then has the tag [cuda]. ctest recognises the message and
-// reports the test as skipped.
+// The device under test: the simulated accelerator, or CUDA with LOOPTORCH_TEST_DEVICE=cuda in the
+// environment. A case begins with `if (!has_device()) return;`. A case about CUDA alone begins with `if
+// (!has_cuda()) return;` and has the tag [cuda]. ctest then reports the test as skipped, by the message that
+// is printed.
 #pragma once
 
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The includes of every test, precompiled once, since <torch/torch.h> alone takes 16 s.
+// The includes of every test. They are precompiled once, since <torch/torch.h> alone takes 16 s.
 #pragma once
 
 // LibTorch first: its logging defines a CHECK of its own, which Catch2's then replaces.

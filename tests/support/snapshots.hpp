@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes contents of snapshots for tests, with everything that a snapshot can hold or a few hundred bytes, and
-// compares them bit for bit.
+// Makes contents of snapshots for tests, and compares them bit for bit. The contents have everything that a
+// snapshot can hold, or only a few hundred bytes.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>

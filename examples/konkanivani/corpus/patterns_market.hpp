@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sentence patterns (sentences.hpp) about the market, the kitchen and things, one a line.
+// Patterns of sentences (sentences.hpp), one a line, about the market, the kitchen and things.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sentence patterns (sentences.hpp) about greetings, courtesy, people and work, one a line.
+// Patterns of sentences (sentences.hpp), one a line, about greetings, courtesy, people and work.
 #pragma once
 
 #include <string_view>

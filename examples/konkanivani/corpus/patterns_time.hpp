@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sentence patterns (sentences.hpp) about numbers, dates, hours, weather and feasts, one a line.
+// Patterns of sentences (sentences.hpp), one a line, about numbers, dates, hours, weather and feasts.
 #pragma once
 
 #include <string_view>

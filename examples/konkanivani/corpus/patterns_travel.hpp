@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sentence patterns (sentences.hpp) about travel, places, animals, school and home, one a line.
+// Patterns of sentences (sentences.hpp), one a line, about travel, places, animals, school and home.
 #pragma once
 
 #include <string_view>

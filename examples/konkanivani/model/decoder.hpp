@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The attention decoder: Transformer layers with the norm after each part (post-LN), as in PyTorch's
-// TransformerDecoderLayer. Masks padding in the text and in the states. With a cache each generated character
-// costs one position instead of the whole text.
+// TransformerDecoderLayer. Masks the padding of texts and of the encoder's states. With a cache, a generated
+// character costs one position instead of the whole text.
 //
 // Shapes: B batch, L characters, T encoder frames, D width, V vocabulary.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trims the blanks around a text.
+// Removes the blanks at both ends of a text.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Composes Unicode's normal form C for the letters of Konkani, Devanagari and Latin (Latin-1, Latin
-// Extended-A and the nasal vowels with a tilde). Without it a vocabulary would treat two spellings of a
-// character as two characters. Other characters are unchanged. Linear.
+// Composes Unicode's normal form C for the letters of Konkani: Devanagari and Latin (Latin-1, Latin
+// Extended-A and the nasal vowels with a tilde). Without this a vocabulary would take two spellings of a
+// character for two characters. Other characters are unchanged. Takes linear time.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

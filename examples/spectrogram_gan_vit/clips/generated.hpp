@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Training clips from a folder of gan_sample. The files are mapped: thousands of clips cost only the memory
-// of those being read.
+// Reads clips that gan_sample generated, as training clips. The files are mapped, so thousands of clips cost
+// only the memory of those that are being read.
 //
 // Shapes: N clips of a file, M mel bins, F frames.
 #pragma once

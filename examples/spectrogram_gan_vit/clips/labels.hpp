@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The emotion labels of the training songs, saved beside the model as labels.safetensors. Sampling draws
-// conditions from them: far from all real labels the generator has learnt nothing.
+// The emotion labels of the training songs, saved beside the model as labels.safetensors. gan_sample draws
+// its conditions from them, since far from all real labels the generator has learnt nothing.
 //
 // Shapes: N songs.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds training clips among the held-out ones: by id, by content, and by likeness. Such copies make a model
-// look better than it is. Reads each clip once, and keeps 4 KB of it.
+// Finds clips that are both in the training and in the held-out part of the data: by id, by content, and by
+// likeness. Such copies make a model look better than it is. Reads each clip once, and keeps 4 KB of it.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once

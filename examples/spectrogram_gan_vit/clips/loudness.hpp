@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads the decibel scale of a model's spectrograms. A model's pictures have mean 0 and deviation
-// 1; converting one to sound needs the mean and deviation in decibels.
+// Saves and loads the decibel scale of a model's spectrograms: their mean and deviation in decibels. A
+// model's pictures have mean 0 and deviation 1, so a picture can become sound only with this scale.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

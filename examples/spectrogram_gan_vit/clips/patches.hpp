@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Averages spectrograms over small patches, to compare clips with little effect of noise.
+// Averages spectrograms over small patches, so that noise has little effect when clips are compared.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once

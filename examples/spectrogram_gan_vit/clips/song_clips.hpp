@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the songs of a dataset's folder as cached clips, and records faults of the data.
+// Reads the songs of a dataset's folder as cached clips, and notes faults of the data: skipped songs and
+// clips that are too short.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts audio files to this example's training pictures (picture.hpp), and reads those that Python saved.
-// About 15 ms for a clip of 30 s as FLAC.
+// Converts audio files to this example's training pictures (picture.hpp), and reads spectrograms that Python
+// saved. Takes about 15 ms for a FLAC file of 30 s.
 //
 // Shapes: M mel bins, F frames of 512 samples, T samples.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The corpus' random numbers: the same from the same seed with every compiler and standard library.
+// The random numbers of the corpus. The same seed gives the same numbers with every compiler and standard
+// library.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Balances the two players: the discriminator pauses while it wins, and its input has noise that decreases
-// over the run.
+// Balances generator and discriminator: the discriminator pauses while it wins, and the noise that is added
+// to its input decreases over the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Initial weights: both players of a folder of gan_train, of one file whose names begin with "generator." and
-// "discriminator.", or of a checkpoint with a dictionary for each. Recognises layers under PyTorch's spectral
-// norm by its names.
+// Loads initial weights of generator and discriminator: from a folder of gan_train, from one file with the
+// prefixes "generator." and "discriminator.", or from a checkpoint with a dictionary for each. Also reads
+// layers that PyTorch saved with its spectral norm.
 #pragma once
 
 #include <looptorch/app/weights/first_weights.hpp>

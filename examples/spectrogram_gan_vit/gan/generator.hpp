@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts noise and an emotion to a spectrogram. Normalised by groups of channels, not by batch: batch
+// Converts noise and an emotion to a spectrogram. Normalises by groups of channels (GroupNorm), since batch
 // statistics would make a window of micro-batches differ from one large batch.
 //
 // Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The losses of the two players. Each is a mean over the batch, so that micro-batches are weighted by their
-// size.
+// The losses of generator and discriminator. Each is a mean over the batch, so micro-batches are weighted by
+// their size.
 //
 // Shapes: B batch.
 #pragma once

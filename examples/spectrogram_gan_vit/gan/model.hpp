@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The two players as one model, saved as a folder of config.json, generator.safetensors and
+// Generator and discriminator as one model, saved as a folder of config.json, generator.safetensors and
 // discriminator.safetensors.
 //
 // Shapes: B batch, Z latent numbers, M mel bins, F frames.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the models of `gan_train` to its output folder: averaged weights of the last step, and of the best.
+// Writes the models of `gan_train` to its output folder: the averaged weights of the last step, and those of
+// the best step.
 #pragma once
 
 #include <looptorch/policies/parts/best_few.hpp>

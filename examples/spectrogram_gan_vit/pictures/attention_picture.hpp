@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws a network's attention: its spectrogram, bright where attention was and dark elsewhere.
+// Draws where a network attended: the spectrogram, bright where attention was high and dark elsewhere.
 //
 // Shapes: M mel bins, F frames, H x W patches.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws a spectrogram: time to the right, pitch upwards, quiet dark and loud bright.
+// Draws a spectrogram. Time goes to the right and pitch upwards; loud is bright and quiet is dark.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The clips of a run of vit_train: recorded ones in three splits, generated ones for training, and
-// SpecAugment on the training clips.
+// The clips of a run of vit_train: recorded clips in three splits, and generated clips for training only.
+// Training clips are masked by SpecAugment.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

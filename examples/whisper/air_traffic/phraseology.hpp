@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sentences of air-traffic radiotelephony in the words of ICAO Doc 9432: call signs in the spelling alphabet,
-// digits one by one with "tree", "fower", "fife" and "niner", clearances and their readbacks. The same seed
-// gives the same sentences on every platform.
+// Generates sentences of air-traffic radiotelephony in the words of ICAO Doc 9432: call signs in the spelling
+// alphabet, digits one by one with "tree", "fower", "fife" and "niner", clearances and their readbacks. The
+// same seed gives the same sentences on every platform.
 #pragma once
 
 #include <looptorch/base/random.hpp>

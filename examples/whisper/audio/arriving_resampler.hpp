@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Changes the sample rate of a sound block by block, as it arrives from a pipe. Equals `resample` of the
-// whole sound up to the rounding of sums. Holds a block and some milliseconds.
+// Changes the sample rate of a sound block by block, as the sound arrives from a pipe. The result equals
+// `resample` of the whole sound, up to the rounding of sums. Holds a block and some milliseconds.
 //
 // Shapes: T samples in, N samples out.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds out whether a pipe begins with a file's header or with raw samples. A header comes, for example, from
-// `sox talk.mp3 -t wav - | whisper_transcribe -`. Read as samples, it would sound as a click, and the rate of
-// the rest would be wrong.
+// Tells whether a pipe begins with a file's header or with raw samples. `sox talk.mp3 -t wav - |
+// whisper_transcribe -` sends a header, for example. Read as samples, a header would sound as a click, and
+// the sample rate would be wrong.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

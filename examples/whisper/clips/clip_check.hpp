@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds unusable clips before training instead of hours into it: reads every file's header, and decodes
-// held-out clips once. Lists unusable clips, or stops the program at the first.
+// held-out clips once. Unusable clips are listed, or the first one ends the program.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the data of `whisper_finetune`: manifests, or transcripts with times. Counts, lists and skips wrong
-// lines; `strict` stops at the first.
+// Reads the data of `whisper_finetune`: manifests, or transcripts with times. Wrong lines are counted, listed
+// and skipped; with `strict` the first one throws.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

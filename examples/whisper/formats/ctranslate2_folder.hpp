@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes the files besides model.bin of a CTranslate2 folder from a Hugging Face folder: config.json,
+// Makes a CTranslate2 folder's files besides model.bin from a Hugging Face folder: config.json,
 // vocabulary.json, and the tokenizer.json and preprocessor_config.json that faster-whisper reads.
 #pragma once
 

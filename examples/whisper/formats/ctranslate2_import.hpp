@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by table, fused projections
-// split, 8-bit weights multiplied by their scales. Strict in both directions: a variable that is missing, of
+// Converts CTranslate2's Whisper to Hugging Face's. Takes sizes from shapes, translates names by a table,
+// splits fused projections, and multiplies 8-bit weights by their scales. A variable that is missing, of
 // another shape or left over is an error.
 #pragma once
 

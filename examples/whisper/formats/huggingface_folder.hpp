@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the files besides the weights of a Hugging Face Whisper folder from a CTranslate2 folder: special
-// token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
+// Makes a Hugging Face Whisper folder's files besides the weights from a CTranslate2 folder: special token
+// ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
 #pragma once
 
 #include <looptorch/base/error.hpp>

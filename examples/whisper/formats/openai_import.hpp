@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts the weights of an openai-whisper model (`small.pt`: a checkpoint of torch.save) to Hugging Face's
-// names, with sizes from shapes. Strict in both directions: a tensor that is missing, of another shape or
-// left over is an error.
+// Converts the weights of an openai-whisper model (`small.pt`, a checkpoint of torch.save) to Hugging Face's
+// names. Takes sizes from shapes. A tensor that is missing, of another shape or left over is an error.
 #pragma once
 
 #include <looptorch/base/error.hpp>

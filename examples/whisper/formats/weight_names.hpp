@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The names of Whisper's weights in transformers, CTranslate2, and openai-whisper, whose names whisper.cpp
-// uses too. All imports and exports read this table.
+// The table of the names that Whisper's weights have in transformers, in CTranslate2, and in openai-whisper
+// and whisper.cpp, which share theirs. All imports and exports read it.
 #pragma once
 
 #include "../model/config.hpp"

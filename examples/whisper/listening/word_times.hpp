@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Times the words of segments by openai-whisper's rules: punctuation joins its word, words at the ends of
-// sentences and after pauses last at most twice the usual, and segments begin and end with their words.
+// Gives the words of segments their times, by openai-whisper's rules. Punctuation joins its word. A word at a
+// sentence's end or after a pause lasts at most twice as long as words usually do. Segments begin and end
+// with their words.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json. Refuses,
-// by field, a model that this example does not build (another activation, untied logits).
+// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json. A model
+// that this example does not build, with another activation or untied logits, is refused by an error that
+// names the field.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch
-// module. `named_parameters()` of `Whisper` has exactly the names of transformers'
-// WhisperForConditionalGeneration
-// ("model.encoder.layers.0.self_attn.q_proj.weight", ...) without `proj_out.weight`, which is the token
-// embedding. Whisper was published without dropout, and this model has none. Its layers are Checkpointed:
-// with gradients they recompute unless a Trainer lists the policy within When{false, ...}.
+// module, without dropout, as it was published. `named_parameters()` has the names of transformers'
+// WhisperForConditionalGeneration, but for `proj_out.weight`, which is the token embedding. Layers are
+// Checkpointed: in training they recompute, unless a Trainer lists the policy within When{false, ...}.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// International Morse code by ITU-R M.1677-1, and the times when a key is down. Speeds are words a minute, of
-// the word PARIS with the gap after it: 50 units.
+// International Morse code by ITU-R M.1677-1, and the times at which a key is down. A speed is in words a
+// minute; a word is PARIS with the gap after it, 50 units long.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// GPT-2's split pattern, by hand: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// One pass, no regular expression engine. Combining marks, such as Devanagari's vowel signs, are not letters.
+// GPT-2's split pattern: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+// Splits in one pass, without a regular expression engine. Combining marks, such as Devanagari's vowel signs,
+// are not letters.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

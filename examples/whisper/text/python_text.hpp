@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Python's functions for texts and numbers, such as strip, round and repr, so that files equal those of
-// openai-whisper, byte for byte.
+// Does to texts and numbers what Python's functions do, such as strip, round and repr, so that files equal
+// those of openai-whisper, byte for byte.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The choice of --fit, saved as fit.json in the run's folder: a resumed run uses it and repeats no dry steps.
+// Saves the choice of --fit as fit.json in the run's folder, so that a resumed run uses it and repeats no dry
+// steps.
 #pragma once
 
 #include <looptorch/base/error.hpp>

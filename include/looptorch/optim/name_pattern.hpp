@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Patterns that select parameters by name, as a shell selects files: `*` matches any characters, dots
-// included, `?` one, `[abc]` one of several; `\` takes the next character literally.
+// Patterns that select parameters by name, like a shell's patterns for files: `*` matches any characters,
+// dots included, `?` any one, and `[abc]` one of these; `\` takes the next character literally.
 #pragma once
 
 #include <fnmatch.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradient accumulation: one step learns from N micro-batches as from one batch N times as large, even if
-// their weights differ or an epoch's last window is shorter. Costs memory for one micro-batch only. N = 1
-// compiles to nothing. Use it when the batch you want does not fit.
+// Gradient accumulation: one step learns from N micro-batches as from one batch N times as large, even if the
+// micro-batches' loss weights differ or an epoch's last window is shorter. Costs memory for one micro-batch
+// only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Averages the weights over the updates, exponentially (EMA) or equally (SWA), and evaluates with the
-// averages. They are often better and always steadier than the last weights. Use it for generators of images
-// and speech, for long runs at a high learning rate, and for steady evaluations. Costs one pass over the
-// weights for each averaged update and as much memory as they take; evaluation copies nothing.
+// averages. Averages are often better and always steadier than the last weights. Use it for generators of
+// images and speech, for long runs at a high learning rate, and for steady evaluations. Costs memory for a
+// second set of weights, and one pass over the weights for each averaged update; evaluation copies nothing.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
-// nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients and, on a
-// device, eight kernels of one number. Use it when single batches destabilise training, as with recurrent and
+// Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but without a wait
+// for the device; a fused optimizer folds the factor in. Costs one norm over the gradients and, on a device,
+// eight kernels of one number. Use it when single batches destabilise training, as with recurrent and
 // attention models. Skips an update whose norm is NaN or infinite, which would destroy all parameters.
 #pragma once
 

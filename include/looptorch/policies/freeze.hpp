@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Freezes parameters for a run, by their names. Frozen ones get no gradient, so backward is shorter, and
-// optimizers skip them and keep no moments for them. Costs nothing a step. Use it to fine-tune a part of a
-// pretrained model.
+// Freezes parameters for a run, by their names. Frozen parameters get no gradient, so backward is shorter,
+// and optimizers keep no moments for them. Costs nothing a step. Use it to fine-tune a part of a pretrained
+// model.
 //
 //   Freeze{"encoder.*", "embedding.weight"}
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes the model's weights to a safetensors file at each epoch's end and as the fit ends, and prints the
-// path. For programs that need the model and no snapshots; SnapshotEvery saves what a run resumes from.
+// path. Use it in programs that need only the model; SnapshotEvery saves all that a run needs to resume.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Shows epoch, step, loss, learning rates, samples per second, the time left and, with a loader, the share of
-// the time spent waiting for data. Writes one live line, as wide as the terminal, and plain lines to a pipe,
-// a file, a shell's background or TERM "dumb"; for each epoch a line with the published metrics. Reads the
+// time spent waiting for data. On a terminal it rewrites one line; to a pipe, a file, in a shell's background
+// or with TERM "dumb" it writes plain lines. Each epoch adds a line with the published metrics. Reads the
 // loss, and so waits for the device, only when it writes.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps dry steps apart from a run: backs it up, mutes policies that only report, limits the memory of CPU
-// tensors, and restores the run.
+// Keeps dry steps apart from a run: backs the run up, mutes policies that only report, limits the memory of
+// CPU tensors, and restores the run afterwards.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

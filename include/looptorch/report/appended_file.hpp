@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A file that grows by pieces, each appended in one write: if the process is killed, at most the last piece
+// A file that grows by pieces, each appended in one write. If the process is killed, at most the last piece
 // is incomplete.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// compare.html: one page that compares several runs, with a chart for each metric with all runs' curves,
-// their last values, and the settings that differ. It loads no other file.
+// Makes compare.html: one page that compares several runs. It has a chart for each metric with the curves of
+// all runs, their last values, and the settings that differ. The page loads no other file.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Allocates results of convolutions without computing. Their workspaces, mostly copies in oneDNN's own
-// layouts, are measured on a few samples.
+// Allocates the results of convolutions without computing. The real kernels' workspaces, mostly copies in
+// oneDNN's own layouts, are measured by running them on a few samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

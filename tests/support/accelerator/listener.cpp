@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Fails a test program whose cases leave violations on the simulated accelerator: compile it into the
-// program, without a precompiled header. A case that provokes violations takes them (`take_violations`).
+// A listener of Catch2 that fails a test program whose cases leave violations on the simulated accelerator.
+// Compile it into the program, without a precompiled header. A case that provokes violations on purpose takes
+// them (`take_violations`).
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // Catch2 2 has listeners only then
 
 #include "support/accelerator/accelerator.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Linear.
+// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Takes linear time.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rewrites a text before and after its numbers become digits, by openai-whisper's rules: "and a half", blanks
-// between digits and letters, cents, and the word for 1.
+// Rewrites a text before and after english_numbers.hpp makes digits of its numbers, by openai-whisper's
+// rules: "and a half", blanks between digits and letters, cents, and the word for 1.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

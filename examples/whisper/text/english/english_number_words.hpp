@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The words of English numbers, with the kind and value of each. The list is built at the first use; a
+// The words of English numbers, with the kind and value of each. The list is built at its first use; a
 // look-up is a binary search.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Turns British spellings into American ones. The list is expanded at the first use, in about 1 ms and 150
-// KB; then a look-up is a binary search.
+// Turns British spellings into American ones. The first use builds the list, in about 1 ms and 150 KB; a
+// look-up is a binary search.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matches \w, \d and \b as Python's regular expressions do, and replaces from left to right, for rules that
-// are written by hand. The text must be UTF-8. Linear.
+// Matches \w, \d and \b as Python's regular expressions do, and replaces from left to right, for the English
+// normaliser's rules, which are written without regular expressions. The text must be UTF-8. Takes linear
+// time.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds out whether policies wait for metrics that a Validate will never publish. A measure that declares its
-// names, or gives a single number, is checked before the first step. Other measures are checked with the
+// Finds policies that wait for a metric which no Validate will ever publish. If a Validate's measure declares
+// its names, or gives a single number, the check is made before the first step; for other measures, by the
 // names that an evaluation has given.
 #pragma once
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps the best few of a series of published values; snapshots of these are not deleted.
+// Remembers the best few of a metric's values, and the steps that had them. SnapshotEvery does not delete the
+// snapshots of these steps.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

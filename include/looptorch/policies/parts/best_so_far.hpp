@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Keeps the best of a series of published values. Early stopping, plateau schedules and best snapshots share
-// it.
+// Remembers the best value of a metric so far. Early stopping, plateau schedules and best snapshots share it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The averages of AverageWeights, one for each trained weight of the model: how they grow, replace the
-// weights during evaluation, and are saved. They take as much memory as their weights. Functions that read
-// the model are templates, so that this header does not include torch/nn.
+// The averages of AverageWeights, one for each trained weight of the model: updates them, exchanges them with
+// the weights for an evaluation, and saves them. They take as much memory as the trained weights. Functions
+// that read the model are templates, so that this header does not include torch/nn.
 #pragma once
 
 #include <looptorch/base/error.hpp>

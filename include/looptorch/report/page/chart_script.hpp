@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The script that report.html and compare.html share: draws curves as SVG, one or several in a chart, shows
-// values under the pointer, and zooms all charts to the steps that are chosen in one of them. It loads nothing.
+// The script that report.html and compare.html share. Draws curves as SVG, one or several in a chart, and
+// shows values under the pointer. A choice of steps in one chart zooms all charts to these steps. The script
+// loads no other file.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// TensorBoard's events as records: scalars, histograms, texts, images, sound and hyperparameters. Field
-// numbers are those of TensorBoard's own protocol files (event.proto, summary.proto, tensor.proto and the
-// plug-ins' of hparams).
+// Encodes TensorBoard's events as records: scalars, histograms, texts, images, sound and hyperparameters.
+// Field numbers are those of TensorBoard's own protocol files (event.proto, summary.proto, tensor.proto and
+// the plug-ins' of hparams).
 #pragma once
 
 #include <looptorch/report/tensorboard/records.hpp>

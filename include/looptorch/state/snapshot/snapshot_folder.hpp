@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A folder of snapshots: finds the newest sound one, sweeps what killed processes have left, and prunes old
-// ones. The folder is listed each time; no file points to the newest. Other files and folders in it are never
-// touched.
+// A folder of snapshots: finds the newest sound one, removes what killed processes have left, and prunes old
+// ones. The newest is found by listing the folder; no file points to it. Other files and folders in it are
+// never touched.
 #pragma once
 
 #include <looptorch/state/snapshot/newest_snapshot.hpp>

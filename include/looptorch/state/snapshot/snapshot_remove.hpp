@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Deletes a snapshot's folder: only files that a snapshot has, and never through a link.
+// Deletes a snapshot's folder. Deletes only files that a snapshot has, and follows no link.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

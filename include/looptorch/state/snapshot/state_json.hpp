@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts a StateDict's numbers and texts to JSON and back, bit for bit. Its tensors are stored elsewhere.
+// Converts a StateDict's numbers and texts to JSON and back, bit for bit. The StateDict's tensors are stored
+// in another file.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

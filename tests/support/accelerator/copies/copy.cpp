@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tensor::copy_ to, from and between devices, in the steps of CUDA's (ATen/native/cuda/Copy.cu), so that it
-// waits and allocates where CUDA's does.
+// Implements Tensor::copy_ to, from and between simulated devices. Follows the steps of CUDA's implementation
+// (ATen/native/cuda/Copy.cu), so that it waits and allocates where CUDA's does.
 #include "support/accelerator/dispatch/launch.hpp"
 #include "support/accelerator/dispatch/values.hpp"
 #include "support/accelerator/driver.hpp"

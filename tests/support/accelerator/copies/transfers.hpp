@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Asynchronous copies between pinned memory and a device, as late as a correct program allows. A copy from
-// pinned memory reads it when a kernel or a wait needs the result. A copy to pinned memory arrives at a wait
-// that covers it; until then the memory holds NaN, and whole pages cannot be touched.
+// Copies asynchronously between pinned memory and a device, as late as a correct program allows. A copy from
+// pinned memory reads that memory only when a kernel or a wait needs the result. A copy to pinned memory
+// arrives at a wait that covers it; until then the memory holds NaN, and its whole pages are protected.
 #pragma once
 
 #include "support/accelerator/memory/pinned_pool.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes CPU tensors that share the memory of a device's tensors, for one call of a CPU kernel. So everything
-// that the kernel writes, also through views or undeclared, is in the device's tensors.
+// Makes CPU tensors that share the memory of a device's tensors, for one call of a CPU kernel. So the
+// device's tensors get everything that the kernel writes, also through views or without declaring it.
 #pragma once
 
 #include "support/accelerator/memory/arena.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records the reads and writes of a block of memory, and reports pairs that conflict and are in no order.
+// Records the reads and writes of a block of memory, and reports each pair of conflicting accesses that
+// nothing orders.
 #pragma once
 
 #include "support/accelerator/order/clock.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Vector clocks over the streams of all devices: for each stream, how much of its work is known to be over. A
-// stream's time is the number of operations issued to it.
+// Vector clocks over the streams of all devices. A clock says for each stream how much of the stream's work
+// is known to be over, as a number of operations.
 #pragma once
 
 #include "support/accelerator/accelerator.hpp"
