@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures how good generators are. Two networks, trained only on real clips, judge the generated ones: one
-// gives features, whose Frechet and kernel distances to those of held-out clips are taken, the other predicts
-// the emotion.
+// Measures how good generators are, by two networks that are trained only on real clips. One gives features
+// of generated clips, whose Frechet and kernel distances to those of held-out clips are computed. The other
+// predicts the emotion of generated clips.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The Conformer block (Gulati et al. 2020): a feed-forward layer that counts half, self-attention, a
+// The Conformer block (Gulati et al. 2020): a feed-forward layer whose result counts half, self-attention, a
 // convolution over time, a second feed-forward layer that counts half, and a norm. A valid frame's result
 // does not depend on the padding after it.
 //

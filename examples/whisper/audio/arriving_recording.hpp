@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads Whisper's input from a pipe, window by window, as soon as a window's samples have arrived. Holds one
-// window, however long the stream lasts. Quiet frames depend on the loudest frame so far, and in a Recording
-// on that of the whole sound.
+// window, however long the stream lasts. Frames depend on the loudest frame so far, where a Recording's
+// depend on that of the whole sound.
 //
 // Shapes: M mel bins, T samples.
 #pragma once

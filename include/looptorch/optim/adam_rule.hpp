@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The rule (optimizer_rule.hpp) that FusedAdam and FusedAdamW share: their moments, the check of their
-// options, and the call of their kernel. AdamW8bit, AdamWBf16 and Muon use the check, and AdamW's update by
-// tensor operations.
+// options, and the call of their kernel. This header's functions for that check, and for AdamW's update by
+// tensor operations, also serve AdamW8bit, AdamWBf16 and Muon.
 #pragma once
 
 #include <looptorch/base/error.hpp>

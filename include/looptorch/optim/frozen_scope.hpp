@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sets `requires_grad` of parameters to false until the end of a scope. While one update's objective runs,
-// the loop freezes the parameters of the others with it.
+// Sets `requires_grad` of parameters to false until the end of a scope. While the objective of one update
+// runs, the loop freezes the parameters of all other updates with it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

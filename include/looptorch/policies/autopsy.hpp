@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// NaN trace: reruns a window whose loss or gradients are NaN or infinite with every operator traced, and
-// reports which operator made the first such number, on which parameter and sample. Each window costs a pass
-// over the gradients, and on a device a wait for them and the loss. Its batches stay in memory, beside a copy
-// of the model's buffers and the states of random generators.
+// NaN trace: if a window's loss or gradients are NaN or infinite, reruns the window with every operator
+// traced. Reports which operator made the first such number, on which parameter and sample. Each window costs
+// a pass over the gradients, and on a device a wait for the gradients and the loss. Keeps the window's
+// batches in memory, with a copy of the model's buffers and of random generators' states.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Retries a window that ran out of memory with its micro-batches split in half, again and again down to
-// single samples. Results are those of a run with enough memory up to the order of summation, and bit for bit
-// if memory never ran out. Keeps a window's batches in host memory, and copies the model's buffers and the
-// states of random generators once a window.
+// If memory runs out, retries the window with its micro-batches split in half, again and again down to single
+// samples. Results are those of a run with enough memory, up to the order of summation; if memory never runs
+// out, bit for bit. Keeps a window's batches in host memory. Copies the model's buffers and the states of
+// random generators once a window.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gradual unfreezing: freezes parameters until an epoch, which a rule names for each. Frozen parameters get
-// no gradient, so backward is shorter and optimizers skip them, but keep their moments. Costs nothing a step.
-// Use it to fine-tune a pretrained model from its head down.
+// Gradual unfreezing: freezes each parameter until the epoch that its rule names. A frozen parameter gets no
+// gradient, so backward is shorter and optimizers skip the parameter, but keep its moments. Costs nothing a
+// step. Use it to fine-tune a pretrained model from its head down.
 //
 //   UnfreezeAt{{.epoch = 1, .patterns = {"encoder.blocks.3.*"}, .lr = 1e-5},
 //              {.epoch = 2, .patterns = {"encoder.*"}}}

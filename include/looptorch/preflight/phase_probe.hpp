@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits the memory of dry steps by phase, as WatchMemory does in a fit. No hook tells where backward begins,
-// so the first backward function that LibTorch reports marks it.
+// Splits the memory of dry steps by phase, without a policy such as WatchMemory. Backward counts as begun
+// with the first backward function that LibTorch reports.
 #pragma once
 
 #include <looptorch/memory/measure/memory_counter.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The changes that a preflight tries if a run does not fit, and how its report names them: by default as
-// policies to list, in programs as flags.
+// The changes that a preflight tries if a run does not fit, and the names that its report gives them: by
+// default policies to list; a program gives its flags.
 #pragma once
 
 #include <looptorch/base/error.hpp>

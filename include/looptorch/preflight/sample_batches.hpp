@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a preflight's batches from chosen samples of a dataset. Smaller micro-batches are collated from the
-// first samples of each.
+// Makes a preflight's batches from chosen samples of a dataset, one batch for each list of samples. For
+// smaller micro-batches it collates only the first samples of each list.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

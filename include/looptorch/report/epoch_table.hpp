@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the table of epochs in report.html. It has the mean of each metric over an epoch's steps, but the
-// last value of a published metric, such as a validation's.
+// Makes the table of epochs in report.html. For a metric of steps it has the mean over the epoch; for a
+// published metric, such as a validation's, the last value.
 #pragma once
 
 #include <looptorch/report/known_metrics.hpp>

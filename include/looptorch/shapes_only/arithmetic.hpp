@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernels of element-wise arithmetic, reductions and matrix products that only allocate. LibTorch's shape
-// functions (of the meta device) give the results' shapes. Also allocates the copies and workspaces of the
+// Kernels of element-wise arithmetic, reductions and matrix products that compute nothing. They allocate the
+// results, whose shapes LibTorch's functions for the meta device give, and the copies and workspaces of the
 // real kernels.
 #pragma once
 

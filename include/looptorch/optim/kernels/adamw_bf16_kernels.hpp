@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamWBf16's step as one kernel for all parameters of a group. Weights are fp32, fp16 or bf16; 16-bit
-// weights are rounded stochastically, or bf16 ones kept exactly. Random rounding is that of the CPU's loop
-// (optim/narrow/bf16_loop.hpp); results differ from the CPU's only in the last bits of fp32 arithmetic.
+// AdamWBf16's step as one kernel for all parameters of a group. Weights are fp32, fp16 rounded
+// stochastically, or bf16, which is rounded stochastically or kept exactly. Random rounding is that of the
+// CPU's loop (optim/narrow/bf16_loop.hpp); results differ from the CPU's only in the last bits of fp32
+// arithmetic.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>

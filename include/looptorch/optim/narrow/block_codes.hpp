@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The 8-bit codes of AdamW8bit's moments. A block of 256 numbers shares a scale, its largest number, and a
-// code grows with the number's logarithm, as in telephony's u-law (ITU-T G.711). Coding needs no table and no
-// branch, since a code is some bits of a float. Neighbouring codes are several per cent apart, so numbers are
-// rounded stochastically: rounded to the nearest, a running mean that moves by 0.1 % an update would never
-// change.
+// The 8-bit codes of AdamW8bit's moments. The 256 numbers of a block share a scale, the largest of them, and
+// a code grows with its number's logarithm, as in telephony's u-law (ITU-T G.711). A code is some bits of a
+// float, so coding needs no table and no branch. Codes are several per cent apart and rounded stochastically:
+// rounded to the nearest, a running mean that moves by 0.1 % an update would never change.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Remembers the best value of a metric so far. Early stopping, plateau schedules and best snapshots share it.
+// Remembers the best value of a metric so far, for StopEarly, RestoreBest, PlateauDecay and SnapshotEvery.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

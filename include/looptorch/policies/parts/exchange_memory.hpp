@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Exchanges the memory behind two tensors without a copy. AverageWeights puts its averages into the model for
-// an evaluation by this; a second exchange restores both tensors, bit for bit.
+// Exchanges the memory behind two tensors without a copy; a second exchange restores both, bit for bit. By
+// this AverageWeights puts its averages into the model for an evaluation.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Copies of a model's weights in host memory, started without a wait for the device. RestoreBest keeps the
-// best weights in them.
+// Copies a model's weights to host memory without a wait for the device. RestoreBest keeps the best weights
+// in such copies.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
