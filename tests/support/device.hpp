@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The device under test: the simulated accelerator, or CUDA with LOOPTORCH_TEST_DEVICE=cuda in the
 // environment. A case begins with `if (!has_device()) return;`. A case about CUDA alone begins with `if
-// (!has_cuda()) return;` and has the tag [cuda]. ctest then reports the test as skipped, by the message that
-// is printed.
+// (!has_cuda()) return;` and has the tag [cuda]. Without the device these functions print a message by which
+// ctest reports the test as skipped.
 #pragma once
 
 #include "support/catch.hpp"

@@ -2,7 +2,7 @@
 // Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch
 // module, without dropout, as it was published. `named_parameters()` has the names of transformers'
 // WhisperForConditionalGeneration, but for `proj_out.weight`, which is the token embedding. Layers are
-// Checkpointed: in training they recompute, unless a Trainer lists the policy within When{false, ...}.
+// Checkpointed: with gradients enabled they recompute, unless a Trainer lists the policy in When{false, ...}.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
 #pragma once
