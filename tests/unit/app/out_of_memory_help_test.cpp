@@ -66,8 +66,8 @@ TEST_CASE("out of memory: flags that are given, or that a program lacks, are not
   const auto fail = [] { throw std::bad_alloc(); };
   CHECK(
       said({"--batch-size", "1", "--bf16", "--gradient-checkpointing"}, fail) ==
-      "program: std::bad_alloc. Memory ran out; --preflight tries before a run what fits; --resume auto goes on "
-      "from the last snapshot. See docs/errors.md#out-of-memory\n");
+      "program: std::bad_alloc. Memory ran out; --preflight tries before a run what fits; --resume auto "
+      "resumes from the last snapshot. See docs/errors.md#out-of-memory\n");
   CHECK(
       said({}, fail, {.only = {batch_size}}) ==
       "program: std::bad_alloc. Memory ran out: give a smaller --batch-size. See docs/errors.md#out-of-memory\n");
