@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: SeveralRanks carries out the loop's calls to other processes (loop/rank_calls.hpp)
+// Read this header first: SeveralRanks carries out the loop's calls to other processes (loop/rank_calls.hpp)
 // in a Trainer that lists DataParallel, or another policy with the hook `ranks`. It forwards them to Ranks
 // (loop/ranks.hpp), which distributed/group_ranks.hpp implements. If the policy gives no ranks, the fit runs
 // as on one process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: RedoneWindow, the window of a Trainer with policies that may retry, examine or skip
+// Read this header first: RedoneWindow, the window of a Trainer with policies that may retry, examine or skip
 // a window (window_kind_t in loop/step/window.hpp). While such a policy is on, it keeps the window's batches
 // and each update's initial state, to which a rollback returns. A retry should succeed; a traced rerun only
 // looks for a cause.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: MetricLog writes a run's metrics on a thread of its own. The training thread hands
+// Read this header first: MetricLog writes a run's metrics on a thread of its own. The training thread hands
 // rows over and never waits. A metric goes from LogMetrics (policies/) to MetricLog, and from there to
 // MetricFiles (CSV, JSON Lines, TensorBoard) and RunReport (report.html).
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The entry to this room: SnapshotCode, by which an engine takes snapshots (take_snapshot.hpp) and a fit
+// Read this header first: SnapshotCode, by which an engine takes snapshots (take_snapshot.hpp) and a fit
 // resumes from one (resume.hpp). The files are read and written in state/snapshot/. A policy that declares
 // `takes_snapshots`, as SnapshotEvery does, includes this header.
 #pragma once

@@ -64,10 +64,9 @@ TEST_CASE("out of memory: a program's last line has the flags that help") {
 TEST_CASE("out of memory: flags that are given, or that a program lacks, are not named") {
   using enum app::TrainingFlag;
   const auto fail = [] { throw std::bad_alloc(); };
-  CHECK(
-      said({"--batch-size", "1", "--bf16", "--gradient-checkpointing"}, fail) ==
-      "program: std::bad_alloc. Memory ran out; --preflight tries before a run what fits; --resume auto "
-      "resumes from the last snapshot. See docs/errors.md#out-of-memory\n");
+  CHECK(said({"--batch-size", "1", "--bf16", "--gradient-checkpointing"}, fail) ==
+        "program: std::bad_alloc. Memory ran out; --preflight tries before a run what fits; --resume auto "
+        "resumes from the last snapshot. See docs/errors.md#out-of-memory\n");
   CHECK(
       said({}, fail, {.only = {batch_size}}) ==
       "program: std::bad_alloc. Memory ran out: give a smaller --batch-size. See docs/errors.md#out-of-memory\n");
