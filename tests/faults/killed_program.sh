@@ -71,6 +71,7 @@ go_on_to_the_end() {
 }
 
 coproc program { exec env LD_PRELOAD="$preload${LD_PRELOAD:+:$LD_PRELOAD}" LOOPTORCH_FORKS=1 "$@"; }
+server=$program_PID # bash forgets it once the process has ended
 trap '' PIPE # begin says so where the program has ended
 
 # A run that is left alone: its end, and how many calls it makes.
@@ -129,5 +130,5 @@ for ((i = part; i < (kills + 3) / 4; i += parts)); do
   go_on_to_the_end "SIGTERM, $i"
 done
 exec {program[1]}>&-
-wait "$program_PID"
+wait "$server"
 echo "all well: killed at $killed of $calls calls and $moments moments; $lifetime ms a run"
