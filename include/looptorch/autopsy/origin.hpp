@@ -119,10 +119,11 @@ class OriginSearch {
     return kNoCall;
   }
 
-  /// True if the target's former contents do not matter: nothing had been written to it.
+  /// True if the target's former contents do not matter: nothing had been written to it, not even before the
+  /// micro-batch, as to a batch or a parameter.
   [[nodiscard]] bool is_overwritten(const OperatorCall& call, const ReadTensor& target) const {
-    return call.name == "aten::copy_" || target.writers.empty() ||
-           log_.call(target.writers.back()).is_uninitialised;
+    if (call.name == "aten::copy_") return true;
+    return target.writers.empty() ? !target.known : log_.call(target.writers.back()).is_uninitialised;
   }
 
   /// True for a copy that is no step of another operator, as a product's bias is.

@@ -102,6 +102,15 @@ std::vector<Fault> faults() {
        .damage = row_of(4, HUGE_VAL),
        .cause = Cause::batch,
        .rows = {4}});
+  add({.name = "a bad sample, scaled in place",
+       .loss =
+           [](Net& net, const Batch& b) {
+             b.x.mul_(0.5);
+             return mean_loss(net, hidden(net, b), b);
+           },
+       .damage = row_of(1, NAN),
+       .cause = Cause::batch,
+       .rows = {1}});
   add({.name = "a corrupted weight",
        .loss = [](Net& net, const Batch& b) { return mean_loss(net, hidden(net, b), b); },
        .damage = weight("second.weight", NAN),
@@ -334,6 +343,6 @@ NonFiniteWindow error_of(const Fault& fault, Policies... policies) {
 
 TEST_CASE("Autopsy: injected faults are named") {
   const std::vector<Fault> all = faults();
-  CHECK(all.size() == 28);  // and the others below
+  CHECK(all.size() == 29);  // and the others below
   for (const Fault& fault : all) check(fault, error_of(fault));
 }
