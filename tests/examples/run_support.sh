@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by tests of an example's run.sh, with `run` the script, `program` a program that it needs, and `work` a
 # folder to work in. Has the checks that such tests share, such as how every run.sh refuses wrong arguments.
+# Such a test ends with `[ "$failures" = 0 ] || exit 1`.
 
 failures=0
 fail() {

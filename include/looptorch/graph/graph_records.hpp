@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Defines what a Trainer remembers of its graphs: a record for each form of micro-batch (shapes, types and
-// values on the host), and one for each update's end of a window. Also defines the losses that graphs share,
-// what graphs assume of the model, and counts of how micro-batches ran. micro_batch_graphs.hpp stores the
-// records.
+// Defines what a Trainer remembers of its graphs. There is a record for each form of micro-batch (shapes,
+// types and values on the host), and one for each update, whose window ends by a graph. Others hold the
+// losses that graphs share, what graphs assume of the model, and how many micro-batches ran in which way.
+// micro_batch_graphs.hpp stores the records.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

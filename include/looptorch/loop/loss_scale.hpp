@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Implements the loss scale of fp16 by torch.amp.GradScaler's arithmetic and kernels. A policy gives it to
-// the loop by the hook `loss_scale`. The loop calls these functions of it:
+// the loop by the hook `loss_scale`. The loop calls its functions:
 //
 //   scaled: with each loss, before backward (loop/step/micro_batch.hpp)
 //   back_off: after an overflow before the first update; the window is retried (redo/seek_scale.hpp)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KernelCall, a call of an operator whose workspace is measured (workspace.hpp): the real kernel runs once,
-// with zeros as inputs and few samples.
+// Runs an operator's real kernel once, to measure its workspace (workspace.hpp): KernelCall fills its inputs
+// with zeros, and takes few samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selects what makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For wrong
-// arguments it selects RefusedBatchSource, whose members are not defined, so that the compiler reports the
-// mistake alone.
+// Selects what makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For
+// arguments that a static_assert of the loader refuses it selects RefusedBatchSource, which only declares its
+// members: so the compiler prints that sentence and no errors that follow from it.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>

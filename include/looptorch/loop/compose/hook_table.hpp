@@ -2,9 +2,9 @@
 // Lists all hooks and capabilities of policies in tables. Read this header first: its rows generate the code
 // that finds hooks (hooks.hpp), the checks, and the sentences of compile-time errors (checks.hpp).
 //
-// To add a hook, add its row, call the hook in the loop, and document it: a hook for authors of policies in
-// docs/writing_a_policy.md, a hook of the protocol in docs/architecture/policy_protocol.md. The protocol
-// connects the loop with the library's own policies; a hook that only one policy needs belongs there.
+// There are hooks for authors of policies (docs/writing_a_policy.md), and hooks of the protocol between the
+// loop and the library's own policies (docs/architecture/policy_protocol.md). To add a hook, add its row,
+// call it in the loop, and document it. A hook that only one policy needs is one of the protocol.
 #pragma once
 
 /// Calls ROW(name, argument, result) for each hook for authors, in the order of their moments.
