@@ -160,23 +160,32 @@ class OperatorWatch {
   void describe(const OriginSearch& search, const Origin& origin) {
     finding_.micro_batch = micro_batch_;
     describe_call(search, origin);
-    if (origin.kind == Origin::Kind::call) return describe_rows(origin);
-    finding_.output = origin.read->facts;
-    finding_.cause = Finding::Cause::outside;
-    if (origin.kind == Origin::Kind::outside) return;
-    const KnownTensor& known = *origin.read->known;
+    switch (origin.kind) {
+      case Origin::Kind::call:
+        finding_.cause = Finding::Cause::operation;
+        return describe_rows(origin);
+      case Origin::Kind::outside:
+        finding_.cause = Finding::Cause::outside;
+        finding_.output = origin.read->facts;
+        return;
+      case Origin::Kind::named:
+        return describe_named(*origin.read);
+    }
+  }
+
+  /// Describes a batch or parameter that was bad before the micro-batch.
+  void describe_named(const ReadTensor& read) {
+    const KnownTensor& known = *read.known;
     const bool of_batch = known.kind == KnownTensor::Kind::batch;
     finding_.cause = of_batch ? Finding::Cause::batch : Finding::Cause::parameter;
     finding_.parameter = known.name;
     finding_.batch_tensor = known.index;
-    if (of_batch) {
-      finding_.output = known.facts;
-      name_rows(known.facts);
-    }
+    finding_.output = of_batch ? known.facts : read.facts;
+    if (of_batch) name_rows(known.facts);
   }
 
+  /// Describes the call that made the bad tensor, or the first that read it: operator, inputs and place.
   void describe_call(const OriginSearch& search, const Origin& origin) {
-    finding_.cause = Finding::Cause::operation;
     std::int64_t node = last_node_before(end_of_log());
     if (is_call(origin.call)) {
       const OperatorCall& call = log_.call(origin.call);
@@ -184,8 +193,9 @@ class OperatorWatch {
       if (const TensorFacts* bad = call.bad_output()) finding_.output = *bad;
       for (const ReadTensor& input : call.inputs) finding_.inputs.push_back(input.facts);
       finding_.within = outermost(call);
-      node = origin.kind == Origin::Kind::outside && call.node != kNoCall ? last_node_before(call.node)
-                                                                          : call.node;
+      node = call.node;
+      if (origin.kind == Origin::Kind::outside && node != kNoCall)
+        node = last_node_before(node);  // this call only reads it: the node before has made it, unseen
     }
     finding_.backward = node != kNoCall;
     std::int64_t forward_call = origin.call;

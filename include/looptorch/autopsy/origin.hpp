@@ -132,6 +132,8 @@ class OriginSearch {
            (call.name != "aten::copy_" || call.parent == kNoCall || is_copy(log_.call(call.parent).name));
   }
 
+  /// Returns the origin of a bad result: that of the first bad input, NaN before infinity; the call itself if
+  /// its inputs are good, or hold only infinities that the program put in on purpose, as a mask does.
   Origin of_call(std::int64_t id) {
     if (const auto found = memo_.find(id); found != memo_.end()) return found->second;
     const OperatorCall& call = log_.call(id);
