@@ -19,7 +19,7 @@
 
 namespace whisper {
 
-/// What a row's step needs from the host.
+/// The numbers that the host sends for one step of a row.
 struct RowInputs {
   int64_t token = 0;   ///< The last one.
   int64_t parent = 0;  ///< The row that this one continues.

@@ -196,7 +196,7 @@ inline at::Tensor UpdateContext::found_by_any(const at::Tensor& found) const {
 
 namespace detail {
 
-/// What the loop does with an UpdateContext, and policies do not.
+/// The calls of an UpdateContext that only the loop makes. Policies cannot reach them.
 struct UpdateAccess {
   /// Gives hooks the gradients of these shards.
   static void show_parts(UpdateContext& context, Ranks& ranks, const std::vector<at::Tensor>& parts) {

@@ -66,7 +66,7 @@ inline void warn_about(const ResumeReport& report) {
   return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
 }
 
-/// What an engine calls if a listed policy takes snapshots (loop/compose/included_code.hpp).
+/// The functions that an engine calls if a listed policy takes snapshots (loop/compose/included_code.hpp).
 template <class Engine>
 struct SnapshotCode {
   using LastFeed = SavedFeed;

@@ -64,7 +64,8 @@ struct MpegFrame {
   return frame;
 }
 
-/// What a frame without sound (Xing, Info, VBRI) states about the frames behind it. A missing value is 0.
+/// The contents of a frame without sound (Xing, Info, VBRI), which describes the frames after it. A missing
+/// value is 0.
 struct MpegInfo {
   std::int64_t frames = 0;
   std::uint64_t bytes = 0;              ///< of this frame and those behind it

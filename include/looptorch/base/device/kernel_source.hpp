@@ -16,7 +16,7 @@ namespace looptorch::detail {
 /// Threads in a thread block of every kernel.
 inline constexpr unsigned kKernelThreads = 256;
 
-/// What the text of every source begins with: types, and how a kernel takes its table.
+/// The beginning of every source's text: defines types, and how a kernel takes its table.
 inline constexpr const char* kKernelPreamble = R"cuda(
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -80,8 +80,8 @@ class HostMemory final : public c10::Allocator {
   /// Makes MemoryCounter read `device` instead of the CPU; null ends that.
   static void set_device(Device* device) { device_.store(device, std::memory_order_release); }
 
-  /// Where a run on a device would have a block: on the device, in host memory, or on the device among the
-  /// copy stream's blocks, as a batch.
+  /// The place of a block in the same run on a device: on the device as a result, in host memory, or on the
+  /// device as a batch that the copy stream brings.
   enum class Place { computed, host, copied };
   [[nodiscard]] static Place place() { return place_; }
   /// Places this thread's blocks while it lives.
