@@ -9,9 +9,9 @@
 // OUTPUT for {} in its arguments, and with its standard error in OUTPUT.log. The number of the process and,
 // when it has ended, its exit code (128 + the number of a signal) are written to the standard output. Loading
 // LibTorch takes half a second of processor time, about as long as the tests' programs train.
+#include "../support/replaced_main.hpp"
 #include "disk_shim.hpp"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,8 +29,6 @@
 
 namespace looptorch::testing {
 namespace {
-
-using Main = int (*)(int, char**, char**);
 
 std::string setting(const char* variable, const char* otherwise) {
   const char* text = std::getenv(variable);
@@ -62,7 +60,6 @@ class Preloaded {
 };
 
 const bool kForks = !setting("LOOPTORCH_FORKS", "").empty();
-Main program = nullptr;
 
 /// Arms the fault, until the process ends. Made here, it dies before what it has used when it was made.
 void arm() { static const Preloaded preloaded; }
@@ -142,15 +139,7 @@ struct AtLoad {
 };
 const AtLoad kAtLoad;
 
+Main replaced_main() { return kForks ? &serve : program; }
+
 }  // namespace
 }  // namespace looptorch::testing
-
-/// The C library's, which calls `main` once all static objects are made.
-extern "C" int __libc_start_main(looptorch::testing::Main main, int argc, char** argv, void (*init)(),
-                                 void (*fini)(), void (*linker_fini)(), void* stack_end) {
-  namespace testing = looptorch::testing;
-  static const auto start =
-      reinterpret_cast<decltype(&__libc_start_main)>(::dlsym(RTLD_NEXT, "__libc_start_main"));
-  testing::program = main;
-  return start(testing::kForks ? &testing::serve : main, argc, argv, init, fini, linker_fini, stack_end);
-}

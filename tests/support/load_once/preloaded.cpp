@@ -4,9 +4,9 @@
 // LOOPTORCH_LOADED_ONCE it forks, and the fork runs main; if the stand-in is killed, so is the fork. A fork
 // ends without destructors of static objects. The waiting process ends when the socket's file is removed, or
 // with the test's process, LOOPTORCH_LOADED_FOR.
+#include "../replaced_main.hpp"
 #include "request.hpp"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -23,10 +23,6 @@
 
 namespace looptorch::testing {
 namespace {
-
-using Main = int (*)(int, char**, char**);
-
-Main program = nullptr;
 
 /// Receives a request, and becomes what it asks for: folder, files, environment. Returns the arguments.
 std::vector<char*> take_request(int connection) {
@@ -108,16 +104,7 @@ int serve(int, char**, char**) {
   ::_exit(code);  // LibTorch takes 0.2 s to unregister its kernels
 }
 
+Main replaced_main() { return std::getenv("LOOPTORCH_LOADED_ONCE") ? &serve : program; }
+
 }  // namespace
 }  // namespace looptorch::testing
-
-/// The C library's, which calls `main` once all static objects are made.
-extern "C" int __libc_start_main(looptorch::testing::Main main, int argc, char** argv, void (*init)(),
-                                 void (*fini)(), void (*linker_fini)(), void* stack_end) {
-  namespace testing = looptorch::testing;
-  static const auto start =
-      reinterpret_cast<decltype(&__libc_start_main)>(::dlsym(RTLD_NEXT, "__libc_start_main"));
-  testing::program = main;
-  const bool is_loaded_once = std::getenv("LOOPTORCH_LOADED_ONCE") != nullptr;
-  return start(is_loaded_once ? &testing::serve : main, argc, argv, init, fini, linker_fini, stack_end);
-}
