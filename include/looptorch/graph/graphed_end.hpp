@@ -96,7 +96,7 @@ class GraphedEnd {
     if (context_.vetoed()) return "the update is vetoed";
     if (engine_.window().summing_ranks > 0) return "gradients are summed over several ranks";
     if (applies_in_backward(engine_)) return "parameters are updated during backward";
-    if (splits(engine_)) return "they are retried if memory runs out";
+    if (may_split(engine_)) return "they are retried if memory runs out";
     if (work().weight.is_unread()) return "the losses' weights lie on the device";
     if (engine_.watches_losses() && !work().losses.device_sum().defined()) return "losses lie on the host";
     std::string reader;

@@ -54,14 +54,14 @@ struct ForwardContext {
 class OutOfMemoryContext {
  public:
   OutOfMemoryContext(const Run& of, bool trains, std::int64_t micro_batch, std::int64_t pieces,
-                     std::int64_t tries, std::string what, bool can_split = true)
+                     std::int64_t tries, std::string what, bool splittable = true)
       : run(of),
         training(trains),
         samples(micro_batch),
         pieces_before(pieces),
         attempts(tries),
         error(std::move(what)),
-        splits(can_split) {}
+        can_split(splittable) {}
 
   const Run& run;
   bool training;               ///< false in an evaluation
@@ -69,7 +69,7 @@ class OutOfMemoryContext {
   std::int64_t pieces_before;  ///< pieces of each micro-batch so far
   std::int64_t attempts;       ///< so far, with this number of pieces
   std::string error;           ///< the allocator's message; the fit ends with it
-  bool splits;                 ///< false if the batches' type or the objective allows no pieces
+  bool can_split;              ///< false if the batches' type or the objective allows no pieces
 
   /// Retries the window, or the evaluation's batch, with each micro-batch split into `pieces`. The fit ends
   /// if no policy calls this.
@@ -120,7 +120,7 @@ class WindowLossContext {
   void skip_window() { skipped_ = true; }
   [[nodiscard]] bool is_skipped() const { return skipped_; }
 
-  /// Returns the handle to rerun the window; null unless a policy keeps windows (`keeps_windows`).
+  /// Returns the handle to rerun the window; null unless a policy's `may_rerun` is true.
   [[nodiscard]] WindowRerun* rerun() const { return rerun_; }
 
  private:

@@ -83,7 +83,7 @@ struct Autopsy {
     state.updates.resize(fit.run.updates().size());
   }
 
-  bool keeps_windows(State&) const { return true; }
+  bool may_rerun(State&) const { return true; }
 
   /// Refuses gradients that are not finite.
   void before_update(UpdateContext& update, State& state) const {

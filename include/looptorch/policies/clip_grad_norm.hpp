@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/optim/norms.hpp>
 
 #include <ATen/ScalarOps.h>
@@ -16,7 +17,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/nan_to_num.h>
-#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -93,9 +93,6 @@ struct ClipGradNorm {
     mean.add_sum(finite, Quantity(finite.eq(norm)));
   }
 
-  /// Returns NaN for a norm that is NaN or infinite.
-  static at::Tensor zero_if_finite(const at::Tensor& norm) { return at::sub(norm, norm); }
-
   /// Returns the factor that clips this norm to `max_norm`, at most 1.
   [[nodiscard]] at::Tensor factor(const at::Tensor& norm) const {
     return at::div(at::native::wrapped_scalar_tensor(max_norm), norm + kEpsilon).clamp_max_(1.0);
@@ -108,7 +105,7 @@ struct ClipGradNorm {
     if (norm.is_cpu())
       act_on(!std::isfinite(detail::cpu_number(norm)), update);
     else
-      act_on(zero_if_finite(norm), update);
+      act_on(detail::zero_if_finite(norm), update);
   }
   template <class Found>
   void act_on(const Found& non_finite, UpdateContext& update) const {

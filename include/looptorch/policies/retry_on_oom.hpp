@@ -75,16 +75,16 @@ struct RetryOnOom {
   [[nodiscard]] std::int64_t pieces(State& state) const { return state.pieces; }
 
   void on_out_of_memory(OutOfMemoryContext& context, State& state) const {
-    const bool single = !context.splits || context.pieces_before >= context.samples;
+    const bool single = !context.can_split || context.pieces_before >= context.samples;
     const std::string where = message(context.training ? "in step " : "in the evaluation before step ",
                                       context.run.progress().step);
     if (single && context.attempts > 1)
-      return void(context.error =
-                      message("memory ran out ", where,
-                              context.splits ? " with single samples" : " with batches that cannot be split",
-                              ", also once the cache was emptied; use ",
-                              context.splits ? "shorter samples" : "smaller batches",
-                              ", Checkpointed, or a smaller model: ", context.error));
+      return void(context.error = message(
+                      "memory ran out ", where,
+                      context.can_split ? " with single samples" : " with batches that cannot be split",
+                      ", also once the cache was emptied; use ",
+                      context.can_split ? "shorter samples" : "smaller batches",
+                      ", Checkpointed, or a smaller model: ", context.error));
     const std::int64_t pieces =
         single ? context.pieces_before : std::min(2 * context.pieces_before, context.samples);
     state.count(context, pieces);

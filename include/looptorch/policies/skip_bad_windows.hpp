@@ -90,7 +90,7 @@ struct SkipBadWindows {
     state.judged.assign(fit.run.updates().size(), std::nullopt);
   }
 
-  bool keeps_windows(State&) const { return !keep_in.empty(); }
+  bool may_rerun(State&) const { return !keep_in.empty(); }
 
   void on_window_loss(WindowLossContext& window, State& state) const {
     auto& judged = state.judged[window.index];

@@ -41,7 +41,7 @@ class WindowJudge {
   }
 
   /// True if the update must be counted before the next window, without any policy's request.
-  [[nodiscard]] bool resolves_at_once() { return seeks_scale<I>(engine_); }
+  [[nodiscard]] bool resolves_at_once() { return may_seek_scale<I>(engine_); }
 
  private:
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }

@@ -64,7 +64,7 @@ struct RedoneWindow {
       KeptWindow<Engine>::take(engine, kept, std::forward<Given>(batch));
     } else {
       if constexpr (Redo::kSplits)
-        if (splits(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
+        if (may_split(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
       if (!engine.works()[0].due) return;
       keep_if_rerun(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::learn_on_device(engine, learnt,
@@ -102,7 +102,7 @@ struct RedoneWindow {
     using Model = std::remove_reference_t<decltype(engine.model())>;
     if constexpr (Redo::kSplits && SliceableBatch<Batch> &&
                   std::is_same_v<std::invoke_result_t<Measure&, Model&, const Batch&>, Loss>)
-      if (splits(engine)) return measure_with_retries(engine, measure, batch, sums);
+      if (may_split(engine)) return measure_with_retries(engine, measure, batch, sums);
     StreamedWindow<Engine>::measure(engine, measure, batch, sums);
   }
 
@@ -121,12 +121,12 @@ struct RedoneWindow {
   template <class Batch, class Given, class Learn>
   static void keep_if_rerun(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
     if constexpr (kKeepsForScale<Engine, Batch>)
-      if (seeks_scale<0>(engine)) {
+      if (may_seek_scale<0>(engine)) {
         detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
         return learn(kept.back());
       }
     if constexpr (Redo::kExamines)
-      if (keeps_windows(engine)) return learn(kept.emplace_back(std::forward<Given>(batch)));
+      if (may_rerun(engine)) return learn(kept.emplace_back(std::forward<Given>(batch)));
     learn(batch);
   }
 
@@ -135,7 +135,7 @@ struct RedoneWindow {
   static void update_with_rerun(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (Redo::kExamines && is_included<WindowCode, Engine>) {
       TracedRerun<I, Engine, Batch> traced(engine, engine.redo().window_start, kept);
-      const ScopedRerun scope(engine.redo().rerun, keeps_windows(engine) ? &traced : nullptr);
+      const ScopedRerun scope(engine.redo().rerun, may_rerun(engine) ? &traced : nullptr);
       update<I>(engine, kept);
     } else {
       update<I>(engine, kept);
@@ -148,7 +148,7 @@ struct RedoneWindow {
       finish_update<I>(engine, MoveByClosure<I, Engine, Batch>(engine, kept), WindowJudge<I, Engine>(engine));
     } else {
       if constexpr (Redo::kSplits)
-        if (splits(engine)) return finish_update_with_retries<I>(engine, kept);
+        if (may_split(engine)) return finish_update_with_retries<I>(engine, kept);
       finish_update<I>(engine, MoveByStep{}, WindowJudge<I, Engine>(engine));
     }
   }

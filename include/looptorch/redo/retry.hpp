@@ -81,7 +81,7 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Lea
   if constexpr (!RedoReasons<Engine>::kSplits || Engine::template kByClosure<I>) {
     learn();
   } else {
-    if (!splits(engine)) return learn();
+    if (!may_split(engine)) return learn();
     std::string error;
     try {
       return learn();

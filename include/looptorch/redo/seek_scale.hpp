@@ -53,7 +53,7 @@ void rerun_at_scale(Engine& engine, std::vector<Batch>& kept) {
 template <std::size_t I, class Engine, class Batch>
 void seek_scale([[maybe_unused]] Engine& engine, [[maybe_unused]] std::vector<Batch>& kept) {
   if constexpr (kKeepsForScale<Engine, Batch>)
-    for (std::int64_t retries = 0; seeks_scale<I>(engine) && overflows_by_scale<I>(engine); ++retries) {
+    for (std::int64_t retries = 0; may_seek_scale<I>(engine) && overflows_by_scale<I>(engine); ++retries) {
       if (!engine.loss_scale()->back_off(retries)) return;
       rerun_at_scale<I>(engine, kept);
     }

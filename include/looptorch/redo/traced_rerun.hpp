@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reruns one update's part of a window with every operator traced, to find what made a NaN. Leaves the run
 // unchanged and makes no update. Policies call it through WindowRerun (loop/examine_context.hpp);
-// replay_window.hpp calls it for a saved window. Compiled only for policies with `keeps_windows` and for
+// replay_window.hpp calls it for a saved window. Compiled only for policies with `may_rerun` and for
 // replays.
 #pragma once
 

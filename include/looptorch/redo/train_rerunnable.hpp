@@ -29,7 +29,7 @@ namespace looptorch::detail {
 /// Saves the update's initial state, once a window, if the window may be retried or skipped.
 template <std::size_t I, class Engine>
 void save_window_start(Engine& engine) {
-  const bool may_be_redone = splits(engine) || keeps_windows(engine) || seeks_scale<I>(engine);
+  const bool may_be_redone = may_split(engine) || may_rerun(engine) || may_seek_scale<I>(engine);
   const bool may_be_skipped = RedoReasons<Engine>::kSkips && engine.window().may_retry;
   if (may_be_redone || may_be_skipped)
     engine.redo().window_start.save(engine.redo().buffers_of(*engine.model()), engine.works()[I],
@@ -44,7 +44,7 @@ class OverflowObserver : public TrainingObserver<I, Engine> {
 
   /// Notes whether gradients overflow, and whether the loss itself did. Waits for the device.
   void after_backward(const Loss& loss) {
-    if (!seeks_scale<I>(this->engine_)) return;
+    if (!may_seek_scale<I>(this->engine_)) return;
     UpdateWork& work = this->work();
     collect_gradients(this->engine_.run().updates()[I].parameters, work.gradients);
     if (any_non_finite(work.gradients)) {
@@ -62,7 +62,7 @@ void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bo
   save_window_start<I>(engine);
   if constexpr (RedoReasons<Engine>::kSeeksScale)
     train_on<I>(engine, batch,
-                OverflowObserver<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
+                OverflowObserver<I, Engine>(engine, number, is_last && !may_seek_scale<I>(engine)));
   else
     train_on<I>(engine, batch, TrainingObserver<I, Engine>(engine, number, is_last));
 }
@@ -109,7 +109,7 @@ void train_kept_window(Engine& engine, std::vector<Batch>& kept) {
   for (std::size_t number = 0; number < kept.size(); ++number) {
     // Sums over ranks begin within the last backward, unless that could be split or another batch could
     // follow.
-    const bool is_last = !Engine::kStreams && !splits(engine) && number + 1 == kept.size();
+    const bool is_last = !Engine::kStreams && !may_split(engine) && number + 1 == kept.size();
     if (!engine.ranks() || !Engine::kStreams) {
       train_kept_batch<I>(engine, kept[number], number, is_last);
     } else {

@@ -51,7 +51,7 @@ struct SeesBeginning {
   int* prepared;
   at::Tensor* generator;
 
-  bool keeps_windows() const { return ++*prepared, false; }
+  bool may_rerun() const { return ++*prepared, false; }
   void on_fit_begin(lt::FitContext&) const { *generator = cpu_state(); }
 };
 

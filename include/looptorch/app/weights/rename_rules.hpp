@@ -30,11 +30,15 @@ class RenameRule {
   explicit RenameRule(const std::string& text) : text_(text) {
     const auto equals = text.find('=');
     if (equals == std::string::npos) refuse("is not OLD=NEW");
-    from_ = text.substr(0, equals), to_ = text.substr(equals + 1);
+    from_ = text.substr(0, equals);
+    to_ = text.substr(equals + 1);
     const bool is_beginning = from_.empty() || from_.ends_with('.');
     if (is_beginning && (to_.empty() ? from_.empty() : !to_.ends_with('.')))
       refuse("replaces the beginning of names: NEW ends in a dot, too, or is empty");
-    if (is_beginning) from_ += '*', to_ += '*';
+    if (is_beginning) {
+      from_ += '*';
+      to_ += '*';
+    }
     if (from_ == to_) refuse("changes nothing");
     if (stars(to_) > stars(from_)) refuse("has more * on the right than on the left");
   }
@@ -111,8 +115,12 @@ inline void require_matches(std::vector<std::string> names, const std::vector<Re
                             std::string_view where) {
   for (const RenameRule& rule : rules) {
     bool matches = false;
-    for (std::string& name : names)
-      if (auto next = rule.apply(name)) name = *std::move(next), matches = true;
+    for (std::string& name : names) {
+      auto next = rule.apply(name);
+      if (!next) continue;
+      name = *std::move(next);
+      matches = true;
+    }
     if (matches) continue;
     std::string near;
     for (const auto& candidate : near_names(rule.pattern(), names))

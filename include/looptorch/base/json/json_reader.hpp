@@ -207,10 +207,14 @@ class JsonReader {
     if (!negative && !peek_digit()) fail("expected a value");
     if (!accept('0')) skip_digits();
     bool is_integer = true;
-    if (accept('.')) skip_digits(), is_integer = false;
+    if (accept('.')) {
+      is_integer = false;
+      skip_digits();
+    }
     if (accept('e') || accept('E')) {
       accept('+') || accept('-');
-      skip_digits(), is_integer = false;
+      is_integer = false;
+      skip_digits();
     }
     return convert_number(start, is_integer);
   }

@@ -122,12 +122,12 @@ struct CheckSnapshots {
       "docs/errors.md#snapshot-optimizer");
 };
 
-/// Checks that the code which reruns windows is included if a policy keeps them.
+/// Checks that the code which reruns windows is included if a policy may rerun them.
 template <class... Parts>
 struct CheckWindows {
-  static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
-  static_assert(!lacks<kept, WindowCode, CheckWindows>(),
-                "looptorch: a listed policy keeps windows, and needs the code that reruns them. Include "
+  static constexpr bool may_rerun = (may_rerun_hook::template valid<unwrapped_t<Parts>>() || ...);
+  static_assert(!lacks<may_rerun, WindowCode, CheckWindows>(),
+                "looptorch: a listed policy has may_rerun, and needs the code that reruns windows. Include "
                 "<looptorch/resume/window_bundle.hpp> in its header. See docs/errors.md#window-code");
 };
 

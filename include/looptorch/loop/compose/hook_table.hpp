@@ -50,7 +50,7 @@
   /* When a window has run out of memory; it has no gradients then. */                          \
   ROW(on_out_of_memory, OutOfMemoryContext&, void)                                              \
   /* Whether to keep a window's batches and initial state until its updates are made. */        \
-  ROW(keeps_windows, void, bool)                                                                \
+  ROW(may_rerun, void, bool)                                                                    \
   /* The loss scale; null if the fit has none. */                                               \
   ROW(loss_scale, const Run&, LossScale*)                                                       \
   /* The graphs that micro-batches run as; null if they run eagerly. */                         \

@@ -188,7 +188,7 @@ class TrainingObserver : public MicroBatchObserver {
       return false;
     else
       return !is_last_ && static_cast<std::int64_t>(number_) + 1 < engine_.window_length() &&
-             engine_.window().in_epoch && !engine_.graphs() && (!splits(engine_) || work().pieces == 1);
+             engine_.window().in_epoch && !engine_.graphs() && (!may_split(engine_) || work().pieces == 1);
   }
 
   void before_backward(const at::Tensor& weighed, double correction) {

@@ -161,15 +161,15 @@ class ParameterVersions {
 /// True if a listed policy may retry, examine or skip a window.
 template <class Stack>
 inline constexpr bool kMayRedo =
-    Stack::template has<pieces_hook>() || Stack::template has<keeps_windows_hook>() ||
+    Stack::template has<pieces_hook>() || Stack::template has<may_rerun_hook>() ||
     Stack::template has<loss_scale_hook>() || Stack::template has<on_window_loss_hook>();
 
 /// Why an engine's listed policies may want a window again.
 template <class Engine>
 struct RedoReasons {
   using Stack = typename Engine::PolicyStack;
-  static constexpr bool kSplits = Stack::template has<pieces_hook>();           ///< memory may run out
-  static constexpr bool kExamines = Stack::template has<keeps_windows_hook>();  ///< a NaN may be traced
+  static constexpr bool kSplits = Stack::template has<pieces_hook>();          ///< memory may run out
+  static constexpr bool kExamines = Stack::template has<may_rerun_hook>();     ///< a NaN may be traced
   static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< a loss scale may be sought
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();   ///< its loss may be bad
 };
@@ -177,14 +177,14 @@ struct RedoReasons {
 /// The engine's state for windows that may be rerun.
 class RedoState {
  public:
-  /// Asks the policies that are switched on whether they keep windows, as a fit begins.
+  /// Asks the policies that are switched on whether they may rerun windows, as a fit begins.
   template <class Stack>
   void prepare(Stack& stack) {
-    keeps_windows_ = false;
-    stack.template each_with<keeps_windows_hook>(
-        [&](auto& slot) { keeps_windows_ |= keeps_windows_hook::call(slot.policy, slot.state); });
+    may_rerun_ = false;
+    stack.template each_with<may_rerun_hook>(
+        [&](auto& slot) { may_rerun_ |= may_rerun_hook::call(slot.policy, slot.state); });
   }
-  [[nodiscard]] bool keeps_windows() const { return keeps_windows_; }
+  [[nodiscard]] bool may_rerun() const { return may_rerun_; }
 
   /// Returns the model's buffers. In the first windows of a fit, whose forward may register some, lists them
   /// anew: each listing walks through all modules.
@@ -200,29 +200,29 @@ class RedoState {
   WindowRerun* rerun = nullptr;  ///< the rerun that policies may examine; null if windows are not kept
 
  private:
-  bool keeps_windows_ = false;
+  bool may_rerun_ = false;
   std::vector<at::Tensor> buffers_;
   int listings_ = 0;
 };
 
-/// True if a policy that is switched on splits micro-batches when memory runs out.
+/// True if a policy that is switched on splits micro-batches if memory runs out.
 template <class Engine>
-[[nodiscard]] bool splits([[maybe_unused]] Engine& engine) {
+[[nodiscard]] bool may_split([[maybe_unused]] Engine& engine) {
   if constexpr (RedoReasons<Engine>::kSplits)
     return engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
   else
     return false;
 }
 
-/// True if a policy that is switched on keeps the window under way.
+/// True if a policy that is switched on may rerun the window under way, whose batches are therefore kept.
 template <class Engine>
-[[nodiscard]] bool keeps_windows(Engine& engine) {
-  return RedoReasons<Engine>::kExamines && engine.redo().keeps_windows() && engine.window().may_retry;
+[[nodiscard]] bool may_rerun(Engine& engine) {
+  return RedoReasons<Engine>::kExamines && engine.redo().may_rerun() && engine.window().may_retry;
 }
 
 /// True until update I is first applied, if losses are scaled: overflowing windows are retried.
 template <std::size_t I, class Engine>
-[[nodiscard]] bool seeks_scale(Engine& engine) {
+[[nodiscard]] bool may_seek_scale(Engine& engine) {
   if constexpr (RedoReasons<Engine>::kSeeksScale && !Engine::template kByClosure<I>)
     return engine.loss_scale() && engine.window().may_retry && engine.run().updates()[I].applied == 0;
   else

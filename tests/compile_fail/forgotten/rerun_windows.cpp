@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a listed policy keeps windows, and needs the code that reruns them. Include
+// expect: looptorch: a listed policy has may_rerun, and needs the code that reruns windows. Include
 #ifdef LOOPTORCH_TWIN
 #include <looptorch/resume/window_bundle.hpp>
 #endif
@@ -7,7 +7,7 @@
 #include "../prelude.hpp"
 
 struct Mine {
-  bool keeps_windows() const { return true; }
+  bool may_rerun() const { return true; }
   void on_window_end(lt::WindowContext&) const {}
 };
 
