@@ -47,7 +47,6 @@ struct GraphCandidate {
   Engine& engine;
   MicroBatchGraphs& graphs;
   const Batch& batch;
-  bool sees_all = true;  ///< false once `form` has met values on the host that it cannot see
 
   [[nodiscard]] UpdateWork& work() { return engine.works()[I]; }
   [[nodiscard]] const UpdateView& view() { return engine.run().updates()[I]; }
@@ -69,12 +68,21 @@ struct GraphCandidate {
 
   /// Returns its form: micro-batches of one form run by one graph.
   [[nodiscard]] std::string form() {
+    bool sees_all = true;
     std::string form = form_of(batch);
     append_bytes(form, I);
     append_bytes(form, is_whole_window());
     if constexpr (!kTellsWeight) append_host_values(form, batch, sees_all);
     if constexpr (kTellsWeight) append_structure(form, batch);
     return form;
+  }
+
+  /// False if the batch has values on the host that its form lacks. A graph would keep the first ones.
+  [[nodiscard]] bool form_sees_all() {
+    bool sees_all = true;
+    std::string values;
+    if constexpr (!kTellsWeight) append_host_values(values, batch, sees_all);
+    return sees_all;
   }
 
   [[nodiscard]] double told_weight() {

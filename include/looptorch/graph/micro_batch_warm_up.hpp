@@ -53,7 +53,7 @@ class MicroBatchWarmUp {
     if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
     entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(candidate_.device())));
-    if (!candidate_.sees_all)
+    if (!candidate_.form_sees_all())
       entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
       entry.refuse("the loss's weight lies on the device");
