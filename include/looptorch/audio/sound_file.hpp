@@ -5,30 +5,66 @@
 
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/audio/sound_file/announced_data.hpp>
-#include <looptorch/audio/sound_file/flac_end.hpp>
+#include <looptorch/audio/sound_file/flac_frame.hpp>
 #include <looptorch/audio/sound_file/flac_joined.hpp>
 #include <looptorch/audio/sound_file/mpeg_parts.hpp>
 #include <looptorch/audio/sound_file/ogg_headers.hpp>
 #include <looptorch/audio/sound_file/ogg_links.hpp>
 #include <looptorch/audio/sound_file/pieced_file.hpp>
 #include <looptorch/audio/sound_file/sound_part.hpp>
-#include <looptorch/audio/sound_file/unfinished_header.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/data/audio_files.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+namespace looptorch::audio::detail {
+
+/// True once the warning was printed. Tests reset it.
+inline std::atomic<bool> told_unfinished = false;
+
+/// Warns of the first such file: a corpus may consist of them.
+inline void warn_unfinished(const std::filesystem::path& path, std::uint64_t bytes) {
+  if (told_unfinished.exchange(true)) return;
+  TORCH_WARN(
+      "looptorch: ", path.string(), ": its header was never finished, so the ", bytes,
+      " bytes up to the file's end count as samples; if it was cut off, that cannot be known. Other files "
+      "like it are read in the same way, without a warning");
+}
+
+/// True if the last frame's checksum is right; an ID3v1 tag may follow it. Also true for a file that was
+/// truncated between two frames. libsndfile silently drops an incomplete last frame of a stream from a pipe,
+/// which does not state its length.
+[[nodiscard]] inline bool flac_ends_whole(const PiecedFile& file) {
+  constexpr std::uint64_t kLargestFrame = std::uint64_t{1} << 22, kTag = 128;
+  std::string end(static_cast<std::size_t>(std::min(file.size(), kLargestFrame)), '\0');
+  file.read_at(file.size() - end.size(), end.data(), end.size());
+  if (end.size() > kTag && std::string_view(end).substr(end.size() - kTag).starts_with("TAG"))
+    end.resize(end.size() - kTag);
+  const std::string_view bytes = end;
+  for (std::size_t at = bytes.size(); at-- > 0;) {
+    const std::string_view last = bytes.substr(at);
+    const auto frame = flac_frame(last);
+    if (frame && last.size() <= frame->limit && crc_of<std::uint16_t>(last, 0x8005) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace looptorch::audio::detail
 
 namespace looptorch::audio {
 

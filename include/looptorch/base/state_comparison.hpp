@@ -5,7 +5,6 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/value_text.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
@@ -17,6 +16,17 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+inline std::string value_text(const StateDict::Value& value) {
+  return value.visit([]<class T>(const T& it) {
+    if constexpr (std::is_same_v<T, at::Tensor>)
+      return message("a tensor ", it.sizes());
+    else if constexpr (std::is_same_v<T, bool>)
+      return std::string(it ? "true" : "false");
+    else
+      return message(it);
+  });
+}
 
 /// One step of loading a state, already checked. All steps are checked before the first is made.
 using Commit = std::function<void()>;

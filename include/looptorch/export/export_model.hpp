@@ -11,7 +11,6 @@
 #include <looptorch/export/program/dynamic_dims.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
-#include <looptorch/export/program/program_on_device.hpp>
 #include <looptorch/export/program/python_names.hpp>
 #include <looptorch/export/tracing/export_scope.hpp>
 #include <looptorch/export/tracing/trace_program.hpp>
@@ -34,6 +33,29 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace looptorch::detail {
+
+/// Returns the program with its weights, constants and examples on `device`, and with arguments that name it,
+/// such as that of arange. Tensors already on that device are shared.
+[[nodiscard]] inline ExportedProgram program_on_device(ExportedProgram program, at::Device device) {
+  const auto move = [&](at::Tensor& tensor) {
+    if (tensor.device() == device) return;
+    const bool requires_grad = tensor.requires_grad();
+    tensor = tensor.detach().to(device).set_requires_grad(requires_grad);
+  };
+  for (auto& weight : program.weights) move(weight.tensor);
+  for (auto& constant : program.constants) move(constant.tensor);
+  for (auto& input : program.inputs) move(input.example);
+  for (auto& meta : program.values) meta.device = device;
+  for (auto& node : program.nodes)
+    for (auto& argument : node.arguments)
+      if (auto* constant = std::get_if<c10::IValue>(&argument.held); constant && constant->isDevice())
+        *constant = device;
+  return program;
+}
+
+}  // namespace looptorch::detail
 
 namespace looptorch {
 

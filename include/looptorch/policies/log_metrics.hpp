@@ -6,6 +6,7 @@
 
 #include <looptorch/base/device/cuda_driver.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/example.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -14,19 +15,55 @@
 #include <looptorch/operations/device_peaks.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
 #include <looptorch/policies/parts/operation_meter.hpp>
-#include <looptorch/policies/parts/parameter_distributions.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <c10/core/Device.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The most values of a parameter that count, evenly spaced.
+inline constexpr std::int64_t kDistributionValues = 4096;
+
+/// Returns the values of each floating-point parameter, by name. Waits for one copy of all from the device.
+[[nodiscard]] inline std::vector<Example> parameter_distributions(const torch::nn::Module& model) {
+  const c10::NoGradGuard no_grad;
+  std::vector<std::pair<std::string, std::int64_t>> counts;
+  std::vector<at::Tensor> parts;
+  for (const auto& parameter : model.named_parameters()) {
+    const at::Tensor& all = parameter.value();
+    if (!all.defined() || all.numel() == 0 || !all.is_floating_point() || all.is_meta()) continue;
+    const std::int64_t step = (all.numel() + kDistributionValues - 1) / kDistributionValues;
+    const at::Tensor some = all.detach().reshape({-1}).slice(0, 0, all.numel(), step);
+    parts.push_back(some.to(parts.empty() ? all.device() : parts.front().device(), at::kFloat));
+    counts.emplace_back(parameter.key(), some.numel());
+  }
+  std::vector<Example> examples;
+  if (parts.empty()) return examples;
+  const at::Tensor host = at::cat(parts).to(at::kCPU);
+  const float* values = host.const_data_ptr<float>();
+  for (auto& [name, count] : counts) {
+    examples.emplace_back(DistributionExample{std::move(name), {values, values + count}});
+    values += count;
+  }
+  return examples;
+}
+
+}  // namespace looptorch::detail
 
 namespace looptorch {
 

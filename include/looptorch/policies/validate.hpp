@@ -8,11 +8,11 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
-#include <looptorch/loop/batch_limit.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/policies/parts/awaited_metrics.hpp>
 #include <looptorch/policies/parts/metric_reader.hpp>
 
@@ -21,12 +21,33 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace looptorch::detail {
+
+/// Limits evaluations to this many batches on each rank while it lives. A smaller limit in force stays.
+class BatchLimit {
+ public:
+  BatchLimit(Run& run, std::int64_t batches) : run_(run), outer_(RunAccess::batch_limit(run)) {
+    RunAccess::batch_limit(run) =
+        std::min(batches, outer_.value_or(std::numeric_limits<std::int64_t>::max()));
+  }
+  ~BatchLimit() { RunAccess::batch_limit(run_) = outer_; }
+  BatchLimit(const BatchLimit&) = delete;
+  BatchLimit& operator=(const BatchLimit&) = delete;
+
+ private:
+  Run& run_;
+  std::optional<std::int64_t> outer_;
+};
+
+}  // namespace looptorch::detail
 
 namespace looptorch {
 

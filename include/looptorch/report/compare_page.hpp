@@ -8,7 +8,6 @@
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
-#include <looptorch/report/page/compare_script.hpp>
 #include <looptorch/report/recorded_run.hpp>
 #include <looptorch/report/run_page.hpp>
 
@@ -19,6 +18,30 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+namespace looptorch::report::page {
+
+/// Follows kChartScript (chart_script.hpp) in the page.
+inline constexpr std::string_view kCompareScript = R"js(
+const heads = (name) => [name, ...runs.map((each) => each.name)];
+const paint = (parent) => parent.querySelectorAll('tr:first-child th').forEach((cell, i) => {
+  if (i === 0) return;
+  cell.classList.add(`run${(i - 1) % 7}`);
+  cell.prepend(make('i'));
+});
+const compare = (id, name, rows) => fill(id, (parent) => {
+  if (!rows.length) return parent.append(make('p', {class: 'soft'}, 'None.'));
+  table(parent, heads(name), rows);
+  paint(parent);
+});
+fill('curves', (parent) => run.curves.forEach((curve) => charts.push(new Chart(curve, parent))));
+compare('last', 'last value', run.last);
+compare('differ', 'setting', run.differ);
+compare('agree', 'setting', run.agree);
+document.querySelectorAll('#differ td, #agree td').forEach((cell) => cell.classList.add('wide'));
+)js";
+
+}  // namespace looptorch::report::page
 
 namespace looptorch::report {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests audio/sound_file: flac_end, flac_frame, flac_joined, mpeg_frame, mpeg_parts, mpeg_tags
-// Tests audio/sound_file: ogg_headers, ogg_links, pieced_file, sound_part, unfinished_header
+// Tests audio/sound_file: flac_frame, flac_joined, mpeg_frame, mpeg_parts, mpeg_tags
+// Tests audio/sound_file: ogg_headers, ogg_links, pieced_file, sound_part
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>

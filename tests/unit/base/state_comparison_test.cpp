@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Tests base: value_text
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/state_comparison.hpp>

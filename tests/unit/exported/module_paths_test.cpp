@@ -3,7 +3,6 @@
 // NaN is found.
 //
 // Tests base: running_module, trace_ranges
-// Tests exported/graph: module_ranges
 #include <looptorch/exported/exported_model.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/policies/autopsy.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // BackendFlags: set for the run, put back after it, and never at odds with LibTorch's two interfaces for
 // TF32.
-// Tests base/device: older_libtorch, tf32_settings
+// Tests base/device: older_libtorch
 // Tests base: libtorch_version
 #include "support/precompiled.hpp"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // When Validate evaluates, and measures that are no means over batches.
-// Tests loop: batch_limit
 // Tests policies/parts: awaited_metrics
 #include "support/precompiled.hpp"
 

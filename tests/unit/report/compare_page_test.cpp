@@ -2,7 +2,7 @@
 // What compare.html holds. tests/report/compare.sh opens it in a browser.
 //
 // Tests report: compare_page, recorded_run
-// Tests report/page: chart_script, compare_script
+// Tests report/page: chart_script
 #include "support/precompiled.hpp"
 
 #include <looptorch/report/compare_page.hpp>

@@ -3,7 +3,7 @@
 // lets TensorBoard read them), and files that a killed process left.
 //
 // Tests report: event_file
-// Tests report/tensorboard: wire, records, events
+// Tests report/tensorboard: wire, events
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/charts/png.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What report.html holds. tests/report/page.sh opens it in a browser.
 //
-// Tests report: run_page, run_report, curve_points, epoch_table, known_metrics, machine_facts
+// Tests report: run_page, run_report, curve_points, known_metrics, machine_facts
 // Tests report/page: page_script, page_style
 #include "support/precompiled.hpp"
 

@@ -10,11 +10,13 @@
 #include <looptorch/data/intra_op.hpp>
 #include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/failures_in_a_row.hpp>
-#include <looptorch/data/loader/global_rng_check.hpp>
 #include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -24,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -32,6 +35,29 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Detects draws from the CPU's default generator since its construction: if several workers draw from it, a
+/// sample gets different numbers in each run.
+class GlobalRngCheck {
+ public:
+  GlobalRngCheck() : before_(state()) {}
+
+  [[nodiscard]] bool any() const {
+    const at::mt19937_data_pod now = state();
+    return now.seed_ != before_.seed_ || now.left_ != before_.left_ || now.next_ != before_.next_ ||
+           now.state_ != before_.state_;
+  }
+
+ private:
+  static at::mt19937_data_pod state() {
+    const at::Generator generator = at::detail::getDefaultCPUGenerator();
+    auto* const cpu = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const std::lock_guard lock(cpu->mutex_);
+    return cpu->engine().data();
+  }
+
+  const at::mt19937_data_pod before_;
+};
 
 template <class Source>
 class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {

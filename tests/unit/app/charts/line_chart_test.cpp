@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Tests app/charts: font
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/charts/line_chart.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the loader does with samplers that decide batches, and with datasets that draw.
-// Tests data/loader: global_rng_check, pinned_prefetch_loader
+// Tests data/loader: pinned_prefetch_loader
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests export/files: pt2_graph, pt2_schema, pt2_constants, pt2_tensors
-// Tests export/program: program_on_device
+// Tests export/files: pt2_graph, pt2_schema
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/export/export_model.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Tests export/tracing: read_trace, recorded_graph, merge_sizes, module_weights, value_watch
-// Tests export/tracing: unwritten_memory, export_scope
+// Tests export/tracing: export_scope
 #include <looptorch/export/program/run_program.hpp>
 #include <looptorch/export/tracing/export_scope.hpp>
 #include <looptorch/export/tracing/trace_program.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a block reads besides its arguments: random numbers, autocast, and the buffers, modes and flags of its
 // module. It runs again as it was, and leaves nothing of it behind.
-// Tests memory/ambient: autocast_state, device_generators
+// Tests memory/ambient: device_generators
 // Tests memory/recompute: captured_module
 #include "unit/memory/recompute/support/scenarios.hpp"
 

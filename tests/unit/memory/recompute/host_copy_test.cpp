@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Tensors that wait in host memory: they come back with sizes, strides and bits, and on their device there
 // are few at a time. The device is the CPU here, whose copies need no streams.
-// Tests memory/recompute: host_elements
 #include <looptorch/memory/recompute/host_copy.hpp>
 
 #include "unit/memory/recompute/support/compare.hpp"
