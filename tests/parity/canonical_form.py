@@ -42,45 +42,59 @@ def combining_classes():
     return ranges
 
 
-def rows(items):
-    lines, line = [], "   "
-    for item in items:
-        cell = " {" + ", ".join(hex(value) for value in item) + "},"
-        if len(line) + len(cell) > 110:
+IDEOGRAPHS = [range(0xF900, 0xFADA), range(0x2F800, 0x2FA1E)]  # compatibility ideographs: each stands for one other
+
+
+def written(c):
+    """A character within U"...": C++ takes no \\u for ASCII."""
+    if c < 0xA0:
+        return chr(c) if chr(c).isalpha() or chr(c) in "`<=>;" else r"\0" if c == 0 else rf"\x{c:x}"
+    return rf"\u{c:04x}" if c < 0x10000 else rf"\U{c:08x}"
+
+
+def literal(rows):
+    """A string literal of the characters of all rows; no row is cut."""
+    lines, line = [], ""
+    for row in rows:
+        cell = "".join(map(written, row))
+        if len(line) + len(cell) > 103:
             lines.append(line)
-            line = "   "
+            line = ""
         line += cell
-    return "\n".join(lines + [line.rstrip(",")])
+    return "\n".join(f'    U"{line}"' for line in lines + [line])
 
 
 def header():
+    table = {c: (first, second) for c, first, second in decompositions()}
+    ideographs = [[[table.get(c, [c])[0]] for c in block] for block in IDEOGRAPHS]
+    others = [[c, *parts] for c, parts in table.items() if not any(c in block for block in IDEOGRAPHS)]
     return f"""// SPDX-License-Identifier: MIT
 // Canonical decompositions and combining classes of Unicode's characters, for canonical_form.hpp. Generated
 // by tests/parity/canonical_form.py from the package unicodedata2 {unicodedata2.unidata_version}; do not edit.
+// String literals are parsed faster than arrays of as many rows.
 #pragma once
 
-#include <cstdint>
+#include <string_view>
 
 namespace looptorch::detail {{
 
-/// One step of a character's canonical decomposition; `second` is 0 where there is one character.
-struct Decomposition {{
-  char32_t whole, first, second;
-}};
-
-/// Neighbours with one canonical combining class.
-struct CombiningClass {{
-  char32_t first, last;
-  std::uint8_t value;
-}};
-
 // clang-format off
-/// By `whole`, without Hangul syllables.
-inline constexpr Decomposition kDecompositions[] = {{
-{rows(decompositions())}}};
+/// Rows of three: a character and one step of its decomposition, which ends in 0 where that is one character.
+/// Sorted; without Hangul syllables and the ideographs below.
+inline constexpr std::u32string_view kDecompositions{{
+{literal(others)}, {3 * len(others)}}};
 
-inline constexpr CombiningClass kCombiningClasses[] = {{
-{rows(combining_classes())}}};
+/// The decompositions of U+F900 and the characters behind it.
+inline constexpr std::u32string_view kIdeographsFromF900{{
+{literal(ideographs[0])}}};
+
+/// The decompositions of U+2F800 and the characters behind it.
+inline constexpr std::u32string_view kIdeographsFrom2F800{{
+{literal(ideographs[1])}}};
+
+/// Rows of three: the first and the last of neighbours with one canonical combining class, and the class.
+inline constexpr std::u32string_view kCombiningClasses{{
+{literal(combining_classes())}}};
 // clang-format on
 
 }}  // namespace looptorch::detail

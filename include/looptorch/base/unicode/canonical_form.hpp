@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -21,12 +20,19 @@ namespace looptorch {
 
 namespace detail {
 
-[[nodiscard]] inline int combining_class(char32_t c) {
-  const auto* after =
-      std::upper_bound(std::begin(kCombiningClasses), std::end(kCombiningClasses), c,
-                       [](char32_t value, const CombiningClass& range) { return value < range.first; });
-  const bool is_in = after != std::begin(kCombiningClasses) && c <= std::prev(after)->last;
-  return is_in ? std::prev(after)->value : 0;
+/// Returns the last row of a table of rows of three that begins with `c` or less; null if there is none.
+[[nodiscard]] inline const char32_t* row_of(std::u32string_view table, char32_t c) {
+  std::size_t begin = 0, end = table.size() / 3;
+  while (begin < end) {
+    const std::size_t middle = (begin + end) / 2;
+    table[3 * middle] <= c ? begin = middle + 1 : end = middle;
+  }
+  return begin > 0 ? &table[3 * (begin - 1)] : nullptr;
+}
+
+[[nodiscard]] inline char32_t combining_class(char32_t c) {
+  const char32_t* row = row_of(kCombiningClasses, c);
+  return row && c <= row[1] ? row[2] : 0;
 }
 
 /// Returns the two or three letters of a Hangul syllable.
@@ -39,18 +45,13 @@ namespace detail {
 }
 
 inline void append_decomposed(std::u32string& out, char32_t c) {
-  if (c >= 0xAC00 && c <= 0xD7A3) {
-    out += hangul_letters(c);
-    return;
-  }
-  const auto* row = std::lower_bound(std::begin(kDecompositions), std::end(kDecompositions), c,
-                                     [](const Decomposition& a, char32_t value) { return a.whole < value; });
-  if (row == std::end(kDecompositions) || row->whole != c) {
-    out += c;
-    return;
-  }
-  append_decomposed(out, row->first);
-  if (row->second != 0) append_decomposed(out, row->second);
+  if (c >= 0xAC00 && c <= 0xD7A3) return void(out += hangul_letters(c));
+  if (c - 0xF900 < kIdeographsFromF900.size()) return void(out += kIdeographsFromF900[c - 0xF900]);
+  if (c - 0x2F800 < kIdeographsFrom2F800.size()) return void(out += kIdeographsFrom2F800[c - 0x2F800]);
+  const char32_t* row = row_of(kDecompositions, c);
+  if (!row || row[0] != c) return void(out += c);
+  append_decomposed(out, row[1]);
+  if (row[2] != 0) append_decomposed(out, row[2]);
 }
 
 /// Sorts neighbouring marks by their combining class, those of one class in their order.
