@@ -18,11 +18,9 @@ struct OwnRule {
   static constexpr std::array<looptorch::detail::MomentField<Moments, Options>, 1> kFields{
       {{.key = "step", .list = &Moments::steps, .counter = true}}};
   static void check(const Options&) {}
-  static bool first_differs(const Options&) { return false; }
 #ifdef LOOPTORCH_TWIN
-  static void advance(Moments&, const std::vector<std::size_t>&, const looptorch::detail::FusedFactors&) {}
-#endif
   static void apply(const Options&, const looptorch::detail::FusedCall<Moments>&) {}
+#endif
 };
 
 inline void use(looptorch::detail::FusedOptimizer<OwnRule>& own) { own.step(); }

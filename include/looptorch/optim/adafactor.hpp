@@ -13,14 +13,12 @@
 #include <looptorch/optim/norms.hpp>
 #include <looptorch/optim/rounded_weight.hpp>
 #include <looptorch/optim/small_updates.hpp>
-#include <looptorch/optim/step_counts.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -115,12 +113,6 @@ struct AdafactorRule {
                   options.lr, ", eps ", options.eps[0], " and ", options.eps[1], ", weight_decay ",
                   options.weight_decay, ", clip_threshold ", options.clip_threshold, ", decay ",
                   options.decay, ", beta1 ", options.beta1));
-  }
-
-  static constexpr bool first_differs(const Options&) { return false; }
-
-  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
-    advance_counts(moments.steps, due, factors.found_inf);
   }
 
   static constexpr const KernelSource& kKernels = kAdafactorSource;

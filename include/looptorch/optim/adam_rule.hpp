@@ -7,14 +7,11 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/moment_fields.hpp>
-#include <looptorch/optim/step_counts.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/pow.h>
-#include <ATen/ops/rsub.h>
 
 #include <array>
-#include <cstddef>
 #include <vector>
 
 namespace looptorch {
@@ -70,12 +67,6 @@ struct AdamRule {
   }};
 
   static void check(const Options& options) { check_adam_options(kName, options); }
-
-  static constexpr bool first_differs(const Options&) { return false; }
-
-  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
-    advance_counts(moments.steps, due, factors.found_inf);
-  }
 
   static void apply(const Options& options, const FusedCall<Moments>& call) {
     const auto max_second = options.amsgrad ? at::TensorList(call.moments.max_second) : at::TensorList();

@@ -17,8 +17,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/pow.h>
-#include <ATen/ops/where.h>
 
 #include <array>
 #include <cstddef>
@@ -106,12 +104,6 @@ struct AdamW8bitRule {
 
   static void check_parameter(const Options& options, const at::Tensor& parameter) {
     if (options.corrected) require_no_fp16(parameter, kName, "corrected");
-  }
-
-  static constexpr bool first_differs(const Options&) { return false; }
-
-  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
-    advance_counts(moments.steps, due, factors.found_inf);
   }
 
   static constexpr const KernelSource& kKernels = kAdamW8bitSource;
@@ -209,7 +201,7 @@ struct AdamW8bitRule {
     typename Weight::Lost* lost = nullptr;
     if constexpr (std::is_same_v<Weight, CorrectedWeight>)
       lost = moments.lost[i].mutable_data_ptr<std::int8_t>();
-    const EightBitLoopOf<Weight> loop{
+    const EightBitLoop<Weight> loop{
         .weights = static_cast<Stored*>(parameter.mutable_data_ptr()),
         .lost = lost,
         .gradients = static_cast<const Stored*>(gradient.const_data_ptr()),

@@ -68,12 +68,6 @@ struct AdamWBf16Rule {
     if (options.exact) require_no_fp16(parameter, kName, "exact");
   }
 
-  static constexpr bool first_differs(const Options&) { return false; }
-
-  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
-    advance_counts(moments.steps, due, factors.found_inf);
-  }
-
   static constexpr const KernelSource& kKernels = kAdamWBf16Source;
 
   static void apply(const Options& options, const FusedCall<Moments>& call) {

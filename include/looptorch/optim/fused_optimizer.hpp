@@ -38,8 +38,8 @@ class FusedOptimizer : public AnyOptimizer {
   static_assert(
       OptimizerRule<Rule>,
       "looptorch: this is no rule of an optimizer. Give it Options with `lr`, Moments, kName, kFields, "
-      "and static functions check, first_differs, advance and apply; optim/optimizer_rule.hpp has their "
-      "arguments. See docs/errors.md#optimizer-rule");
+      "and static functions check and apply; optim/optimizer_rule.hpp has their arguments. See "
+      "docs/errors.md#optimizer-rule");
 
  public:
   using Options = typename Rule::Options;

@@ -63,8 +63,6 @@ struct SGDRule {
     return options.momentum != 0 && options.dampening != 0;
   }
 
-  static void advance(Moments&, const std::vector<std::size_t>&, const FusedFactors&) {}
-
   static void apply(const Options& options, const FusedCall<Moments>& call) {
     const at::Tensor& parameter = call.parameters.front();
     const bool narrow = parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;

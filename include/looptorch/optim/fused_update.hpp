@@ -70,7 +70,7 @@ class FusedUpdate {
   [[nodiscard]] bool some_first_update() const {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       const Options& options = rule_options<Rule>(groups_[i]);
-      if (!Rule::first_differs(options)) continue;
+      if (!first_differs(options)) continue;
       for (const std::size_t j : lists_.due[i])
         if (is_first_update(options, moments_[i], j)) return true;
     }
@@ -107,8 +107,21 @@ class FusedUpdate {
  private:
   using Field = MomentField<Moments, Options>;
 
+  static bool first_differs(const Options& options) {
+    if constexpr (requires { Rule::first_differs(options); })
+      return Rule::first_differs(options);
+    else
+      return false;
+  }
+
   bool is_first_update(const Options& options, const Moments& moments, std::size_t index) const {
-    return Rule::first_differs(options) && !has(moments.*Rule::kFields.front().list, index);
+    return first_differs(options) && !has(moments.*Rule::kFields.front().list, index);
+  }
+
+  /// Counts the step of the parameters in `alike`, unless it is skipped.
+  void advance(Moments& moments, const FusedFactors& factors) {
+    for (const Field& field : Rule::kFields)
+      if (field.counter) advance_counts(moments.*field.list, lists_.alike, factors.found_inf);
   }
 
   void step_group(std::size_t index, FusedFactors& factors, Stage stage) {
@@ -123,13 +136,13 @@ class FusedUpdate {
     Moments& moments = moments_[group];
     const FusedKind kind = take_alike(options, parameters, moments, lists_.due[group]);
     factors.move_to(kind.device);
-    if (stage == Stage::counts) return Rule::advance(moments, lists_.alike, factors);
+    if (stage == Stage::counts) return advance(moments, factors);
     const auto cleared = c10::make_scope_exit([this] { lists_.clear_call(); });
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
       begin_field(field, options, moments.*field.list, parameters, lists_.alike);
     const at::Tensor rate = rates_ ? rates_->on(kind.device, group, options.lr) : at::Tensor();
-    if (stage == Stage::both) Rule::advance(moments, lists_.alike, factors);
+    if (stage == Stage::both) advance(moments, factors);
     // The kernels write to parameters without raising their version, which a graph that still needs the old
     // values checks.
     for (const std::size_t i : lists_.alike) parameters[i].unsafeGetTensorImpl()->bump_version();

@@ -11,15 +11,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace looptorch::detail {

@@ -12,7 +12,6 @@
 #include <looptorch/optim/rounded_weight.hpp>
 #include <looptorch/optim/small_updates.hpp>
 
-#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/matmul.h>
 
@@ -20,7 +19,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace looptorch {
@@ -100,12 +98,6 @@ struct MuonRule {
     if (!options.adamw && parameter.dim() < 2)
       throw UsageError(message("Muon updates matrices and convolutions; put a parameter of shape ",
                                parameter.sizes(), " in a group with .adamw = true"));
-  }
-
-  static constexpr bool first_differs(const Options&) { return false; }
-
-  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
-    advance_counts(moments.steps, due, factors.found_inf);
   }
 
   static void apply(const Options& options, const FusedCall<Moments>& call) {

@@ -3,9 +3,6 @@
 // coefficients are computed in fp64, once a parameter. CPU loops and CUDA kernels share them.
 #pragma once
 
-#include <looptorch/optim/narrow/lanes.hpp>
-
-#include <array>
 #include <cmath>
 
 namespace looptorch::detail {

@@ -17,7 +17,7 @@ namespace looptorch::detail {
 
 /// One parameter's memory, `size` elements of each but the scales, of which each block has one.
 template <class Weight>
-struct EightBitLoopOf {
+struct EightBitLoop {
   using Stored = typename Weight::Stored;
   using Lost = typename Weight::Lost;
   Stored* weights;
@@ -99,8 +99,5 @@ struct EightBitLoopOf {
     for (std::size_t i = 0; i < kLanes; ++i) code[i] = Code::encode(number[i], factor, words[i] ^ shared);
   }
 };
-
-/// fp32 weights.
-using EightBitLoop = EightBitLoopOf<SingleWeight>;
 
 }  // namespace looptorch::detail

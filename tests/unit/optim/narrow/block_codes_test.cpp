@@ -113,16 +113,16 @@ TEST_CASE("every instruction set updates a block alike") {
       double eps = 1e-8, weight_decay = 0.1;
     } options;
     for (std::uint64_t step = 1; step <= 3; ++step) {
-      const EightBitLoop loop{.weights = weights.data(),
-                              .lost = nullptr,
-                              .gradients = gradients.data(),
-                              .first_codes = codes.data(),
-                              .root_codes = codes.data() + 300,
-                              .first_scales = scales.data(),
-                              .root_scales = scales.data() + 2,
-                              .size = 300,
-                              .update = step,
-                              .numbers = AdamNumbers::of(options, step, 1)};
+      const EightBitLoop<SingleWeight> loop{.weights = weights.data(),
+                                            .lost = nullptr,
+                                            .gradients = gradients.data(),
+                                            .first_codes = codes.data(),
+                                            .root_codes = codes.data() + 300,
+                                            .first_scales = scales.data(),
+                                            .root_scales = scales.data() + 2,
+                                            .size = 300,
+                                            .update = step,
+                                            .numbers = AdamNumbers::of(options, step, 1)};
       width == 0 ? loop.run(0, 2) : run_widest(loop, 0, 2);
     }
     if (width == 0) first_run = weights;
