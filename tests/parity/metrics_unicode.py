@@ -89,9 +89,8 @@ def wide():
 
 
 def table(type_name, name, comment, rows):
-    entries = ["{" + ", ".join(hex(v) if i < 2 else str(v) for i, v in enumerate(row)) + "}" for row in rows]
-    joined = ", ".join(entry.replace(" ", "~") for entry in entries)
-    body = "\n".join(textwrap.wrap(joined, 108, initial_indent="    ", subsequent_indent="    ")).replace("~", " ")
+    entries = ["{" + ",".join(hex(v) if i < 2 else str(v) for i, v in enumerate(row)) + "}" for row in rows]
+    body = "\n".join(textwrap.wrap(", ".join(entries), 110, initial_indent="    ", subsequent_indent="    "))
     return f"/// {comment}\ninline constexpr {type_name} {name}[] = {{\n{body}}};\n"
 
 
