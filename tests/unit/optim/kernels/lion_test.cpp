@@ -6,7 +6,6 @@
 #include <looptorch/optim/fused_optimizer.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/kernels/lane_code.hpp>
-#include <looptorch/optim/step_counts.hpp>
 
 #include "support/kernels/compared_steps.hpp"
 
