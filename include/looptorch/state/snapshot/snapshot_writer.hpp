@@ -10,7 +10,6 @@
 #include <looptorch/state/snapshot/staging.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -66,14 +65,6 @@ class BackgroundCall {
 
 }  // namespace detail
 
-/// The time for which `SnapshotWriter::begin` blocked its caller.
-struct SnapshotPause {
-  double waited_ms = 0;  ///< Waiting for the snapshot before, which was still being written.
-  double copied_ms = 0;
-  /// The path of that snapshot, unless `poll` or `wait` has returned it.
-  std::optional<std::filesystem::path> finished{};
-};
-
 /// The callbacks of a SnapshotWriter.
 struct SnapshotWriterOptions {
   /// Called after each snapshot on the writing thread, for example to prune. Its exceptions are reported like
@@ -103,10 +94,11 @@ class SnapshotWriter {
   void prepare(const SnapshotContents& contents);
 
   /// Copies the contents, which may then change, and begins to write them. Waits first for the snapshot
-  /// before; if that failed, throws its error and begins nothing. Throws SnapshotError also for tensors and
-  /// names that a snapshot cannot hold, and if there is no memory for the copy. Files that would be too long
-  /// to be read are an error of writing. Throws UsageError for a step below 0.
-  SnapshotPause begin(const SnapshotContents& contents);
+  /// before, and returns what `wait` would; if that failed, throws its error and begins nothing. Throws
+  /// SnapshotError also for tensors and names that a snapshot cannot hold, and if there is no memory for the
+  /// copy. Files that would be too long to be read are an error of writing. Throws UsageError for a step
+  /// below 0.
+  std::optional<std::filesystem::path> begin(const SnapshotContents& contents);
 
   /// Returns the snapshot that has been written since the last `poll` or `wait`, if any. Does not wait.
   std::optional<std::filesystem::path> poll();
@@ -131,18 +123,6 @@ class SnapshotWriter {
   detail::BackgroundCall preparing_, writing_;
 };
 
-namespace detail {
-
-/// Returns the milliseconds that `work` takes.
-template <class Work>
-double time_ms(Work work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace detail
-
 template <class Work>
 auto SnapshotWriter::typed(const std::filesystem::path& path, Work&& work) -> decltype(work()) {
   try {
@@ -163,14 +143,11 @@ inline void SnapshotWriter::prepare(const SnapshotContents& contents) {
   });
 }
 
-inline SnapshotPause SnapshotWriter::begin(const SnapshotContents& contents) {
-  SnapshotPause pause;
-  pause.waited_ms = detail::time_ms([&] { pause.finished = wait(); });
+inline std::optional<std::filesystem::path> SnapshotWriter::begin(const SnapshotContents& contents) {
+  auto finished = wait();
   typed(folder_, [&] {
     target_ = detail::snapshot_path(folder_, contents);
-    SnapshotContents staged;
-    pause.copied_ms = detail::time_ms([&] { staged = staging_.copy(contents); });
-    writing_.begin([this, staged = std::move(staged)] {
+    writing_.begin([this, staged = staging_.copy(contents)] {
       typed(target_, [&] {
         staging_.wait_for_devices();
         (void)write_snapshot(folder_, staged);
@@ -178,7 +155,7 @@ inline SnapshotPause SnapshotWriter::begin(const SnapshotContents& contents) {
       if (options_.on_written) options_.on_written(target_);
     });
   });
-  return pause;
+  return finished;
 }
 
 inline std::optional<std::filesystem::path> SnapshotWriter::poll() {

@@ -135,8 +135,7 @@ TEST_CASE("snapshot writer: it continues while it writes, tells when it is done,
                           gate.pass();
                           --writing;
                         }});
-  const auto first = writer.begin(small_contents(1));
-  CHECK(first.finished == std::nullopt);
+  CHECK(writer.begin(small_contents(1)) == std::nullopt);
   CHECK(writer.poll() == std::nullopt);
   std::thread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -144,9 +143,7 @@ TEST_CASE("snapshot writer: it continues while it writes, tells when it is done,
   });
   const auto second = writer.begin(small_contents(2));
   opener.join();
-  CHECK(second.waited_ms > 25);
-  CHECK(second.copied_ms < second.waited_ms);
-  CHECK(second.finished == folder / "step-00000001");
+  CHECK(second == folder / "step-00000001");
   CHECK(writer.wait() == folder / "step-00000002");
   CHECK(most == 1);
   CHECK(bits_equal(read_snapshot(folder / "step-00000001"), small_contents(1)));
