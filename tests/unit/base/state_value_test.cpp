@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
+// Tests base: state_dict
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/state_value.hpp>
+#include <looptorch/base/state_dict.hpp>
 
 #include <cstdint>
 #include <string>

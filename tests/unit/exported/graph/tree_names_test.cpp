@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Names of outputs by the trees of Python's pytree.
+// Tests exported/graph: signature
 #include "support/precompiled.hpp"
 
-#include <looptorch/exported/graph/tree_names.hpp>
+#include <looptorch/exported/graph/signature.hpp>
 
 #include "support/catch.hpp"
 
