@@ -7,7 +7,6 @@
 #include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device/cuda_query.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
-#include <looptorch/base/error.hpp>
 
 #include <cstddef>
 #include <cstdint>

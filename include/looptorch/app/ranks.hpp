@@ -23,7 +23,6 @@
 #include <chrono>
 #include <exception>
 #include <iostream>
-#include <ostream>
 #include <streambuf>
 #include <string>
 #include <utility>

@@ -46,7 +46,6 @@
 #include <iostream>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

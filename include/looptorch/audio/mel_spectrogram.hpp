@@ -20,7 +20,6 @@
 #include <c10/core/GradMode.h>
 
 #include <cstdint>
-#include <tuple>
 
 namespace looptorch::audio {
 

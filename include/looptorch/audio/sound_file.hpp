@@ -32,7 +32,8 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::audio::detail {
+namespace looptorch::audio {
+namespace detail {
 
 /// True once the warning was printed. Tests reset it.
 inline std::atomic<bool> told_unfinished = false;
@@ -64,9 +65,7 @@ inline void warn_unfinished(const std::filesystem::path& path, std::uint64_t byt
   return false;
 }
 
-}  // namespace looptorch::audio::detail
-
-namespace looptorch::audio {
+}  // namespace detail
 
 /// Thrown for a file that cannot be used as audio. The message is one sentence that begins with the path.
 struct AudioError : Error {
@@ -156,7 +155,6 @@ class SoundFile {
     for (PiecedFile& stream : streams) parts_.emplace_back(std::move(stream));
   }
 
-  /// Takes streams of FLAC that begin at `begins`.
   void take_flac(const PiecedFile& whole, const std::vector<std::uint64_t>& begins) {
     for (std::size_t i = 0; i < begins.size(); ++i) {
       PiecedFile stream = whole.range(begins[i], i + 1 < begins.size() ? begins[i + 1] : whole.size());

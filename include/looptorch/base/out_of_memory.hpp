@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <string>
 #include <string_view>
 #include <typeinfo>
 #include <utility>

@@ -11,7 +11,6 @@
 #include <exception>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace looptorch {
 

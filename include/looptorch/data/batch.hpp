@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <optional>
 #include <ranges>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>

@@ -26,7 +26,6 @@ namespace looptorch {
 
 namespace detail {
 
-/// Returns the samples sorted, each once.
 [[nodiscard]] inline std::vector<std::int64_t> sorted_once(std::vector<std::int64_t> samples) {
   std::sort(samples.begin(), samples.end());
   samples.erase(std::unique(samples.begin(), samples.end()), samples.end());

@@ -12,7 +12,6 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>

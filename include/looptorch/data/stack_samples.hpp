@@ -13,7 +13,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

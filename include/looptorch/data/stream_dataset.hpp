@@ -4,7 +4,6 @@
 // `transform`, which runs in the workers.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/dataset.hpp>
@@ -15,7 +14,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -21,7 +21,6 @@ struct BucketSlice {
   at::Tensor view;  ///< into the bucket; of the parameter's shape unless the parameter is cut
 };
 
-/// One parameter of a bucket.
 struct BucketMember {
   at::Tensor parameter;
   const OptimizerParts::Split* split = nullptr;  ///< null unless the optimizer is sharded

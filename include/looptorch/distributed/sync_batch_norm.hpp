@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <list>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 namespace looptorch::detail {

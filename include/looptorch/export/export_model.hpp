@@ -25,7 +25,6 @@
 #include <cctype>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -34,7 +33,8 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// Returns the program with its weights, constants and examples on `device`, and with arguments that name it,
 /// such as that of arange. Tensors already on that device are shared.
@@ -55,9 +55,7 @@ namespace looptorch::detail {
   return program;
 }
 
-}  // namespace looptorch::detail
-
-namespace looptorch {
+}  // namespace detail
 
 struct ExportOptions {
   std::vector<std::string> input_names = {};   ///< input_0, input_1, ... if empty
@@ -99,7 +97,6 @@ template <class Outputs>
   }
 }
 
-/// Calls `forward(model, inputs...)`.
 template <class Model, class Forward, std::size_t... I>
 [[nodiscard]] std::vector<at::Tensor> call_forward(Model& model, Forward& forward,
                                                    const std::vector<at::Tensor>& in,

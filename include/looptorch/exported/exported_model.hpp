@@ -21,7 +21,6 @@
 #include <concepts>
 #include <cstddef>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 

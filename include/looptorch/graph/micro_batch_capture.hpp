@@ -4,7 +4,6 @@
 // generator.
 #pragma once
 
-#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/error.hpp>

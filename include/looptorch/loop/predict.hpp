@@ -12,10 +12,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <cstdint>
 #include <ranges>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace looptorch {

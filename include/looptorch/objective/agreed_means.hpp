@@ -45,7 +45,6 @@ class AgreedMeans {
     return totals;
   }
 
-  /// Sets `mean` to the mean of this sum.
   static void set(RunningMean& mean, const WeightedSum& total) {
     mean.reset();
     mean.add_sum(at::scalar_tensor(total.sum, at::kDouble), total.weight);

@@ -294,10 +294,9 @@ struct AdafactorRule {
 
 }  // namespace detail
 
-/// Adafactor. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`,
-/// `state_of`, `load_state_of`. Rounding of 16-bit weights has the same bits on a CPU and in the kernels for
-/// NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take, draw from the device's
-/// generator.
+/// Adafactor. optim/fused_optimizer.hpp has its members. Rounding of 16-bit weights has the same bits on a
+/// CPU and in the kernels for NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take,
+/// draw from the device's generator.
 class Adafactor : public detail::FusedOptimizer<detail::AdafactorRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -242,10 +242,9 @@ struct AdamW8bitRule {
 
 }  // namespace detail
 
-/// AdamW with 8-bit moments. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`,
-/// `moments`, `state_of`, `load_state_of`. 16-bit weights are rounded stochastically. Rounding has the same
-/// bits on a CPU and in the kernel; tensor operations draw from the device's generator. A coded parameter
-/// must stay contiguous.
+/// AdamW with 8-bit moments. optim/fused_optimizer.hpp has its members. 16-bit weights are rounded
+/// stochastically. Rounding has the same bits on a CPU and in the kernel; tensor operations draw from the
+/// device's generator. A coded parameter must stay contiguous.
 class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -176,10 +176,10 @@ struct AdamWBf16Rule {
 
 }  // namespace detail
 
-/// AdamW with bf16 moments, for weights in bf16 or fp16; fp32 weights among them stay exact. See
-/// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`. Rounding has the same bits on a CPU and in the kernel for NVIDIA's GPUs; tensor
-/// operations, which other accelerators and dtypes take, draw from the device's generator.
+/// AdamW with bf16 moments, for weights in bf16 or fp16; fp32 weights among them stay exact.
+/// optim/fused_optimizer.hpp has its members. Rounding has the same bits on a CPU and in the kernel for
+/// NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take, draw from the device's
+/// generator.
 class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>>,
                   public KeepsSmallUpdates {
  public:

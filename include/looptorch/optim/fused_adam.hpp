@@ -35,8 +35,7 @@ struct AdamKernel {
 
 }  // namespace detail
 
-/// Adam. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`.
+/// Adam. optim/fused_optimizer.hpp has its members.
 class FusedAdam : public detail::AccumulatesMoments<
                       detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>>> {
  public:

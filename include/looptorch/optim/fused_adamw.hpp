@@ -36,8 +36,7 @@ struct AdamWKernel {
 
 }  // namespace detail
 
-/// AdamW. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`.
+/// AdamW. optim/fused_optimizer.hpp has its members.
 class FusedAdamW : public detail::AccumulatesMoments<
                        detail::FusedOptimizer<detail::AdamRule<FusedAdamWOptions, detail::AdamWKernel>>> {
  public:

@@ -101,9 +101,8 @@ struct SGDRule {
 
 }  // namespace detail
 
-/// SGD. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`. Only with dampening, `step` reads `found_inf` in steps in which some parameter has its
-/// first gradient.
+/// SGD. optim/fused_optimizer.hpp has its members. Only with dampening, `step` reads `found_inf` in steps in
+/// which some parameter has its first gradient.
 class FusedSGD : public detail::FusedOptimizer<detail::SGDRule> {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -154,10 +154,9 @@ struct MuonRule {
 
 }  // namespace detail
 
-/// Muon. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`. A convolution is a matrix of its output channels. bf16 weights are rounded
-/// stochastically. The constructor throws UsageError for a parameter of fewer than two dimensions in a group
-/// without `adamw`.
+/// Muon. optim/fused_optimizer.hpp has its members. A convolution is a matrix of its output channels. bf16
+/// weights are rounded stochastically. The constructor throws UsageError for a parameter of fewer than two
+/// dimensions in a group without `adamw`.
 class Muon : public detail::FusedOptimizer<detail::MuonRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

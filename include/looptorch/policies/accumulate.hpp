@@ -9,14 +9,13 @@
 #include <cstdint>
 #include <limits>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// "Set at run time": the argument of `Accumulate<>` and of `CacheFlushEvery<>`.
 inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
 
-}  // namespace looptorch::detail
-
-namespace looptorch {
+}  // namespace detail
 
 /// The family of `Accumulate<4>` and `Accumulate<>{4}`: only one of them may be listed.
 struct AccumulateFamily {};

@@ -18,7 +18,6 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

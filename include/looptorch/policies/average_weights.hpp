@@ -20,7 +20,6 @@
 #include <string>
 #include <unordered_set>
 #include <variant>
-#include <vector>
 
 namespace looptorch {
 

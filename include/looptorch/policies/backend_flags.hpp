@@ -16,7 +16,8 @@
 #include <string_view>
 #include <utility>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// The switches of TF32 for fp32 products, convolutions and recurrent layers on CUDA, as they were when this
 /// was made. Since 2.9 LibTorch has two interfaces and throws if they disagree: both are set together.
@@ -53,9 +54,7 @@ class Tf32Settings {
   bool is_medium_ = is_medium();
 };
 
-}  // namespace looptorch::detail
-
-namespace looptorch {
+}  // namespace detail
 
 /// The kernels that `scaled_dot_product_attention` may choose. A CPU has `flash` and `plain`.
 struct AttentionKernels {

@@ -34,7 +34,8 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// The most values of a parameter that count, evenly spaced.
 inline constexpr std::int64_t kDistributionValues = 4096;
@@ -63,9 +64,7 @@ inline constexpr std::int64_t kDistributionValues = 4096;
   return examples;
 }
 
-}  // namespace looptorch::detail
-
-namespace looptorch {
+}  // namespace detail
 
 /// Each row has a window's loss and metrics, rates, gradient norm (with ClipGradNorm), loss scale (with
 /// Autocast<fp16>), skipped steps, samples a second, waiting for data, metrics that policies published, and

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <utility>
 
 namespace looptorch {
 

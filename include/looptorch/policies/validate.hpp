@@ -19,7 +19,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -29,7 +28,8 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// Limits evaluations to this many batches on each rank while it lives. A smaller limit in force stays.
 class BatchLimit {
@@ -47,9 +47,7 @@ class BatchLimit {
   std::optional<std::int64_t> outer_;
 };
 
-}  // namespace looptorch::detail
-
-namespace looptorch {
+}  // namespace detail
 
 /// Says when `Validate` evaluates, and under which name it publishes.
 struct ValidateOptions {

@@ -16,7 +16,6 @@
 #include <c10/util/ScopeExit.h>
 
 #include <exception>
-#include <string>
 #include <type_traits>
 #include <utility>
 

@@ -12,7 +12,6 @@
 #include <c10/core/Event.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <vector>
 

@@ -19,7 +19,8 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch::report::page {
+namespace looptorch::report {
+namespace page {
 
 /// Follows kChartScript (chart_script.hpp) in the page.
 inline constexpr std::string_view kCompareScript = R"js(
@@ -41,9 +42,7 @@ compare('agree', 'setting', run.agree);
 document.querySelectorAll('#differ td, #agree td').forEach((cell) => cell.classList.add('wide'));
 )js";
 
-}  // namespace looptorch::report::page
-
-namespace looptorch::report {
+}  // namespace page
 
 namespace detail {
 

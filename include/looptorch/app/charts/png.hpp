@@ -9,7 +9,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -45,7 +44,6 @@ inline std::string big_endian(std::uint32_t value) {
           static_cast<char>(value)};
 }
 
-/// Returns a zlib stream of stored blocks.
 inline std::string zlib_stored(std::string_view bytes) {
   constexpr std::size_t kLongest = 65535;
   std::string stream = "\x78\x01";

@@ -138,10 +138,6 @@ inline std::string find_kernels(Capability card, int driver) {
   return "no LibTorch that looptorch knows has any; ";
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Returns "cuda:0 (GTX 980)".
 inline std::string card_text(const CudaMachine& machine, std::size_t index) {
   return message("cuda:", index, " (", machine.cards[index].name, ")");

@@ -12,7 +12,6 @@
 
 #include <dlfcn.h>
 
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <utility>

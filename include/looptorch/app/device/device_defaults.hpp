@@ -7,7 +7,6 @@
 
 #include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device/cuda_query.hpp>
-#include <looptorch/base/error.hpp>
 
 #include <c10/core/Device.h>
 

@@ -11,7 +11,6 @@
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/weights/rename_rules.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/near_names.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 
 #include <algorithm>

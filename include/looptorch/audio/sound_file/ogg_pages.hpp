@@ -16,7 +16,6 @@
 
 namespace looptorch::audio::detail {
 
-/// Returns the little-endian number of `count` bytes.
 [[nodiscard]] inline std::uint64_t little_endian(const unsigned char* bytes, int count) {
   std::uint64_t value = 0;
   while (count-- > 0) value = value << 8 | bytes[count];

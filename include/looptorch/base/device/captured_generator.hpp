@@ -41,7 +41,6 @@ class CapturedGenerator {
     set_state(generator_, state_of(then_));
   }
 
-  /// True if both captured the same state.
   [[nodiscard]] bool same(const CapturedGenerator& other) const {
     const at::Tensor a = state_of(then_), b = state_of(other.then_);
     return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;

@@ -18,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace looptorch::detail {
@@ -63,7 +62,6 @@ class KernelCache {
     return false;
   }
 
-  /// Returns the file of a key.
   [[nodiscard]] std::filesystem::path file_of(const std::string& key) const {
     return folder_ / ("kernels-" + sum_of(key) + ".bin");
   }

@@ -34,7 +34,6 @@ class OpenedLibrary {
   }
 
   [[nodiscard]] explicit operator bool() const { return handle_ != nullptr; }
-  /// Returns the name that was opened.
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Returns the system's reasons, one a name, if no library was opened.
   [[nodiscard]] const std::string& reasons() const { return reasons_; }

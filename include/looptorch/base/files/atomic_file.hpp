@@ -19,7 +19,6 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>

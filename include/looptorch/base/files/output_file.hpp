@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <utility>
 

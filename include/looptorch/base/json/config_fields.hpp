@@ -15,8 +15,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace looptorch {

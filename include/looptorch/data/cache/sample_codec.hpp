@@ -15,7 +15,6 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <ranges>
 #include <string>
 #include <string_view>

@@ -6,7 +6,6 @@
 // 24 bytes of memory a record.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/files/file_lock.hpp>
 #include <looptorch/base/hash/checksum.hpp>
@@ -27,7 +26,6 @@
 #include <optional>
 #include <shared_mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace looptorch::detail {

@@ -14,7 +14,6 @@
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>

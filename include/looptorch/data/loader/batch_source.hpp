@@ -70,7 +70,6 @@ class BatchSource final : public Regroupable {
 
   std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
 
-  /// Returns the indices of the samples in batch `number`.
   std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const {
     return made.as_planned ? visit.plan.batch(number) : std::span(made.indices);
   }

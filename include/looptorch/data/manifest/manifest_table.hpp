@@ -15,12 +15,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <filesystem>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 namespace looptorch::detail {

@@ -11,7 +11,6 @@
 #include <looptorch/data/manifest/json_fields.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest_reader.hpp>
-#include <looptorch/data/manifest/manifest_table.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
 
 #include <algorithm>

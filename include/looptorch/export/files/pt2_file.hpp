@@ -19,7 +19,6 @@
 
 #include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>

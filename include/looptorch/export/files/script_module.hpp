@@ -8,8 +8,6 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <cctype>
-#include <cstddef>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>

@@ -91,7 +91,6 @@ struct ExportedProgram {
   DimValues example_dims;                      ///< in the example inputs
   std::vector<std::string> output_names = {};  ///< keys of a dictionary; empty: a tensor or a tuple
 
-  /// Adds a tensor and returns its id.
   ValueId add_value(TensorMeta meta) {
     values.push_back(std::move(meta));
     return values.size() - 1;

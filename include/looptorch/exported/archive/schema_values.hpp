@@ -15,7 +15,6 @@
 #include <c10/util/Exception.h>
 
 #include <limits>
-#include <string>
 
 namespace looptorch::detail::exported {
 

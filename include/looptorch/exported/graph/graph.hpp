@@ -10,7 +10,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>

@@ -176,7 +176,6 @@ class GraphReader {
     return made;
   }
 
-  /// Returns a new slot for the value of this name.
   Slot new_slot(const Json& name) {
     const auto slot = static_cast<Slot>(graph_.slots++);
     if (!names_.emplace(name.as_string(), GraphArgument::of_slot(slot)).second)

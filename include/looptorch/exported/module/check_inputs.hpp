@@ -8,7 +8,6 @@
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <cstddef>

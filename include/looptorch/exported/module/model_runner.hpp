@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -172,7 +171,6 @@ class ModelRunner {
     graph.run(node, plan.in_eval->argument, plan.in_eval->value);
   }
 
-  /// Puts weights and constants into their slots.
   void put_weights(Values& values) const {
     for (const auto& weight : file_.tensors.weights) values[weight.slot] = weight.tensor;
     for (const auto& constant : file_.tensors.constants) values[constant.slot] = constant.tensor;

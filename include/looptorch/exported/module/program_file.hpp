@@ -25,7 +25,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace looptorch::detail::exported {
 

@@ -12,7 +12,6 @@
 #include <looptorch/loop/run_phase.hpp>
 
 #include <concepts>
-#include <cstdint>
 #include <string_view>
 #include <tuple>
 #include <type_traits>

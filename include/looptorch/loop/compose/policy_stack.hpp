@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <exception>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>

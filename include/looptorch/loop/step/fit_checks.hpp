@@ -19,7 +19,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <type_traits>

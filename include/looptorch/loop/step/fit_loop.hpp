@@ -18,7 +18,6 @@
 #include <looptorch/loop/step/window.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -128,7 +127,6 @@ class FitLoop {
       return waiting([&] { return *position; });
   }
 
-  /// Begins an epoch, and resets its losses.
   void begin_epoch() {
     for (UpdateView& view : engine_.run().updates()) {
       view.loss.reset();

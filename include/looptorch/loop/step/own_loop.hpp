@@ -11,7 +11,6 @@
 
 #include <any>
 #include <cstdint>
-#include <utility>
 
 namespace looptorch::detail {
 

@@ -12,9 +12,7 @@
 #include <looptorch/loop/step/window_state.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {

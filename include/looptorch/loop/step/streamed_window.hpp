@@ -11,7 +11,6 @@
 #include <looptorch/loop/step/update_step.hpp>
 
 #include <cstddef>
-#include <utility>
 
 namespace looptorch::detail {
 

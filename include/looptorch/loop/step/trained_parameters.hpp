@@ -54,7 +54,6 @@ class TrainedParameters {
 
   /// Returns what this update leaves alone: the model's parameters that other updates train.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
-  /// Returns the parameters that some update trains.
   [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
   /// Returns the parameters that some update trains or the model has.
   [[nodiscard]] const std::vector<at::Tensor>& all() const { return all_; }

@@ -15,7 +15,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <span>

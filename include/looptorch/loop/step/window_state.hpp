@@ -137,7 +137,6 @@ struct WindowState {
   return place.explained(work.finding, work.explanation).reported_as(work.sentence);
 }
 
-/// Keeps the exception that came first.
 inline void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {
   if (!kept) kept = std::move(thrown);
 }

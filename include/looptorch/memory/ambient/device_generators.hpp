@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace looptorch::detail {

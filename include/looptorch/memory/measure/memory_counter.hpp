@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <string>
 

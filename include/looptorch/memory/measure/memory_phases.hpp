@@ -3,7 +3,7 @@
 // allocated. Costs a few additions a reading.
 #pragma once
 
-#include <looptorch/memory/measure/memory_counter.hpp>
+#include <looptorch/memory/measure/host_memory.hpp>
 
 #include <algorithm>
 #include <array>

@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <fstream>
-#include <optional>
 #include <string>
 
 namespace looptorch {

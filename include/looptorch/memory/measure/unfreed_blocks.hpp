@@ -20,7 +20,6 @@
 
 namespace looptorch::detail {
 
-/// Bytes by phase.
 using BytesByPhase = std::array<std::int64_t, kMemoryPhases.size()>;
 
 /// The unfreed blocks that a thread, and its backward passes, allocated since `begin`.

@@ -24,7 +24,6 @@ class LayerWatch {
   virtual void check(const at::Tensor& loss) = 0;
 };
 
-/// A layer that is watched.
 class WatchedLayer {
  public:
   /// Returns a watch over all such layers of `model`, this one included.

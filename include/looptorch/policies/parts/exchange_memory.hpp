@@ -7,9 +7,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 
-#include <cstddef>
-#include <utility>
-
 namespace looptorch::detail {
 
 /// True if the tensor covers its whole storage.

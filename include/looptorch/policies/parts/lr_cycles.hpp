@@ -2,12 +2,10 @@
 // Learning rates that rise as well as fall: options of `ScheduleLr::decay`.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/policies/parts/lr_decay.hpp>
 
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numbers>

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <looptorch/base/random.hpp>
-#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>

@@ -16,7 +16,6 @@
 #include <fstream>
 #include <memory>
 #include <set>
-#include <string>
 
 namespace looptorch::detail {
 

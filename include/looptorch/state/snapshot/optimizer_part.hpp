@@ -18,8 +18,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scalar_tensor.h>
 
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -73,7 +71,6 @@ inline void write_part(const std::filesystem::path& folder, std::int64_t step, s
   write_file_atomically(path.string() + ".json", listing.text());
 }
 
-/// Returns the listing of a part.
 [[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& part) {
   const std::filesystem::path path = part.string() + ".json";
   auto listing = SnapshotManifest::parse(path, read_file(path, kSnapshotJson.max_bytes));

@@ -13,7 +13,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -118,7 +118,6 @@ class SnapshotImage {
 
   /// Writes a file and computes its checksums.
   void write(std::size_t file, OutputFile& to) { write_image(files_[file], to); }
-  /// Adds a file that is written already.
   void add_written(ManifestFile listed) { files_.push_back({std::move(listed), {}, {}}); }
 
   /// Returns the manifest. Call after all files have been written. Throws JsonError if it is too long to be

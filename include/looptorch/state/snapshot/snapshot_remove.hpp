@@ -13,7 +13,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

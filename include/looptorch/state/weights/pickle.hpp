@@ -7,8 +7,6 @@
 
 #include <looptorch/state/weights/pickle_value.hpp>
 
-#include <ATen/core/Tensor.h>
-
 #include <bit>
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,6 @@
 // safetensors would write.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
 #include <looptorch/state/weights/safetensors_header.hpp>

@@ -263,10 +263,6 @@ inline CheckpointParts read_torch_archive(const std::shared_ptr<MappedFile>& fil
          bytes.starts_with("\x80\x02\x8a\x0a");
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Returns what `read` makes of the file's dictionaries. Names the file in errors.
 template <class Read>
 auto read_torch_file(const std::filesystem::path& path, bool mapped, const Read& read) {

@@ -6,7 +6,6 @@
 #include <looptorch/base/error.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
