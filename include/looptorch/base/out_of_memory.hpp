@@ -2,6 +2,7 @@
 // Recognises out-of-memory errors, whichever allocator throws them.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 
 #include <c10/util/Exception.h>
@@ -55,6 +56,19 @@ namespace looptorch::detail {
     return is_dnnl_out_of_memory(error) || says_out_of_memory(what_of(thrown));
   } catch (...) {
     return says_out_of_memory(what_of(thrown));
+  }
+}
+
+/// Returns the text of the exception that is being handled if memory ran out in this thread's own work; else
+/// rethrows it. An Error of looptorch, such as one that quotes another rank, is rethrown.
+[[nodiscard]] inline std::string out_of_memory_text() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    if (!is_out_of_memory(std::current_exception())) throw;
+    return what_of(std::current_exception());
   }
 }
 

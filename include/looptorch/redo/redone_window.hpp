@@ -91,10 +91,10 @@ struct RedoneWindow {
     }
     engine.in_phase(
         RunPhase::update, "update", [&] { update_with_rerun<I>(engine, kept); }, I);
-    engine.redo().window_start.forget();
+    engine.redo().forget_window();
   }
 
-  static void abandon(Engine& engine) { engine.redo().window_start.forget(); }
+  static void abandon(Engine& engine) { engine.redo().forget_window(); }
 
   /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy retries.
   template <class Measure, class Batch>
@@ -123,6 +123,7 @@ struct RedoneWindow {
     if constexpr (kKeepsForScale<Engine, Batch>)
       if (may_seek_scale<0>(engine)) {
         detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
+        const BatchWatch watch(engine.redo(), kept.back());
         return learn(kept.back());
       }
     if constexpr (Redo::kExamines)

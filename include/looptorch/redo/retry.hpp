@@ -5,7 +5,8 @@
 // pieces, weighted so that the gradients are the same.
 #pragma once
 
-#include <looptorch/base/what_of.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
@@ -21,7 +22,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +60,8 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   for (const Batch& batch : kept) samples = std::max(samples, batch_size(batch));
   constexpr bool can_split = kCanSplit<Engine, Batch>;
   while (true) {
+    if (engine.redo().batch_was_written)
+      throw UsageError(message(kWritesToBatch, " The window would be retried, since memory ran out: ", error));
     engine.redo().window_start.rewind(view, work);
     const std::int64_t pieces = free_and_ask_for_retry(
         engine,
@@ -68,8 +70,8 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
     work.pieces = pieces;
     try {
       return train_kept_window<I>(engine, kept);
-    } catch (const c10::OutOfMemoryError&) {
-      error = what_of(std::current_exception());
+    } catch (...) {
+      error = out_of_memory_text();
     }
   }
 }
@@ -85,8 +87,8 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Lea
     std::string error;
     try {
       return learn();
-    } catch (const c10::OutOfMemoryError&) {
-      error = what_of(std::current_exception());
+    } catch (...) {
+      error = out_of_memory_text();
     }
     retry_window<I>(engine, kept, std::move(error));
   }
@@ -112,9 +114,9 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
             return step_optimizer(optimizer, context);
           },
           WindowJudge<I, Engine>(engine));
-    } catch (const c10::OutOfMemoryError&) {
+    } catch (...) {
       if (began || engine.ranks() || !parameters.are_as_before()) throw;
-      error = what_of(std::current_exception());
+      error = out_of_memory_text();
     }
     retry_window<I>(engine, kept, std::move(error));
   }
@@ -131,8 +133,8 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
         losses.push_back(as_loss(engine.forward(objective, piece, /*training=*/false)));
       });
       return sums.add(losses);
-    } catch (const c10::OutOfMemoryError&) {
-      error = what_of(std::current_exception());
+    } catch (...) {
+      error = out_of_memory_text();
     }
     const std::int64_t next = free_and_ask_for_retry(
         engine, {engine.run(), /*trains=*/false, batch_size(batch), pieces, attempts, std::move(error)});

@@ -26,6 +26,34 @@
 
 namespace looptorch::detail {
 
+/// What is wrong if a window has to run again on such a batch.
+inline constexpr const char* kWritesToBatch =
+    "the objective writes to its batch in place, so no window can run again on it: work on a copy, as by "
+    "`x = batch.x / 255` instead of `batch.x.div_(255)`.";
+
+/// Notes, as it is destroyed, whether a kept batch's tensors were written to while it lived.
+template <class Batch>
+class BatchWatch {
+ public:
+  BatchWatch(RedoState& redo, const Batch& batch) : redo_(redo), batch_(batch) {}
+  ~BatchWatch() { redo_.batch_was_written |= versions() != before_; }
+  BatchWatch(const BatchWatch&) = delete;
+  BatchWatch& operator=(const BatchWatch&) = delete;
+
+ private:
+  [[nodiscard]] std::int64_t versions() const {  // they only grow
+    std::int64_t sum = 0;
+    for_each_tensor(batch_, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !tensor.is_inference()) sum += static_cast<std::int64_t>(tensor._version());
+    });
+    return sum;
+  }
+
+  RedoState& redo_;
+  const Batch& batch_;
+  std::int64_t before_ = versions();
+};
+
 /// Saves the update's initial state, once a window, if the window may be retried or skipped.
 template <std::size_t I, class Engine>
 void save_window_start(Engine& engine) {
@@ -95,6 +123,7 @@ void each_piece(Engine& engine, Batch& batch, Use&& use) {
 /// Trains on kept micro-batch `number`, moved to the model's device piece by piece.
 template <std::size_t I, class Engine, class Batch>
 void train_kept_batch(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
+  const BatchWatch watch(engine.redo(), batch);
   at_place(engine, number, [&] {
     each_piece<I>(engine, batch, [&](auto&& piece) {
       with_batch_on(engine.run().device(), engine.window().pinned, piece,

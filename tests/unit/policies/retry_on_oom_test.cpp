@@ -22,6 +22,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -438,4 +441,56 @@ TEST_CASE("RetryOnOom: switched off it keeps no batches") {
   const auto off = owners_at_window_ends(When{false, RetryOnOom{}});
   CHECK(on == std::vector<std::size_t>{on[0], on[0], on[0], on[0]});
   CHECK(off[1] == on[1] - 1);  // the window's first batch has gone by then
+}
+
+TEST_CASE("RetryOnOom: memory of the host that runs out is retried, too, and no other error is") {
+  const auto batches = even_batches(3, 4);
+  const auto train = [&](toy::Net& net, const std::function<void()>& fail) {
+    std::int64_t calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      if (++calls == 2 && fail) fail();
+      return toy::objective(net, batch);
+    };
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, Accumulate<3>{}, quiet_retries());
+    trainer.fit(batches);
+    return trainer.policy<RetryOnOom>().retries;
+  };
+  toy::Net expected = toy::net();
+  CHECK(train(expected, {}) == 0);
+  for (const std::function<void()>& fail : std::vector<std::function<void()>>{
+           [] { throw std::bad_alloc(); }, [] { (void)at::empty({std::int64_t{1} << 58}); },
+           [] { TORCH_CHECK(false, "CUDA error: out of memory"); }}) {
+    toy::Net net = toy::net();
+    CHECK(train(net, fail) == 1);
+    CHECK(furthest(net, expected) < 1e-12);
+  }
+  toy::Net net = toy::net();
+  CHECK_THROWS_WITH(train(net, [] { throw Error("rank 1: CUDA out of memory"); }),
+                    "rank 1: CUDA out of memory");
+  CHECK_THROWS_AS(train(net, [] { throw std::out_of_range("index"); }), std::out_of_range);
+}
+
+TEST_CASE("RetryOnOom: a window is not retried on a batch that the objective writes to in place") {
+  const auto train = [&](auto normalise, std::int64_t fails_at) {
+    std::int64_t calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      const toy::Batch normal{normalise(batch.features), batch.labels};
+      if (++calls == fails_at) throw std::bad_alloc();
+      return toy::objective(net, normal);
+    };
+    toy::Net net = toy::net();
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, Accumulate<3>{}, quiet_retries());
+    trainer.fit(even_batches(6, 4));
+    return net;
+  };
+  const auto in_place = [](at::Tensor x) { return x.mul_(2); };
+  const auto copied = [](const at::Tensor& x) { return x * 2; };
+  toy::Net expected = train(copied, 0), retried = train(copied, 5), unretried = train(in_place, 0);
+  CHECK(furthest(retried, expected) < 1e-12);
+  CHECK(furthest(unretried, expected) == 0);
+  for (const std::int64_t fails_at : {1, 2, 5})
+    CHECK_THROWS_WITH(train(in_place, fails_at),
+                      Catch::Contains("writes to its batch in place") && Catch::Contains("std::bad_alloc"));
 }

@@ -317,3 +317,17 @@ TEST_CASE("with RetryOnOom the window is rerun by scale and by pieces") {
   const auto [in_pieces, again] = trained(65536, true);
   CHECK(again <= 65536);
 }
+
+TEST_CASE("a window is not rerun at another scale on a batch that the objective writes to in place") {
+  const auto train = [&](double scale) {
+    Net model = net();
+    lt::FusedAdamW adamw(model->parameters(), {.lr = 0.01});
+    lt::Trainer trainer(
+        model, adamw, [&](Net& net, at::Tensor x) { return objective(net, x.mul_(1)); },
+        Half{.initial_scale = scale}, lt::Accumulate<2>{});
+    trainer.fit(batches(6));
+  };
+  train(2);
+  CHECK_THROWS_WITH(train(65536), Catch::Contains("writes to its batch in place") &&
+                                      Catch::Contains("at a lower loss scale"));
+}

@@ -194,10 +194,12 @@ class RedoState {
     if (listings_ < kListings) buffers_ = model.buffers(), ++listings_;
     return buffers_;
   }
+  void forget_window() { window_start.forget(), batch_was_written = false; }
   void list_buffers_anew() { listings_ = 0; }
 
   WindowStart window_start;      ///< initial state of the part under way
-  WindowRerun* rerun = nullptr;  ///< the rerun that policies may examine; null if windows are not kept
+  bool batch_was_written = false;  ///< an objective has changed a kept batch of the window in place
+  WindowRerun* rerun = nullptr;    ///< the rerun that policies may examine; null if windows are not kept
 
  private:
   bool may_rerun_ = false;
