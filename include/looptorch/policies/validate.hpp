@@ -201,7 +201,6 @@ class Validate {
   }
 
   [[nodiscard]] Evaluation evaluation(Run& run) const {
-    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
     if constexpr (std::is_same_v<Measure, OwnObjective>)
       return run.evaluate(*batches_);
     else if constexpr (detail::HasResult<Measure>)
