@@ -51,9 +51,9 @@ class WaveTable {
 
   /// Returns the value at a phase; 2^32 are a period.
   [[nodiscard]] float at(std::uint32_t phase) const {
-    const auto i = phase >> (32 - kBits);
+    const float* const wave = wave_.data() + (phase >> (32 - kBits));
     const auto part = static_cast<float>(phase << kBits) * 0x1p-32F;
-    return wave_[i] + part * (wave_[i + 1] - wave_[i]);
+    return wave[0] + part * (wave[1] - wave[0]);
   }
 
  private:
@@ -98,8 +98,10 @@ class Instrument {
       const auto step = static_cast<std::uint32_t>(hertz(pitch + bend) / kSynthRate * 0x1p32);
       const auto next = static_cast<float>(gain * envelope(shape, t + kBlock / kSynthRate, seconds));
       const float rise = (next - level) / static_cast<float>(kBlock);
-      const std::size_t end = std::min(count, first + kBlock);
-      for (std::size_t i = first; i < end; ++i, phase += step) out[i] += (level += rise) * wave.at(phase);
+      float* sample = out.data() + first;
+      for (const float* const end = out.data() + std::min(count, first + kBlock); sample != end;
+           phase += step)
+        *sample++ += (level += rise) * wave.at(phase);
       level = next;
     }
   }
@@ -178,7 +180,9 @@ class DrumKit {
   void play(std::size_t drum, double gain, std::span<float> out) const {
     const auto& sound = *std::array{&kick_, &snare_, &hat_}[drum];
     const std::size_t count = std::min(out.size(), sound.size());
-    for (std::size_t i = 0; i < count; ++i) out[i] += static_cast<float>(gain) * sound[i];
+    const float *from = sound.data(), loudness = static_cast<float>(gain);
+    for (float *sample = out.data(), *const end = sample + count; sample != end;)
+      *sample++ += loudness * *from++;
   }
 
  private:

@@ -20,48 +20,44 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// A delay that feeds back into itself.
-class Comb {
- public:
-  Comb(double seconds, float feedback)
-      : line_(static_cast<std::size_t>(seconds * kSynthRate)), feedback_(feedback) {}
+// Loops over samples use pointers, which cost little without optimisation, too: tests compile so.
 
-  float operator()(float sample) {
-    float& cell = line_[at_];
-    at_ = at_ + 1 == line_.size() ? 0 : at_ + 1;
-    held_ += 0.6F * (cell - held_);  // walls swallow the high end
-    const float out = cell;
-    cell = sample + feedback_ * held_;
-    return out;
+/// Adds to `echoes` what a delay that feeds back into itself makes of the samples.
+inline void add_echoes(std::span<const float> samples, double seconds, float feedback, float* echoes) {
+  std::vector<float> line(static_cast<std::size_t>(seconds * kSynthRate));
+  float *const begin = line.data(), *const end = begin + line.size(), *cell = begin, held = 0;
+  for (const float *sample = samples.data(), *const last = sample + samples.size(); sample != last;) {
+    held += 0.6F * (*cell - held);  // walls swallow the high end
+    *echoes++ += *cell;
+    *cell = *sample++ + feedback * held;
+    if (++cell == end) cell = begin;
   }
-
- private:
-  std::vector<float> line_;
-  std::size_t at_ = 0;
-  float held_ = 0, feedback_;
-};
+}
 
 /// Adds the echoes of a room: `share` of the mixture.
 inline void add_room(std::span<float> samples, double share) {
-  std::array combs{Comb(0.0297, 0.72F), Comb(0.0371, 0.70F), Comb(0.0411, 0.68F), Comb(0.0437, 0.66F)};
+  std::vector<float> echoes(samples.size());
+  add_echoes(samples, 0.0297, 0.72F, echoes.data());
+  add_echoes(samples, 0.0371, 0.70F, echoes.data());
+  add_echoes(samples, 0.0411, 0.68F, echoes.data());
+  add_echoes(samples, 0.0437, 0.66F, echoes.data());
   const auto wet = static_cast<float>(share);
-  for (float& sample : samples) {
-    float echoes = 0;
-    for (auto& comb : combs) echoes += comb(sample);
-    sample += wet * (0.5F * echoes - sample);
-  }
+  const float* echo = echoes.data();
+  for (float *sample = samples.data(), *const end = sample + samples.size(); sample != end; ++sample)
+    *sample += wet * (0.5F * *echo++ - *sample);
 }
 
 /// Scales to a root mean square of `decibels` below full scale; values near full scale are bent below it.
 inline void set_level(std::span<float> samples, double decibels) {
   double power = 0;
-  for (const float sample : samples) power += static_cast<double>(sample) * sample;
+  float *const begin = samples.data(), *const end = begin + samples.size();
+  for (const float* sample = begin; sample != end; ++sample) power += static_cast<double>(*sample) * *sample;
   power /= static_cast<double>(std::max<std::size_t>(samples.size(), 1));
   if (power == 0) return;
   const auto gain = static_cast<float>(std::pow(10, decibels / 20) / std::sqrt(power));
-  for (float& sample : samples) {
-    const float wanted = gain * sample, square = wanted * wanted;
-    sample = wanted / std::sqrt(std::sqrt(1 + square * square));
+  for (float* sample = begin; sample != end; ++sample) {
+    const float wanted = gain * *sample, square = wanted * wanted;
+    *sample = wanted / std::sqrt(std::sqrt(1 + square * square));
   }
 }
 
