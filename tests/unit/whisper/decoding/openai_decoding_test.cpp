@@ -9,6 +9,7 @@
 
 #include <whisper/decoding/hearing_options.hpp>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,9 @@ TEST_CASE("Greedy decoding and beams give openai-whisper's tokens and figures") 
   const auto unchanged = recognizer.decoding;
   torch::NoGradGuard no_grad;
   const auto states = recognizer.model->encoder()(recorded_windows());
+  const bool takes_all = !in_half_weights || std::getenv("LOOPTORCH_WHISPER_LONG");  // ctest -C long sets it
   for (const auto& [setting, clips] : settings.as_object()) {
+    if (!takes_all && setting != "greedy" && setting != "timestamps_beam") continue;
     recognizer.decoding = unchanged;
     apply_setting(recognizer, setting);
     const auto decoded = whisper::decode(recognizer.model, states, recognizer.decoding);

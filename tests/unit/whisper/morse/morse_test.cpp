@@ -26,14 +26,25 @@ std::vector<morse::Mark> exact(const std::string& text, double words_per_minute)
 
 /// Power of 10 ms around each 2.5 ms at a frequency.
 std::vector<double> power_at(const std::vector<float>& samples, double hertz) {
-  constexpr std::size_t kStep = 40, kWindow = 160;
-  std::vector<double> power;
-  for (std::size_t begin = 0; begin + kWindow <= samples.size(); begin += kStep) {
+  constexpr std::size_t kStep = 40, kWindow = 4;
+  const double angle = 2 * std::numbers::pi * hertz / morse::kSampleRate;
+  const double along = std::cos(angle), across = std::sin(angle);
+  double cosine = 1, sine = 0;     // turned on from sample to sample
+  std::vector<double> real, imag;  // of each step
+  const float* sample = samples.data();
+  for (std::size_t step = 0; step < samples.size() / kStep; ++step) {
     double re = 0, im = 0;
-    for (std::size_t i = 0; i < kWindow; ++i) {
-      const double angle = 2 * std::numbers::pi * hertz * static_cast<double>(begin + i) / morse::kSampleRate;
-      re += samples[begin + i] * std::cos(angle), im += samples[begin + i] * std::sin(angle);
+    for (const float* const end = sample + kStep; sample != end; ++sample) {
+      re += *sample * cosine, im += *sample * sine;
+      const double turned = cosine * along - sine * across;
+      sine = sine * along + cosine * across, cosine = turned;
     }
+    real.push_back(re), imag.push_back(im);
+  }
+  std::vector<double> power;
+  for (std::size_t step = 0; step + kWindow <= real.size(); ++step) {
+    double re = 0, im = 0;
+    for (std::size_t i = step; i < step + kWindow; ++i) re += real[i], im += imag[i];
     power.push_back(re * re + im * im);
   }
   return power;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -78,15 +79,20 @@ TEST_CASE("English: equal to openai-whisper on every character of Unicode") {
   const auto& digests = record().at("digests").as_array();
   REQUIRE(characters.size() > 270000);
   REQUIRE(digests.size() == (characters.size() + 4095) / 4096);
+  // Ideographs and private characters beyond U+20000 are most of Unicode and all alike: one block in eight.
+  const bool takes_all = std::getenv("LOOPTORCH_WHISPER_LONG") != nullptr;  // ctest -C long sets it
   for (std::size_t block = 0; block < digests.size(); ++block) {
+    const std::size_t begin = 4096 * block, end = std::min(begin + 4096, characters.size());
+    const bool is_of_one_plane = characters[begin] >> 16 == characters[end - 1] >> 16;
+    if (!takes_all && characters[begin] >= 0x20000 && is_of_one_plane && block % 8 != 0) continue;
     Digest digest;
-    for (auto i = 4096 * block; i < std::min(4096 * (block + 1), characters.size()); ++i) {
+    for (auto i = begin; i < end; ++i) {
       if (characters[i] == U'\u03A3') continue;  // the one difference, below
       std::string c;
       append_utf8(c, characters[i]);
       digest.add(normalize_english("uh" + c + "um" + c + "1" + c) + "\n");
     }
-    CAPTURE(static_cast<std::uint32_t>(characters[4096 * block]));
+    CAPTURE(static_cast<std::uint32_t>(characters[begin]));
     CHECK(digest.hex() == digests[block].as_string());
   }
 }
@@ -143,7 +149,7 @@ TEST_CASE("English: any bytes become UTF-8, and long runs of one of them take no
   }
   for (const std::string part : {"<", "(", "()", " ", "'s", "1 ", "1,", "$0", "and ", "and a half ", "uh "}) {
     std::string text;
-    while (text.size() < 200000) text += part;
+    while (text.size() < 100000) text += part;
     CHECK(normalize_english(text).size() < 2 * text.size());
   }
 }
