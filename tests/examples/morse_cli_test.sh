@@ -6,6 +6,7 @@ set -euo pipefail
 programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+load_once
 
 "$programs/morse_corpus" --help >help.txt || fail "morse_corpus --help"
 has_flags help.txt output seed clips slowest fastest shortest longest characters noise-share conditions format jobs
