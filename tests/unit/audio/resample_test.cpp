@@ -90,11 +90,12 @@ TEST_CASE("the images of a tone lie below -80 dB: up and down again gives the to
 TEST_CASE("length is ceil(T * to / from), for the shortest clips too") {
   const auto [from, to] = GENERATE(Rates{44100, 16000}, Rates{16000, 44100}, Rates{3, 1}, Rates{1, 3},
                                    Rates{16000, 15999}, Rates{192000, 8000});
+  const Resampler resampler(from, to);  // made once: the filter of 16000 to 15999 is long
   for (const std::int64_t count : {0, 1, 2, 3, 4, 440, 441, 442, 1000}) {
     CAPTURE(from, to, count);
     const std::int64_t expected = std::int64_t(std::ceil(double(count) * double(to) / double(from)));
-    CHECK(resample(torch::ones({count}), from, to).sizes() == at::IntArrayRef{expected});
-    CHECK(Resampler(from, to).length(count) == expected);
+    CHECK(resampler(torch::ones({count})).sizes() == at::IntArrayRef{expected});
+    CHECK(resampler.length(count) == expected);
   }
 }
 

@@ -13,10 +13,10 @@ using whisper::ArrivingResampler;
 TEST_CASE("A sound that arrives in pieces is resampled as the whole") {
   constexpr std::int64_t kTo = 16000;
   for (const std::int64_t from : {8000, 11025, 16000, 44100, 48000}) {
-    const auto whole_T = signals::as_samples(signals::music(3 * from + 17, from));
-    const auto expected_N = looptorch::audio::resample(whole_T, from, kTo);
     for (const std::int64_t piece : {7, 1000, 100'000}) {
       CAPTURE(from, piece);
+      const auto whole_T = signals::as_samples(signals::music((piece == 7 ? from / 2 : 3 * from) + 17, from));
+      const auto expected_N = looptorch::audio::resample(whole_T, from, kTo);
       ArrivingResampler arriving(from, kTo);
       std::vector<at::Tensor> parts;
       std::int64_t heard = 0;
