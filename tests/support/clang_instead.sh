@@ -7,6 +7,7 @@
 # object: that of precompiled.cpp, which is made of the precompiled header itself. Other files compile none of
 # it.
 set -euo pipefail
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:+$GLIBC_TUNABLES:}glibc.malloc.hugetlb=1 # huge pages, which take a twelfth less time
 
 clang=$1 compiler=$2
 shift 2
