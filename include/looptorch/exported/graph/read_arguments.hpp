@@ -96,22 +96,16 @@ class ArgumentReader {
     GraphArgument argument = read(json);
     auto type = declared.type();
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-    switch (type->kind()) {
-      case c10::TypeKind::FloatType:
-        if (argument.constant.isInt()) argument.constant = static_cast<double>(argument.constant.toInt());
-        break;
-      case c10::TypeKind::TensorType:
-        if (argument.kind == ArgumentKind::constant && argument.constant.isScalar())
-          argument.constant = wrapped_number(argument.constant);
-        else if (argument.kind == ArgumentKind::slot && !only_member(json).first.starts_with("as_tensor"))
-          argument.kind = ArgumentKind::wrapped;
-        break;
-      case c10::TypeKind::ListType:
-        as_list(argument, *type, declared);
-        break;
-      default:
-        break;
+    const auto kind = type->kind();
+    if (kind == c10::TypeKind::FloatType && argument.constant.isInt())
+      argument.constant = static_cast<double>(argument.constant.toInt());
+    if (kind == c10::TypeKind::TensorType) {
+      if (argument.kind == ArgumentKind::constant && argument.constant.isScalar())
+        argument.constant = wrapped_number(argument.constant);
+      else if (argument.kind == ArgumentKind::slot && !only_member(json).first.starts_with("as_tensor"))
+        argument.kind = ArgumentKind::wrapped;
     }
+    if (kind == c10::TypeKind::ListType) as_list(argument, *type, declared);
     fold(argument);
     return argument;
   }
@@ -150,22 +144,11 @@ class ArgumentReader {
       throw ExportedModelError("takes one value for the list \"" + declared.name() + '"');
     }
     if (argument.kind == ArgumentKind::constant) return;
-    switch (element->kind()) {
-      case c10::TypeKind::FloatType:
-        argument.kind = ArgumentKind::floats;
-        break;
-      case c10::TypeKind::BoolType:
-        argument.kind = ArgumentKind::bools;
-        break;
-      case c10::TypeKind::TensorType:
-        argument.kind = ArgumentKind::tensors;
-        break;
-      case c10::TypeKind::OptionalType:
-        argument.kind = ArgumentKind::optional_tensors;
-        break;
-      default:
-        break;
-    }
+    const auto kind = element->kind();
+    if (kind == c10::TypeKind::FloatType) argument.kind = ArgumentKind::floats;
+    if (kind == c10::TypeKind::BoolType) argument.kind = ArgumentKind::bools;
+    if (kind == c10::TypeKind::TensorType) argument.kind = ArgumentKind::tensors;
+    if (kind == c10::TypeKind::OptionalType) argument.kind = ArgumentKind::optional_tensors;
   }
 
   [[nodiscard]] std::function<GraphArgument(const Json&)> reads_item() const {

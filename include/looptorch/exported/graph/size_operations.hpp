@@ -61,32 +61,24 @@ template <class Compare>
       [](double a, double b) { return Compare()(a, b); });
 }
 
+/// Calls `overflow(a, b, &result)`, a compiler's built-in function, for whole numbers.
+template <class Real, class Overflow>
+[[nodiscard]] c10::IValue checked(const Numbers& all, const Overflow& overflow) {
+  const auto on_whole = [&overflow](std::int64_t a, std::int64_t b) {
+    if (std::int64_t result; !overflow(a, b, &result)) return result;
+    overflows();
+  };
+  return by_kind(all, on_whole, Real());
+}
+
 inline c10::IValue add(const Numbers& all) {
-  return by_kind(
-      all,
-      [](std::int64_t a, std::int64_t b) {
-        if (std::int64_t sum; !__builtin_add_overflow(a, b, &sum)) return sum;
-        overflows();
-      },
-      std::plus<double>());
+  return checked<std::plus<double>>(all, [](auto... of) { return __builtin_add_overflow(of...); });
 }
 inline c10::IValue sub(const Numbers& all) {
-  return by_kind(
-      all,
-      [](std::int64_t a, std::int64_t b) {
-        if (std::int64_t difference; !__builtin_sub_overflow(a, b, &difference)) return difference;
-        overflows();
-      },
-      std::minus<double>());
+  return checked<std::minus<double>>(all, [](auto... of) { return __builtin_sub_overflow(of...); });
 }
 inline c10::IValue mul(const Numbers& all) {
-  return by_kind(
-      all,
-      [](std::int64_t a, std::int64_t b) {
-        if (std::int64_t product; !__builtin_mul_overflow(a, b, &product)) return product;
-        overflows();
-      },
-      std::multiplies<double>());
+  return checked<std::multiplies<double>>(all, [](auto... of) { return __builtin_mul_overflow(of...); });
 }
 /// Rounds towards minus infinity, as Python does.
 inline c10::IValue floordiv(const Numbers& all) {
