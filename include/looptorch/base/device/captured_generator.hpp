@@ -3,6 +3,7 @@
 // copy; `set_state` would wait for the device, and make cuDNN seed the dropout of recurrent layers again.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -16,7 +17,9 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -123,6 +126,31 @@ class CapturedGenerator::Scope {
 
   at::Generator generator_;
   at::Generator previous_;
+};
+
+/// The states of the process's default generators, of the CPU and of accelerators in use, for rollbacks.
+/// Snapshots use RandomStates, which holds the states as tensors.
+class CapturedGenerators {
+ public:
+  /// Captures the states as they are now.
+  void capture() {
+    cpu_ ? cpu_->capture() : static_cast<void>(cpu_.emplace(default_generator(at::kCPU)));
+    if (!is_alone_) is_alone_ = !accelerator_here();
+    others_.clear();
+    if (*is_alone_) return;
+    for (const at::Device device : accelerators_in_use()) others_.emplace_back(default_generator(device));
+  }
+
+  /// Restores the captured states. Can be called again.
+  void restore() const {
+    if (cpu_) cpu_->restore();
+    for (const CapturedGenerator& other : others_) other.restore();
+  }
+
+ private:
+  std::optional<bool> is_alone_;  // the CPU: no accelerator can come into use
+  std::optional<CapturedGenerator> cpu_;
+  std::vector<CapturedGenerator> others_;
 };
 
 }  // namespace looptorch::detail

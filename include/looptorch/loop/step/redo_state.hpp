@@ -5,7 +5,7 @@
 // none of this unless a policy may retry, examine or skip windows.
 #pragma once
 
-#include <looptorch/base/device/captured_generators.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/run.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Generators that are put back draw the same numbers again, of all kinds.
+// Tests base/device: captured_generator
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/device/captured_generators.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
 
 #include <cstdint>
 #include <vector>
