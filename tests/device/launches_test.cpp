@@ -6,6 +6,7 @@
 
 #include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
+#include <looptorch/layers/linear_product.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
@@ -49,7 +50,7 @@ struct NetImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     for (const auto& each : *layers) {
       auto& layer = *each->as<torch::nn::Linear>();
-      x = one_product ? at::linear(x, layer.weight, layer.bias) : layer.forward(x);
+      x = one_product ? lt::linear_product(x, layer.weight, layer.bias) : layer.forward(x);
     }
     return x;
   }

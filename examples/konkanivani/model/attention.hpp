@@ -34,20 +34,21 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Projects `source_BSD` to keys and values.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
-    const auto [keys_BSD, values_BSD] = looptorch::joint_linear(source_BSD, k_proj, v_proj);
-    return {split_heads(keys_BSD), split_heads(values_BSD)};
+    const auto [keys_BHSd, values_BHSd] = looptorch::joint_heads(source_BSD, heads_, k_proj, v_proj);
+    return {keys_BHSd, values_BHSd};
   }
 
   /// Projects `x_BTD` for self-attention.
   [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
-    const auto [queries_BTD, keys_BTD, values_BTD] = looptorch::joint_linear(x_BTD, q_proj, k_proj, v_proj);
-    return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};
+    const auto [queries_BHTd, keys_BHTd, values_BHTd] =
+        looptorch::joint_heads(x_BTD, heads_, q_proj, k_proj, v_proj);
+    return {queries_BHTd, {keys_BHTd, values_BHTd}};
   }
 
   /// Attends from `queries_BTD` to `source`; returns `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source,
                                    const at::Tensor& mask) {
-    return attend(split_heads(q_proj(queries_BTD)), source, mask);
+    return attend(looptorch::joint_heads(queries_BTD, heads_, q_proj)[0], source, mask);
   }
 
   /// Attends from projected queries; returns `[B, T, D]`. A recomputed block keeps attention's result, which
@@ -60,7 +61,7 @@ class AttentionImpl : public torch::nn::Module {
                          : at::scaled_dot_product_attention(q, k, v);
     };
     const auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values, mask);
-    return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
+    return looptorch::merge_heads(heads_BHTd, out_proj);
   }
 
  protected:

@@ -166,10 +166,10 @@ inline at::Tensor ViTBlockImpl::attend(const at::Tensor& normed_BTD) {
                           const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, rate);
   };
-  const auto [queries_BTD, keys_BTD, values_BTD] = looptorch::joint_linear(normed_BTD, query, key, value);
-  const auto heads_BATd =
-      looptorch::keep(kernel, split_heads(queries_BTD), split_heads(keys_BTD), split_heads(values_BTD));
-  return dropout(out(heads_BATd.transpose(1, 2).flatten(2)));
+  const auto [queries_BATd, keys_BATd, values_BATd] =
+      looptorch::joint_heads(normed_BTD, heads_, query, key, value);
+  const auto heads_BATd = looptorch::keep(kernel, queries_BATd, keys_BATd, values_BATd);
+  return dropout(looptorch::merge_heads(heads_BATd, out));
 }
 
 inline at::Tensor ViTBlockImpl::forward(const at::Tensor& x_BTD) {

@@ -43,19 +43,19 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Projects `source_BSD` to what queries attend to.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
-    const auto [keys_BSD, values_BSD] = kept_linears(source_BSD, k_proj, v_proj);
-    return {split_heads(keys_BSD), split_heads(values_BSD)};
+    const auto [keys_BHSd, values_BHSd] = kept_heads(source_BSD, heads_, k_proj, v_proj);
+    return {keys_BHSd, values_BHSd};
   }
 
   /// Projects `x_BTD` for self-attention.
   [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
-    const auto [queries_BTD, keys_BTD, values_BTD] = kept_linears(x_BTD, q_proj, k_proj, v_proj);
-    return {split_heads(queries_BTD), {split_heads(keys_BTD), split_heads(values_BTD)}};
+    const auto [queries_BHTd, keys_BHTd, values_BHTd] = kept_heads(x_BTD, heads_, q_proj, k_proj, v_proj);
+    return {queries_BHTd, {keys_BHTd, values_BHTd}};
   }
 
   /// Attends from `queries_BTD`; returns `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source) {
-    return attend(split_heads(kept_linear(q_proj, queries_BTD)), source, Mask{});
+    return attend(kept_heads(queries_BTD, heads_, q_proj)[0], source, Mask{});
   }
 
   /// Attends from projected queries to the keys that `mask` shows; returns `[B, T, D]`.
@@ -65,8 +65,8 @@ class AttentionImpl : public torch::nn::Module {
       if (mask.added.defined()) added_11TS = mask.added.expand({1, 1, q.size(2), -1});
       return at::scaled_dot_product_attention(q, k, v, added_11TS, /*dropout_p=*/0.0, mask.is_causal);
     };
-    auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values);
-    return kept_linear(out_proj, heads_BHTd.transpose(1, 2).flatten(2));
+    const auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values);
+    return looptorch::keep_product(looptorch::merge_heads<Projection>, heads_BHTd, out_proj);
   }
 
   /// Returns how strongly each head attends from `queries_BTD` to each key, before softmax: `[B, H, T, S]`.

@@ -5,6 +5,7 @@
 
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/layers/joint_linear.hpp>
+#include <looptorch/layers/linear_product.hpp>
 #include <looptorch/memory/keep.hpp>
 
 #include "half_weights.hpp"
@@ -70,7 +71,7 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
   const bool autocasts = at::autocast::is_autocast_enabled(at::kCPU);
   if (half && !autocasts && half->serves(x, weight)) return (*half)(x);
   if (prefers_onednn(x)) return onednn_linear(x, weight, bias);
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  return looptorch::linear_product(x, weight, bias);
 }
 
 }  // namespace detail
@@ -104,10 +105,12 @@ inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
   return looptorch::keep_product(linear, layer, x);
 }
 
-/// Applies layers to one input, by one product if that is faster; CheckpointMode::light keeps the results.
+/// Applies layers to one input, by one product if that is faster, and returns heads `[B, H, T, d]`;
+/// CheckpointMode::light keeps the results.
 template <class... Layers>
-std::array<at::Tensor, sizeof...(Layers)> kept_linears(const at::Tensor& x, const Layers&... layers) {
-  return looptorch::keep_product(looptorch::joint_linear<Layers...>, x, layers...);
+std::array<at::Tensor, sizeof...(Layers)> kept_heads(const at::Tensor& x, int64_t heads,
+                                                     const Layers&... layers) {
+  return looptorch::keep_product(looptorch::joint_heads<Layers...>, x, heads, layers...);
 }
 
 }  // namespace whisper

@@ -9,100 +9,23 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/layers/linear_product.hpp>
 
 #include <ATen/autocast_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 namespace looptorch {
 namespace detail {
-
-/// Returns the layers' rows, `[N, K]`, or biases, `[N]`, in a type.
-[[nodiscard]] inline at::Tensor joined(at::TensorList parts, at::ScalarType type) {
-  return at::cat(parts).to(type);
-}
-
-/// x W^T + b by layers. `x` has the type of the product; the parameters may have another. There is a bias for
-/// each weight, or none.
-struct JointProduct : torch::autograd::Function<JointProduct> {
-  using Tensors = torch::autograd::variable_list;
-
-  static Tensors forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                         at::TensorList weights, at::TensorList biases) {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const at::AutoDispatchBelowADInplaceOrView no_views;
-    const auto type = x.scalar_type();
-    const at::Tensor weight_NK = joined(weights, type), transposed = weight_NK.t();
-    const bool is_cast = type != weights[0].scalar_type(), needs_weights = x.requires_grad();
-    Tensors saved{weights[0].requires_grad() ? x : at::Tensor(),
-                  needs_weights && is_cast ? weight_NK : at::Tensor()};
-    if (needs_weights) saved.insert(saved.end(), weights.begin(), weights.end());
-    context->save_for_backward(std::move(saved));
-    context->saved_data["type"] = static_cast<std::int64_t>(weights[0].scalar_type());
-    context->saved_data["biases"] = static_cast<std::int64_t>(biases.size());
-    const at::Tensor rows = x.reshape({-1, x.size(-1)});
-    const at::Tensor y =
-        biases.empty() ? at::mm(rows, transposed) : at::addmm(joined(biases, type), rows, transposed);
-    auto sizes = x.sizes().vec();
-    sizes.back() = y.size(1);
-    return at::split_with_sizes(y.view(sizes), sizes_of(weights, 0), -1);
-  }
-
-  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
-    const Tensors saved = context->get_saved_variables();  // first: may rerun a block, with its own gradients
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
-    if (!again) no_views.emplace();
-    const at::Tensor gradient = at::cat(gradients, -1).flatten(0, -2);
-    const auto biases = static_cast<std::size_t>(context->saved_data["biases"].toInt());
-    Tensors result(1 + gradients.size() + biases);
-    if (context->needs_input_grad(0)) {
-      const bool is_kept = saved[1].defined() && !again;
-      const at::Tensor weight_NK =
-          is_kept ? saved[1] : joined(at::TensorList(saved).slice(2), gradient.scalar_type());
-      auto sizes = gradients[0].sizes().vec();
-      sizes.back() = weight_NK.size(1);
-      result[0] = at::mm(gradient, weight_NK).view(sizes);
-    }
-    const auto hand_out = [&](std::size_t first, auto&& make) {
-      bool any = false;
-      for (std::size_t i = 0; i < gradients.size(); ++i) any |= context->needs_input_grad(first + i);
-      if (!any) return;
-      const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-      const auto parts = at::split_with_sizes(make().to(type), sizes_of(gradients, -1), 0);
-      for (std::size_t i = 0; i < parts.size(); ++i)
-        if (context->needs_input_grad(first + i)) result[first + i] = parts[i];
-    };
-    hand_out(1, [&] { return at::mm(gradient.t(), saved[0].reshape({-1, saved[0].size(-1)})); });
-    if (biases > 0) hand_out(1 + gradients.size(), [&] { return gradient.sum(0); });
-    return result;
-  }
-
- private:
-  /// Returns the tensors' sizes in one dimension.
-  static std::vector<std::int64_t> sizes_of(at::TensorList tensors, std::int64_t dim) {
-    std::vector<std::int64_t> sizes;
-    for (const at::Tensor& tensor : tensors) sizes.push_back(tensor.size(dim));
-    return sizes;
-  }
-};
 
 /// Returns the type of the product: autocast's, or the input's.
 [[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
@@ -155,10 +78,24 @@ template <class Layer>
 /// undefined tensor for a layer without a bias.
 [[nodiscard]] inline std::vector<at::Tensor> joint_outputs(const at::Tensor& input,
                                                            const std::vector<at::Tensor>& weights,
-                                                           std::vector<at::Tensor> biases) {
+                                                           std::vector<at::Tensor> biases,
+                                                           std::int64_t heads = 0) {
   if (!are_joined(input, weights, biases)) return {};
   complete(biases, weights);
-  return JointProduct::apply(input.to(product_type(input)), at::TensorList(weights), at::TensorList(biases));
+  return LinearBackward::product(as(input, product_type(input)), weights, biases, {.split = heads});
+}
+
+/// Returns `[B, T, H d]` as `[B, H, T, d]`.
+[[nodiscard]] inline at::Tensor split_heads(const at::Tensor& x_BTD, std::int64_t heads) {
+  return x_BTD.unflatten(-1, {heads, x_BTD.size(-1) / heads}).transpose(1, 2);
+}
+
+/// Returns a layer's output by heads.
+template <class Layer>
+[[nodiscard]] at::Tensor heads_of(const at::Tensor& input, std::int64_t heads, Layer& layer) {
+  at::Tensor output;
+  if (is_plain(layer)) output = one_product(input, layer->weight, layer->bias, {.split = heads});
+  return output.defined() ? output : split_heads(layer->forward(input), heads);
 }
 
 }  // namespace detail
@@ -179,6 +116,31 @@ template <class... Layers>
   std::array<at::Tensor, sizeof...(Layers)> result;
   std::ranges::copy(outputs, result.begin());
   return result;
+}
+
+/// Returns each layer's output for `input`, `[B, T, K]`, by heads: `[B, H, T, d]`, as attention takes it. The
+/// numbers are those of `joint_linear`. `heads`, which is H, divides the outputs of each layer.
+template <class... Layers>
+[[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> joint_heads(const at::Tensor& input,
+                                                                    std::int64_t heads, Layers... layers) {
+  std::vector<at::Tensor> outputs;
+  const std::array rows{layers->weight.size(0)...};
+  const bool are_alike = std::ranges::count(rows, rows[0]) == std::ssize(rows) && rows[0] % heads == 0;
+  if (rows.size() > 1 && are_alike && input.dim() == 3 && (detail::is_plain(layers) && ...))
+    outputs = detail::joint_outputs(input, {layers->weight...}, {layers->bias...}, heads);
+  if (outputs.empty()) return {detail::heads_of(input, heads, layers)...};
+  std::array<at::Tensor, sizeof...(Layers)> result;
+  std::ranges::copy(outputs, result.begin());
+  return result;
+}
+
+/// Returns a linear layer's output, `[B, T, N]`, for attention's result by heads, `[B, H, T, d]`.
+template <class Layer>
+[[nodiscard]] at::Tensor merge_heads(const at::Tensor& x_BHTd, Layer layer) {
+  at::Tensor output;
+  if (detail::is_plain(layer))
+    output = detail::one_product(x_BHTd, layer->weight, layer->bias, {.is_merged = true});
+  return output.defined() ? output : layer->forward(x_BHTd.transpose(1, 2).flatten(2));
 }
 
 }  // namespace looptorch

@@ -4,8 +4,9 @@
 // weight at each use: it passes on a transposed view, and autocast caches no casts of views.
 #pragma once
 
+#include <looptorch/layers/linear_product.hpp>
+
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/linear.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
@@ -21,7 +22,7 @@ class LinearImpl : public torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
 
   /// Maps `[..., inputs]` to `[..., outputs]`.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) { return at::linear(input, weight, bias); }
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) { return linear_product(input, weight, bias); }
 
   /// Returns a copy with parameters of its own, on `device` if that is given.
   [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(

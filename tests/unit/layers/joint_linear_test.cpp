@@ -135,6 +135,40 @@ TEST_CASE("joint_linear has the outputs and gradients of the layers, whichever h
   }
 }
 
+TEST_CASE("joint_heads has joint_linear's bits by heads, and gradients where some outputs are not used") {
+  // Queries are as wide as keys, for one product, or not.
+  for (const auto& [outputs, only_keys] : {std::pair(4, false), {8, false}, {8, true}}) {
+    CAPTURE(outputs, only_keys);
+    Net net("qv");
+    net.q = lt::Lora<lt::Linear>(torch::nn::LinearOptions(kWidth, outputs));
+    net.q->to(place(), at::kDouble);
+    const auto split = [](const at::Tensor& made) {
+      return made.unflatten(-1, {2, made.size(-1) / 2}).transpose(1, 2);
+    };
+    const auto results = [&, only = only_keys](bool by_heads) {
+      auto made = by_heads ? lt::joint_heads(net.x, 2, net.q, net.k) : lt::joint_linear(net.x, net.q, net.k);
+      if (!by_heads) made = {split(made[0]), split(made[1])};
+      (only ? made[1] : made[0].sum() + made[1]).square().sum().backward();
+      std::vector<at::Tensor> all{made[0], made[1], Net::taken(net.x)};
+      for (const auto& layer : {net.q, net.k})
+        for (const at::Tensor& parameter : layer->parameters()) all.push_back(Net::taken(parameter));
+      return all;
+    };
+    check_close(results(true), results(false));
+  }
+}
+
+TEST_CASE("merge_heads applies a layer to heads, with its adapter") {
+  Net net;
+  const at::Tensor heads_BHTd = placed(at::randn({2, 3, 5, 2}, at::kDouble)).set_requires_grad(true);
+  const auto merged = [&] { return lt::merge_heads(heads_BHTd, net.q); };
+  CHECK(merged().grad_fn()->name() == "LinearBackward");
+  CHECK(at::allclose(merged(), net.q(heads_BHTd.transpose(1, 2).flatten(2)), 1e-12, 1e-12));
+  net.q->attach({.rank = 2});
+  at::Tensor(net.q->b().detach()).fill_(1);
+  CHECK(at::allclose(merged(), net.q(heads_BHTd.transpose(1, 2).flatten(2)), 1e-12, 1e-12));
+}
+
 TEST_CASE("joint_linear makes one product, and one for each gradient") {
   Net net;
   at::Tensor loss;
