@@ -111,7 +111,8 @@ void check(const Options& options) {
   if (!fit.empty() && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
   if (!fit.empty() && fit != whisper::kFitFree) (void)whisper::parse_bytes(fit);
-  if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output, options.model);
+  whisper::require_other_folder(options.output, options.model);
+  if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output);
 }
 
 /// Chooses what --fit leaves open, encodes clips for --cache-encoder, and says what the run will hold.

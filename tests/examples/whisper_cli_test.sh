@@ -84,6 +84,8 @@ refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train
 refused "--device: \"tpu\"" "${finetune[@]}" "${data[@]}" --device tpu
 refused "--device: there is no cuda:99" "${finetune[@]}" "${data[@]}" --device cuda:99
 refused "nowhere/config.json" whisper_finetune --model nowhere --output none "${data[@]}"
+cp -r "$tiny" own
+refused "is the folder of --model" whisper_finetune --model own --output ./own/../own "${data[@]}"
 refused "missing.jsonl" "${finetune[@]}" --train missing.jsonl --validation short/validation.jsonl
 : >empty.jsonl
 refused "empty.jsonl" "${finetune[@]}" --train empty.jsonl --validation short/validation.jsonl

@@ -80,15 +80,19 @@ inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) 
   for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
 }
 
-/// Throws UsageError if adapters written to `output` would replace the model that they, or others, need: the
-/// adapted model's folder, or one that holds a whole model.
-inline void require_room_for_adapters(const std::filesystem::path& output,
-                                      const std::filesystem::path& model) {
+/// Throws UsageError for an output folder that is the model's: the run would replace the weights that it, and
+/// adapters, begin with.
+inline void require_other_folder(const std::filesystem::path& output, const std::filesystem::path& model) {
   std::error_code none;
   if (std::filesystem::equivalent(output, model, none))
     throw looptorch::UsageError(looptorch::message(
         "--output ", output.string(),
-        " is the folder of --model, and adapters would take the place of the weights that they stand on: choose another folder"));
+        " is the folder of --model, whose weights the run would replace: choose another folder"));
+}
+
+/// Throws UsageError if adapters written to `output` would replace a whole model.
+inline void require_room_for_adapters(const std::filesystem::path& output) {
+  std::error_code none;
   if (std::filesystem::exists(output / "model.safetensors", none))
     throw looptorch::UsageError(looptorch::message(
         "--output ", output.string(),

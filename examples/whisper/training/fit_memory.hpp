@@ -165,7 +165,7 @@ void fit_to_memory(const WithTrainer& with_trainer, looptorch::app::Session& ses
   const auto room = plan_room(options.memory.fit, session.device());
   looptorch::app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
   auto choice = detail::plan_of_run(with_trainer, options, session.snapshot().path, corpus, settings, room);
-  if (choice.options.memory.lora > 0) require_room_for_adapters(options.output, options.model);
+  if (choice.options.memory.lora > 0) require_room_for_adapters(options.output);
   save_plan(options.output, choice);
   options = std::move(choice.options);
   session.set_options(options.training);

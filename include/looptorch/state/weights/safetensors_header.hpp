@@ -175,10 +175,12 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
   if (file.size() < 8) throw_safetensors_error(file.path(), file.size(), " bytes are too few for a header");
   std::uint64_t length = 0;
   file.read_at(0, &length, 8);
-  if (length > std::min(file.size() - 8, kMaxSafetensorsHeader)) {
-    throw_safetensors_error(file.path(), "header of ", length, " bytes in a file of ", file.size(),
-                            " (at most ", kMaxSafetensorsHeader, ")");
-  }
+  if (length > kMaxSafetensorsHeader)
+    throw_safetensors_error(file.path(), "is no safetensors file, or damaged: its first 8 bytes give a header of ",
+                            length, " bytes, and at most ", kMaxSafetensorsHeader, " are allowed");
+  if (length > file.size() - 8)
+    throw_safetensors_error(file.path(), "is cut off, or no safetensors file: header of ", length,
+                            " bytes in a file of ", file.size());
   SafetensorsHeader header;
   header.data_begin = 8 + length;
   const auto json = read_header_json(file, length);
