@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""read_trace.py TRACE FIRST LAST NAME...: checks that a trace of --profile opens, has the steps FIRST to LAST and in them ranges of
-each NAME, which take time, and LibTorch's operators in those. One sentence and exit code 1 if not."""
+"""read_trace.py TRACE FIRST LAST NAME...: checks that a trace of --profile opens, has the steps FIRST to LAST and in
+them ranges of each NAME, which take time, and LibTorch's operators in those. One sentence and exit code 1 if not."""
 import json
 import sys
 

@@ -1,29 +1,28 @@
 #!/usr/bin/env bash
 # spectrogram_gan_run_test.sh RUN PROGRAMS [--quick]: tests the script that trains the GAN and the ViT from nothing.
 #
-# examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and without
-# what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than noise, and than real
-# clips whose cells were mixed up, and be no copies; at full size (a quarter of an hour; --quick is a minute or two) it must also
-# follow the emotion, and the ViT must hear it. Started again it trains no further, and at full size measures the same.
-# With --gpu-memory a card's settings reach every program that has them. PROGRAMS is the folder of the programs.
+# examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and
+# without what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than
+# noise, and than real clips whose cells were mixed up, and be no copies; at full size (a quarter of an hour; --quick is
+# a minute or two) it must also follow the emotion, and the ViT must hear it. Started again it trains no further, and at
+# full size measures the same. With --gpu-memory a card's settings reach every program that has them. PROGRAMS is the
+# folder of the programs.
 set -euo pipefail
 
-run=$1 programs=$2 program=gan_train size=("${@:3}")
+run=$(realpath -- "$1") programs=$(realpath -- "$2") program=gan_train size=("${@:3}")
 tested=80
 [ ${#size[@]} = 0 ] || tested=24
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=run_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
-check_refusals "$work/out"
-run_refused "--seed needs a number" --seed two "$work/a"
-run_refused "--gan-steps needs a number" --gan-steps 0 "$work/a"
-run_refused "--gpu-memory needs a number of GB" --gpu-memory large "$work/a"
-run_refused "the smallest card with settings has 8 GB, not 6" --gpu-memory 6 "$work/a"
-run_refused "--quick and --gpu-memory each say the sizes" --quick --gpu-memory 8 "$work/a"
-run_refused "--pretrained needs --gpu-memory" --pretrained "$work" "$work/a"
-run_refused "holds no config.json" --gpu-memory 8 --pretrained "$work" "$work/a"
+script_refuses_all "$work/out"
+script_refused "--seed needs a number" --seed two "$work/a"
+script_refused "--gan-steps needs a number" --gan-steps 0 "$work/a"
+script_refused "--gpu-memory needs a number of GB" --gpu-memory large "$work/a"
+script_refused "the smallest card with settings has 8 GB, not 6" --gpu-memory 6 "$work/a"
+script_refused "--quick and --gpu-memory each say the sizes" --quick --gpu-memory 8 "$work/a"
+script_refused "--pretrained needs --gpu-memory" --pretrained "$work" "$work/a"
+script_refused "holds no config.json" --gpu-memory 8 --pretrained "$work" "$work/a"
 
 # A card's settings reach all programs that have them: stand-ins say how they were called.
 mkdir "$work/programs" "$work/folder"
@@ -47,7 +46,8 @@ done
 called() { # called PATTERN TIMES
   [ "$(grep -cE -- "$1" "$work/programs/calls")" = "$2" ] || fail "not $2 times \"$1\": $(cat "$work/programs/calls")"
 }
-"$run" --gpu-memory 40 --pretrained "$work/folder" --programs "$work/programs" "$work/card" >/dev/null || fail "--gpu-memory 40"
+"$run" --gpu-memory 40 --pretrained "$work/folder" --programs "$work/programs" "$work/card" >/dev/null ||
+  fail "--gpu-memory 40"
 called "^gan_train .*--gpu-memory 40 .*--device auto" 2
 called "^gan_sample .*--gpu-memory 40" 1
 called "^vit_train .*--gpu-memory 40 .*--pretrained $work/folder .*--device auto" 2
@@ -61,13 +61,12 @@ figure() { value "$summary" "$1"; }
 expect() { is_true "$1" || fail "it is not so that $1"; }
 
 [ ${#size[@]} = 0 ] || size+=(--gan-steps 24) # half of --quick's
-make() { "$run" "${size[@]}" --programs "$1" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }
+make() { script_runs "${size[@]}" --programs "$1" "$work/out"; }
 make "$programs"
 cat "$summary"
-for key in frechet_first frechet_last frechet_noise kid_first kid_last kid_noise condition_ccc_arousal condition_ccc_valence \
-  ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe ccc_arousal_synthetic ccc_valence_synthetic seconds; do
-  [ -n "$(figure $key)" ] || fail "summary.json has no $key"
-done
+has_numbers "$summary" frechet_first frechet_last frechet_noise kid_first kid_last kid_noise condition_ccc_arousal \
+  condition_ccc_valence ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe ccc_arousal_synthetic \
+  ccc_valence_synthetic seconds
 for worse in first noise shuffled; do
   expect "$(figure frechet_last) < $(figure frechet_$worse) && $(figure kid_last) < $(figure kid_$worse)"
 done
@@ -78,24 +77,31 @@ if [ ${#size[@]} = 0 ]; then
   expect "$(figure ccc_arousal) >= 0.85 && $(figure ccc_valence) >= 0.65"
   expect "$(figure ccc_arousal) > $(figure ccc_arousal_probe) && $(figure ccc_valence) > $(figure ccc_valence_probe)"
 fi
-for file in model/generator.safetensors model/best/generator.safetensors model/curve.csv samples/labels.csv samples/sample-00000.png samples/sample-00000.wav \
-  measures/real-0.png measures/generated-0.png vit/model.safetensors vit_synthetic/curve.csv heard/vit.csv curves/gan.png \
-  curves/vit.png; do
-  [ -s "$work/out/$file" ] || fail "$file is missing"
-done
+has_files "$work/out" model/generator.safetensors model/best/generator.safetensors model/curve.csv samples/labels.csv \
+  samples/sample-00000.png samples/sample-00000.wav measures/real-0.png measures/generated-0.png vit/model.safetensors \
+  vit_synthetic/curve.csv heard/vit.csv curves/gan.png curves/vit.png
 
 # What was heard in each test clip gives the figures that vit_train measured.
-python3 "$(dirname -- "$run")/../../tests/bench/generated_clips.py" "$work/out" >"$work/table" || fail "generated_clips.py"
-for row in "valence vit valence" "arousal vit arousal" "valence, vit_synthetic valence_synthetic" "arousal, vit_synthetic arousal_synthetic"; do
-  read -r name model key <<<"$row"
-  [ "$(wc -l <"$work/out/heard/$model.csv")" = $((tested + 1)) ] || fail "heard/$model.csv has not $tested clips"
-  printed=$(awk -F'|' -v name="$name" '{ split($2, words, " ") } words[1] == name { print $3 }' "$work/table")
-  expect "(${printed:-9} - $(figure "ccc_$key")) ^ 2 < 1e-6"
-done
+python3 "$(dirname -- "$run")/../../tests/bench/generated_clips.py" "$work/out" >table || fail "generated_clips.py"
+# heard_alike ROW MODEL KEY: the first word of a row of the table, the model that heard the clips, the field ccc_KEY.
+heard_alike() {
+  local printed
+  [ "$(wc -l <"out/heard/$2.csv")" = $((tested + 1)) ] || fail "heard/$2.csv has not $tested clips"
+  printed=$(awk -F'|' -v row="$1" '{ split($2, words, " ") } words[1] == row { print $3 }' table)
+  expect "(${printed:-9} - $(figure "ccc_$3")) ^ 2 < 1e-6"
+}
+heard_alike valence vit valence
+heard_alike arousal vit arousal
+heard_alike valence, vit_synthetic valence_synthetic
+heard_alike arousal, vit_synthetic arousal_synthetic
 [ "$(find "$work/out/heard" -name '*.png' | wc -l)" = 8 ] || fail "not eight pictures: $(ls "$work/out/heard")"
 
 # Started again. With --quick nothing is drawn, measured and heard a second time: it must train no further.
-weights() { cd "$work/out" && sha256sum model{_first,}/{generator,discriminator}.safetensors model/best/*.safetensors {vit,vit_synthetic}/model.safetensors; }
+weights() { # prints a checksum of each file of weights
+  cd "$work/out"
+  sha256sum model{_first,}/{generator,discriminator}.safetensors model/best/*.safetensors \
+    {vit,vit_synthetic}/model.safetensors
+}
 grep -vE 'seconds|peak_bytes' "$summary" >"$work/before"
 (weights) >"$work/trained"
 again=$programs
@@ -105,9 +111,6 @@ if [ ${#size[@]} != 0 ]; then
   for name in gan_sample gan_measure vit_predict draw_curves; do printf '#!/bin/sh\n' >"$again/$name"; done
 fi
 make "$again"
-grep -q "resumes from $work/out/model/snapshots/step-" "$work/log" || fail "it did not go on from its end"
+holds log "resumes from $work/out/model/snapshots/step-"
 (weights) | cmp - "$work/trained" || fail "it trained again"
 grep -vE 'seconds|peak_bytes' "$summary" | cmp - "$work/before" || fail "the same model was measured otherwise"
-
-[ $failures = 0 ] || exit 1
-echo "all well"

@@ -1,37 +1,37 @@
 #!/usr/bin/env bash
 # vit_predict_cli_test.sh PROGRAMS: tests what a user sees of vit_predict and draw_curves.
 #
-# Files that cannot be used give one line each on stderr and exit code 2, and the others are heard: as text, CSV and JSON, with
-# what was done to them, and a picture of what was looked at. PROGRAMS is the folder of the built programs.
+# Files that cannot be used give one line each on stderr and exit code 2, and the others are heard: as text, CSV and
+# JSON, with what was done to them, and a picture of what was looked at. PROGRAMS is the folder of the built programs.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-for program in vit_predict vit_export draw_curves; do
-  "$programs/$program" --help >help.txt || fail "$program --help"
-  holds help.txt "usage: $program"
-done
 load_once
-for program in vit_predict vit_export draw_curves; do refused "unknown option --wrong" "$program" --wrong; done
+has_help vit_predict
+has_help vit_export
+has_help draw_curves
 
-"$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >/dev/null || fail "emotion_corpus"
-"$programs/vit_train" --data corpus --cache cache --output model --preset small --epochs 2 --batch-size 3 --workers 1 \
-  --device cpu >/dev/null 2>train.txt || fail "vit_train: $(cat train.txt)"
+runs emotion_corpus --output corpus --train 6 --validation 2 --test 3
+runs vit_train --data corpus --cache cache --output model --preset small --epochs 2 --batch-size 3 --workers 1 \
+  --device cpu
 
 # What can be in a folder of music: a clip, a short one at another rate, silence, half a file, no audio at all.
 clips=(corpus/audio/*.flac)
 wav() { # wav RATE SECONDS VALUE: a mono WAV file of 8-bit samples, which count up or stay at one value
   local count=$(($1 * $2))
-  printf 'RIFF%bWAVEfmt \x10\0\0\0\x01\0\x01\0%b%b\x01\0\x08\0data%b' "$(u32 $((36 + count)))" "$(u32 "$1")" "$(u32 "$1")" "$(u32 $count)"
+  printf 'RIFF%bWAVEfmt \x10\0\0\0\x01\0\x01\0%b%b\x01\0\x08\0data%b' "$(u32 $((36 + count)))" "$(u32 "$1")" \
+    "$(u32 "$1")" "$(u32 $count)"
   if [ "$3" = counting ]; then
     awk -v count="$count" 'BEGIN { for (i = 0; i < count; i++) printf "%c", 65 + i % 26 }'
   else
     head -c "$count" /dev/zero | tr '\0' "$3"
   fi
 }
-u32() { printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)); }
+u32() { printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) \
+  $(($1 >> 24 & 255)); }
 mkdir music
 cp "${clips[0]}" music/whole.flac
 wav 8000 3 counting >music/short.wav
@@ -40,19 +40,17 @@ head -c 20000 "${clips[1]}" >music/half.flac
 echo "this is no audio" >music/text.wav
 cp "${clips[2]}" "music/a, b.FLAC"
 predict=(vit_predict --model model --device cpu)
-code=0
-"$programs/${predict[0]}" "${predict[@]:1}" --attention seen music >heard.txt 2>said.txt || code=$?
-[ "$code" = 2 ] || fail "files that cannot be used: exit code $code"
-[ "$(wc -l <heard.txt)" = 3 ] || fail "not a line for each file that can be heard: $(cat heard.txt)"
-grep -qE $'^music/whole.flac\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+(\t|$)' heard.txt || fail "a whole clip: $(cat heard.txt)"
-holds heard.txt "(3.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is heard above 4000 Hz)"
-[ "$(wc -l <said.txt)" = 4 ] || fail "not a line for each file that cannot be heard: $(cat said.txt)"
-holds said.txt "vit_predict: music/silent.wav: is silent"
-holds said.txt "vit_predict: music/half.flac: "
-holds said.txt "vit_predict: music/text.wav: "
-holds said.txt "vit_predict: 3 of 6 files could not be heard"
+refused_late "3 of 6 files could not be heard" "${predict[@]}" --attention seen music
+[ "$(wc -l <said.txt)" = 3 ] || fail "not a line for each file that can be heard: $(cat said.txt)"
+grep -qE $'^music/whole.flac\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+(\t|$)' said.txt ||
+  fail "a whole clip: $(cat said.txt)"
+holds said.txt "(3.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is heard above 4000 Hz)"
+[ "$(wc -l <errors.txt)" = 4 ] || fail "not a line for each file that cannot be heard: $(cat errors.txt)"
+holds errors.txt "vit_predict: music/silent.wav: is silent"
+holds errors.txt "vit_predict: music/half.flac: "
+holds errors.txt "vit_predict: music/text.wav: "
 for name in whole short "a, b"; do
-  [ "$(head -c 8 "seen/$name.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "no picture seen/$name.png"
+  is_png "seen/$name.png"
 done
 [ "$(find seen -type f | wc -l)" = 3 ] || fail "pictures: $(ls seen)"
 
@@ -65,35 +63,38 @@ header = "{'descr': '<f4', 'fortran_order': False, 'shape': (64, 500), }".ljust(
 with open("saved.npy", "wb") as file:
     file.write(b"\x93NUMPY\x01\0" + struct.pack("<H", 118) + header.encode() + struct.pack("<32000f", *values))
 PYTHON
-"$programs/${predict[0]}" "${predict[@]:1}" saved.npy >heard.txt 2>said.txt || fail "a saved spectrogram: $(cat said.txt)"
-grep -qE $'^saved.npy\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+.*padded to 30 s' heard.txt || fail "a saved spectrogram: $(cat heard.txt)"
+runs "${predict[@]}" saved.npy
+grep -qE $'^saved.npy\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+.*padded to 30 s' said.txt ||
+  fail "a saved spectrogram: $(cat said.txt)"
 mkdir arrays
 cp saved.npy arrays/a.npy
 cp saved.npy arrays/b.NPY
-"$programs/${predict[0]}" "${predict[@]:1}" arrays >heard.txt 2>said.txt || fail "a folder of spectrograms: $(cat said.txt)"
-[ "$(grep -cE $'^arrays/(a.npy|b.NPY)\tvalence ' heard.txt)" = 2 ] || fail "a folder of spectrograms: $(cat heard.txt)"
+runs "${predict[@]}" arrays
+[ "$(grep -cE $'^arrays/(a.npy|b.NPY)\tvalence ' said.txt)" = 2 ] || fail "a folder of spectrograms: $(cat said.txt)"
 head -c 5000 saved.npy >cut.npy
-refused "cut.npy: is cut off: its shape [64, 500] needs 32000 numbers of 4 bytes, and 4872 bytes are there" "${predict[@]}" cut.npy
+refused "cut.npy: is cut off: its shape [64, 500] needs 32000 numbers of 4 bytes, and 4872 bytes are there" \
+  "${predict[@]}" cut.npy
 
 code=0
-"$programs/${predict[0]}" "${predict[@]:1}" music/whole.flac >/dev/full 2>said.txt || code=$?
-[ "$code" = 2 ] || fail "onto a full disk: exit code $code: $(cat said.txt)"
+"$programs/vit_predict" "${predict[@]:1}" music/whole.flac >/dev/full 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "onto a full disk: exit code $code: $(cat errors.txt)"
 mkdir nothing
-code=0
-"$programs/${predict[0]}" "${predict[@]:1}" nothing music/whole.flac >heard.txt 2>said.txt || code=$?
-[ "$code $(wc -l <heard.txt)" = "2 1" ] || fail "a folder without audio: exit code $code: $(cat heard.txt said.txt)"
-holds said.txt "vit_predict: nothing: holds no audio"
+refused_late "1 of 2 files could not be heard" "${predict[@]}" nothing music/whole.flac
+holds errors.txt "vit_predict: nothing: holds no audio"
+[ "$(wc -l <said.txt)" = 1 ] || fail "a folder without audio beside a file: $(cat said.txt)"
 
 # The same numbers in every format, and as one file among others or alone.
-"$programs/${predict[0]}" "${predict[@]:1}" --format csv music/whole.flac "music/a, b.FLAC" >heard.csv || fail "--format csv"
+runs "${predict[@]}" --format csv music/whole.flac "music/a, b.FLAC"
+mv said.txt heard.csv
 [ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
 grep -q '^"music/a, b.FLAC",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
-"$programs/${predict[0]}" "${predict[@]:1}" --format json music/whole.flac >heard.json || fail "--format json"
+runs "${predict[@]}" --format json music/whole.flac
+mv said.txt heard.json
 valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)
-awk -F, -v valence="$valence" '$1 == "music/whole.flac" { found = ($2 - valence) ^ 2 < 1e-8 } END { exit !found }' heard.csv ||
-  fail "$valence is not the valence of $(cat heard.csv)"
+awk -F, -v valence="$valence" '$1 == "music/whole.flac" { found = ($2 - valence) ^ 2 < 1e-8 } END { exit !found }' \
+  heard.csv || fail "$valence is not the valence of $(cat heard.csv)"
 cp music/whole.flac whole.flac
-"$programs/${predict[0]}" "${predict[@]:1}" --attention both whole.flac music/whole.flac >/dev/null || fail "two files of one name"
+runs "${predict[@]}" --attention both whole.flac music/whole.flac
 cmp both/whole.png both/whole-2.png || fail "the same file was looked at otherwise"
 
 refused "music/silent.wav: is silent" "${predict[@]}" music/silent.wav
@@ -105,22 +106,20 @@ mkdir empty
 refused "empty: holds no audio" "${predict[@]}" empty
 
 # Files for programs without our code.
-"$programs/vit_export" --model model --output vit.pt2 >said.txt || fail "vit_export: $(cat said.txt)"
+runs vit_export --model model --output vit.pt2
 [ -s vit.pt2 ] || fail "vit_export wrote nothing"
-"$programs/vit_export" --model model --output again.pt2 >said.txt && cmp vit.pt2 again.pt2 || fail "two exports of one model differ"
+runs vit_export --model model --output again.pt2
+cmp vit.pt2 again.pt2 || fail "two exports of one model differ"
 refused "vit.onnx: the suffix must be .pt2, or .ts or .pt for TorchScript" vit_export --model model --output vit.onnx
 refused "nowhere/config.json" vit_export --model nowhere --output x.pt2
 
 # Curves.
 draw=(draw_curves --output curve.png --x epoch --columns "ccc_valence,ccc_arousal")
-"$programs/${draw[0]}" "${draw[@]:1}" model/curve.csv >said.txt || fail "draw_curves"
+runs "${draw[@]}" model/curve.csv
 holds said.txt "2 curves in curve.png"
-[ "$(head -c 8 curve.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "not a PNG file"
+is_png curve.png
 refused "model/curve.csv: has no column \"wer\", only step, " draw_curves --output x.png --columns wer model/curve.csv
 refused "nowhere.csv" draw_curves --output x.png --columns wer nowhere.csv
 printf 'step,loss\n1,nan\n' >none.csv
 refused "no curve has a finite point" draw_curves --output x.png --columns loss none.csv
 [ ! -e x.png ] || fail "a refused picture was written"
-
-[ "$failures" = 0 ] || exit 1
-echo "all well"

@@ -2,35 +2,24 @@
 # vit_train_cli_test.sh PROGRAM CORPUS FOLDER: tests what a user sees of vit_train. CORPUS is a corpus of
 # emotion_corpus with a few clips, FOLDER a small ViT that transformers saved.
 #
-# Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it hears, and leaves a
-# model, a curve and a summary; a clip that is trained on and held out is refused.
+# Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it hears, and leaves
+# a model, a curve and a summary; a clip that is trained on and held out is refused.
 set -euo pipefail
 
-program=$(realpath "$1") corpus=$(realpath "$2") folder=$(realpath "$3")
+programs=$(dirname -- "$(realpath "$1")") corpus=$(realpath "$2") folder=$(realpath "$3")
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 export OMP_NUM_THREADS=1
 
-# refused TEXT [ARGUMENT...]: exit code 2, and a last line that begins with the program and holds TEXT.
-refused() {
-  local text=$1 code=0 said
-  shift
-  said=$("$program" "$@" 2>&1 >/dev/null) || code=$?
-  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
-  said=$(tail -1 <<<"$said")
-  [[ $said == "vit_train: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
-}
-
-"$program" --help >help.txt || fail "--help"
-programs=${program%/*}
 load_once
-program=$programs/${program##*/}
-has_flags help.txt data output weights rename generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
-  patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs quick learning-rate \
-  gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
-  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory retry-on-oom memory-snapshot preflight memory-cap report profile
+has_help vit_train data output weights rename generated preset pretrained from-scratch n-mels image-size unfreeze \
+  dropout backbone-rate weight-decay patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size \
+  gradient-accumulation epochs quick learning-rate gradient-checkpointing device workers seed cache snapshot-every \
+  resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every \
+  prefetch memory retry-on-oom memory-snapshot preflight memory-cap report profile
 
-train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
+train=(vit_train --data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1
+  --workers 1)
 tuned=("${train[@]}" --pretrained "$folder")
 refused "--output is missing" "${tuned[@]}"
 refused "--pretrained names a Hugging Face folder" "${train[@]}" --output x
@@ -40,24 +29,28 @@ refused "choose one" "${tuned[@]}" --output x --from-scratch
 small=("${train[@]}" --preset small --max-steps 1 --learning-rate 1e-30 --warmup-steps 0 --weight-decay 0 --no-report)
 refused "--rename translates names of --weights FILE: give that, too" "${small[@]}" --output x --rename a=b
 refused "(--weights says no sizes)" "${train[@]}" --output x --weights "$first_weights/vit.pth"
-refused "gan_players.pt: none of its names is one of the model's" "${small[@]}" --output x --weights "$first_weights/gan_players.pt"
-refused "does not fit the model, and nothing was loaded; 1 of another shape: head.weight [3, 96] instead of [2, 96]. --rename head.weight= leaves one out" \
-  "${small[@]}" --output x --weights "$first_weights/vit.pth" --rename regressor.=head.
+refused "gan_players.pt: none of its names is one of the model's" "${small[@]}" --output x \
+  --weights "$first_weights/gan_players.pt"
+reason="does not fit the model, and nothing was loaded; 1 of another shape: "
+refused "${reason}head.weight [3, 96] instead of [2, 96]. --rename head.weight= leaves one out" "${small[@]}" \
+  --output x --weights "$first_weights/vit.pth" --rename regressor.=head.
 [ ! -e x ] || [ -z "$(ls x)" ] || fail "weights that were refused left $(ls x)"
-"$program" "${small[@]}" --output python --weights "$first_weights/vit.pth" >train.txt 2>errors.txt || fail "--weights: $(cat errors.txt)"
-holds train.txt 'vit.pth: 2 loaded; renamed: '
-holds train.txt '1 surplus: regressor.weight'
-[ "$(bytes_of python/model.safetensors vit.layernorm.bias | cut -c-16)" = 0000003f0000003f ] || fail "the ViT does not begin with the file's weights"
-"$program" "${small[@]}" --output folder --seed 4 --weights python >train.txt 2>errors.txt || fail "--weights FOLDER: $(cat errors.txt)"
-grep -qE '^python: [0-9]+ loaded$' train.txt || fail "--weights FOLDER said $(cat train.txt)"
+runs "${small[@]}" --output python --weights "$first_weights/vit.pth"
+holds said.txt 'vit.pth: 2 loaded; renamed: '
+holds said.txt '1 surplus: regressor.weight'
+[ "$(bytes_of python/model.safetensors vit.layernorm.bias | cut -c-16)" = 0000003f0000003f ] ||
+  fail "the ViT does not begin with the file's weights"
+runs "${small[@]}" --output folder --seed 4 --weights python
+grep -qE '^python: [0-9]+ loaded$' said.txt || fail "--weights FOLDER said $(cat said.txt)"
 for name in vit.encoder.layer.0.attention.attention.query.weight classifier.weight normalisation.mean; do
-  cmp <(bytes_of python/model.safetensors $name) <(bytes_of folder/model.safetensors $name) || fail "--weights FOLDER: another $name"
+  same_tensor $name python/model.safetensors folder/model.safetensors
 done
 refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
 refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
 refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --data nowhere --output x --unfreeze 1:2
 refused "--gpu-memory: the smallest card with settings has 8 GB, not 6" "${tuned[@]}" --output x --gpu-memory 6
-refused "--preset small and --gpu-memory each say the sizes" --data "$corpus" --output x --preset small --gpu-memory 8
+refused "--preset small and --gpu-memory each say the sizes" vit_train --data "$corpus" --output x --preset small \
+  --gpu-memory 8
 refused "cannot be cut into patches of 4" "${tuned[@]}" --output x --image-size 18
 refused "nowhere/config.json" "${train[@]}" --pretrained nowhere --output x
 refused "nowhere: holds no folder audio" "${tuned[@]}" --data nowhere --output x
@@ -72,33 +65,31 @@ refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrain
 [ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
 
 # Two epochs of a pretrained model, at another image size.
-"$program" "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision --profile 2-3 >out.txt 2>err.txt ||
-  fail "a run: $(cat out.txt err.txt)"
-holds err.txt "Profile: tuned/trace.json has steps 2 to 3; open it in https://ui.perfetto.dev"
+runs "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision --profile 2-3
+holds errors.txt "Profile: tuned/trace.json has steps 2 to 3; open it in https://ui.perfetto.dev"
 has_trace tuned 2 3 forward backward update 'data wait' ClipGradNorm.before_update
-grep -qF '"kind":"picture","title":"heard valence ' tuned/report.html || fail "the page shows no clips"
-holds out.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
-holds out.txt "test, linear probe"
-holds err.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "
-says_memory err.txt
-holds err.txt "epoch 2 trains 1 of 2 blocks and the head, "
+holds tuned/report.html '"kind":"picture","title":"heard valence '
+holds said.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
+holds said.txt "test, linear probe"
+holds errors.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "
+says_memory errors.txt
+holds errors.txt "epoch 2 trains 1 of 2 blocks and the head, "
 holds tuned/config.json '"image_size": 32'
-for figure in ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe mse_valence r2_arousal validation_ccc best_step seconds; do
-  holds tuned/summary.json "\"$figure\": "
-done
+has_keys tuned/summary.json ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe mse_valence r2_arousal \
+  validation_ccc best_step seconds
 has_report tuned "$(sed -nE 's/.*"steps": ([0-9]+).*/\1/p' tuned/summary.json)"
-for fact in '["image-size","32"]' '["batch-size","2"]' '["training clips","7"]' '"name":"validation.ccc"'; do holds tuned/report.html "$fact"; done
+holds tuned/report.html '["image-size","32"]' '["batch-size","2"]' '["training clips","7"]' '"name":"validation.ccc"'
 [ "$(wc -l <tuned/curve.csv)" = 3 ] || fail "the curve has other rows: $(cat tuned/curve.csv)"
 
 # The folder is a model's: others are refused there, and it can be fine-tuned itself.
 refused "holds another model than the one asked for: image_size 32x32 instead of 16x16" "${tuned[@]}" --output tuned
-"$program" "${train[@]}" --pretrained tuned --output again --epochs 1 --unfreeze 0:0-1 >out.txt 2>&1 || fail "again: $(cat out.txt)"
-holds out.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
+runs "${train[@]}" --pretrained tuned --output again --epochs 1 --unfreeze 0:0-1
+holds said.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
 
 # What would not fit ends before it begins, with flags that make it fit.
-remedied "${program##*/}" --data "$corpus" --cache cache --device cpu --workers 1 --preset small --n-mels 16 --epochs 1 --batch-size 6 \
-  --max-steps 1 --memory-cap 0.012
-grep -qE -- '^  fits \(.*\): --gradient-checkpointing' errors.txt || fail "recomputation is not named: $(cat errors.txt)"
+remedied all vit_train --data "$corpus" --cache cache --device cpu --workers 1 --preset small --n-mels 16 --epochs 1 \
+  --batch-size 6 --max-steps 1 --memory-cap 0.012
+has_remedy --gradient-checkpointing
 
 # A start that fails claims no folder; one folder is for one run at a time, and never that of the data.
 refused "nowhere" "${tuned[@]}" --data nowhere --output claimed
@@ -119,29 +110,24 @@ refused "is a copy of" "${tuned[@]}" --data leaky --cache leaky/cache --output x
 
 # A run goes on with the validation songs that it began with.
 cp -r "$corpus" others
-awk -F, -v OFS=, '$4 == "validation" && !done++ { $2 = $2 == 5 ? 6 : 5 } { print }' "$corpus"/annotations.csv >others/annotations.csv
-begun=("$program" "${tuned[@]}" --output begun --snapshot-every 1 --no-report)
-"${begun[@]}" --max-steps 1 >out.txt 2>&1 || fail "to step 1: $(cat out.txt)"
-code=0
-"${begun[@]}" --max-steps 2 --resume auto --data others >out.txt 2>err.txt || code=$?
-[ "$code" = 2 ] || fail "another validation list: exit code $code: $(cat err.txt)"
-holds err.txt "RunSettings: the validation list of --data is "
+awk -F, -v OFS=, '$4 == "validation" && !done++ { $2 = $2 == 5 ? 6 : 5 } { print }' "$corpus"/annotations.csv \
+  >others/annotations.csv
+begun=("${tuned[@]}" --output begun --snapshot-every 1 --no-report)
+runs "${begun[@]}" --max-steps 1
+refused_late "RunSettings: the validation list of --data is " "${begun[@]}" --max-steps 2 --resume auto --data others
 
 # From scratch, on the CPU's size, killed by a limit of steps.
-"$program" --data "$corpus" --cache cache --device cpu --preset small --batch-size 2 --output small --max-steps 1 --workers 1 --no-report >out.txt 2>&1 ||
-  fail "small: $(cat out.txt)"
-holds out.txt "330530 parameters, 7 training clips and 0 generated ones"
-holds out.txt "1 steps, the weights are the last, since no epoch ended; "
+runs vit_train --data "$corpus" --cache cache --device cpu --preset small --batch-size 2 --output small --max-steps 1 \
+  --workers 1 --no-report
+holds said.txt "330530 parameters, 7 training clips and 0 generated ones"
+holds said.txt "1 steps, the weights are the last, since no epoch ended; "
 has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
 
 # A rehearsal has three batches of each part, and says that it was one.
-"$program" --data "$corpus" --cache cache --device cpu --preset small --batch-size 1 --output rehearsed --quick --workers 1 --no-report >out.txt 2>err.txt ||
-  fail "quick: $(cat err.txt)"
-holds err.txt "--quick: a rehearsal, with 3 batches of each part"
-holds out.txt "330530 parameters, 3 training clips and 0 generated ones"
-holds out.txt "3 steps, the best weights are those of step 3; "
+runs vit_train --data "$corpus" --cache cache --device cpu --preset small --batch-size 1 --output rehearsed --quick \
+  --workers 1 --no-report
+holds errors.txt "--quick: a rehearsal, with 3 batches of each part"
+holds said.txt "330530 parameters, 3 training clips and 0 generated ones"
+holds said.txt "3 steps, the best weights are those of step 3; "
 holds rehearsed/summary.json '"rehearsal": true'
-
-[ "$failures" = 0 ] && echo "all well"
-exit "$failures"
