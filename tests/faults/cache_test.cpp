@@ -24,7 +24,7 @@ using namespace looptorch;
 using looptorch::testing::DiskFault;
 using looptorch::testing::FaultyDisk;
 using looptorch::testing::TemporaryFolder;
-using test::Watchdog;
+using testing::Watchdog;
 namespace fs = std::filesystem;
 
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-namespace looptorch::test {
+namespace looptorch::testing {
 
 class Watchdog {
  public:
@@ -46,4 +46,4 @@ class Watchdog {
   std::thread thread_;  // last: it uses the members above
 };
 
-}  // namespace looptorch::test
+}  // namespace looptorch::testing

@@ -17,7 +17,7 @@
 using namespace looptorch;
 using checkpointed::LiveBytes;
 using looptorch::detail::BatchMemoryPool;
-using test::Watchdog;
+using testing::Watchdog;
 
 namespace {
 

@@ -134,7 +134,7 @@ TEST_CASE("tuples, pairs and arrays become tuples") {
 }
 
 TEST_CASE("a loader needs no collate for them, and makes their tensors in its slots") {
-  const test::Watchdog watchdog("default collate");
+  const testing::Watchdog watchdog("default collate");
   const std::int64_t workers = GENERATE(0, 2);
   PinnedPrefetchLoader loader(Pictures{}, {.batch_size = 2, .workers = workers});
   std::int64_t sum = 0;

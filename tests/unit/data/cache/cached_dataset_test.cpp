@@ -27,7 +27,7 @@
 
 using namespace looptorch;
 using looptorch::testing::TemporaryFolder;
-using test::Watchdog;
+using testing::Watchdog;
 namespace fs = std::filesystem;
 
 namespace {

@@ -28,7 +28,7 @@
 #include <set>
 
 using namespace looptorch;
-using test::Watchdog;
+using testing::Watchdog;
 using namespace values;
 
 namespace {

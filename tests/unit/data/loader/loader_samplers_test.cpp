@@ -16,7 +16,7 @@
 #include <limits>
 
 using namespace looptorch;
-using test::Watchdog;
+using testing::Watchdog;
 using namespace values;
 
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 
 using namespace looptorch;
-using test::Watchdog;
+using testing::Watchdog;
 using namespace values;
 
 namespace {

@@ -12,7 +12,7 @@
 #include <ranges>
 
 using namespace looptorch;
-using test::Watchdog;
+using testing::Watchdog;
 
 namespace {
 

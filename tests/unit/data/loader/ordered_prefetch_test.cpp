@@ -20,7 +20,7 @@
 
 namespace {
 
-using looptorch::test::Watchdog;
+using looptorch::testing::Watchdog;
 using Prefetch = looptorch::detail::OrderedPrefetch<std::int64_t>;
 using Stop = std::stop_token;
 

@@ -14,7 +14,7 @@ using namespace looptorch;
 using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
-using test::Watchdog;
+using testing::Watchdog;
 
 namespace {
 

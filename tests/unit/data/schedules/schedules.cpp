@@ -211,7 +211,7 @@ int main(int count, char** arguments) {
     return 2;
   }
   for (std::uint64_t seed = first; seed < first + schedules; ++seed) {
-    const looptorch::test::Watchdog watchdog("schedule " + std::to_string(seed));
+    const looptorch::testing::Watchdog watchdog("schedule " + std::to_string(seed));
     Schedule schedule(seed);
     Run(schedule, seed)();
   }
