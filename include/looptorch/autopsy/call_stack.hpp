@@ -22,6 +22,7 @@
 
 namespace looptorch::detail {
 
+/// The functions that were running when it was taken.
 class CallStack {
  public:
   /// True where stacks can be taken; elsewhere all are empty.
@@ -67,7 +68,8 @@ class CallStack {
     if (begin == symbol.npos || end == symbol.npos) return {};
     const std::string function =
         c10::demangle(std::string(symbol.substr(begin + 1, end - begin - 1)).c_str());
-    return function.substr(0, function.find("::forward(") == function.npos ? 0 : function.find("::forward("));
+    const std::size_t forward = function.find("::forward(");
+    return forward == function.npos ? std::string() : function.substr(0, forward);
   }
 
   std::vector<void*> frames_;

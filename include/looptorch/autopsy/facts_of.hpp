@@ -37,6 +37,7 @@ inline void take_range(const at::Tensor& finite, TensorFacts& facts) {
   facts.most = most.item<double>();
 }
 
+/// Lists the rows in which `finite` is not true everywhere.
 inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
   const at::Tensor rows = finite.dim() > 1 ? finite.flatten(1).all(1) : finite;
   const at::Tensor bad = at::nonzero(rows.logical_not()).flatten().to(at::kCPU);

@@ -103,12 +103,18 @@ struct Finding {
   }
   [[nodiscard]] std::string worked_on() const {
     if (!parameter.empty()) return message(", on '", parameter, "'");
-    const std::string until =
-        before_parameter.empty() ? before_loss ? "the loss" : "" : message("'", before_parameter, "'");
-    std::string text = after_parameter.empty() ? until.empty() ? "" : ", before " + until
-                       : until.empty()         ? message(", after '", after_parameter, "'")
-                                               : message(", between '", after_parameter, "' and ", until);
-    return text + module_text();
+    return neighbours() + module_text();
+  }
+  /// Returns ", between 'a.weight' and 'b.weight'", as far as the neighbours are known.
+  [[nodiscard]] std::string neighbours() const {
+    std::string next;
+    if (!before_parameter.empty())
+      next = message("'", before_parameter, "'");
+    else if (before_loss)
+      next = "the loss";
+    if (after_parameter.empty()) return next.empty() ? "" : ", before " + next;
+    if (next.empty()) return message(", after '", after_parameter, "'");
+    return message(", between '", after_parameter, "' and ", next);
   }
   [[nodiscard]] std::string module_text() const {
     std::string paths;

@@ -30,6 +30,7 @@ struct ModulePlace {
   std::vector<std::string> paths = {};  // modules of that type that fit; without a type, candidates
 };
 
+/// Searches a model's modules for the one whose forward called an operator.
 class ModuleSearch {
  public:
   /// `modules` are in the order of their registration, each before its children.
@@ -43,7 +44,7 @@ class ModuleSearch {
   [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& after,
                                  const std::string& before) const {
     for (std::size_t i = 0; i < stack.size(); ++i)
-      if (of_type(stack[i]).size() + is_of_libtorch(stack[i]) > 0)
+      if (!of_type(stack[i]).empty() || is_of_libtorch(stack[i]))
         return {stack[i], paths(nearest(within(of_type(stack[i]), stack, i + 1), after, before))};
     return {"", after.empty() && before.empty() ? std::vector<std::string>() : paths(guesses(after, before))};
   }
@@ -77,9 +78,9 @@ class ModuleSearch {
                                std::size_t outer) const {
     for (; outer < stack.size() && found.size() > 1; ++outer) {
       const Indices parents = of_type(stack[outer]);
-      keep(found, [&](std::size_t i) {
+      prefer(found, [&](std::size_t i) {
         return std::any_of(parents.begin(), parents.end(), [&](std::size_t parent) {
-          return holds(modules_[parent].path, modules_[i].path);
+          return is_within(modules_[i].path, modules_[parent].path);
         });
       });
     }
@@ -94,7 +95,7 @@ class ModuleSearch {
     };
     std::size_t most = 0;
     for (const std::size_t i : found) most = std::max(most, nearness(i));
-    if (found.size() > 1) keep(found, [&](std::size_t i) { return nearness(i) == most; });
+    if (found.size() > 1) prefer(found, [&](std::size_t i) { return nearness(i) == most; });
     if (found.size() > 1)
       if (Indices inner = between(found, after, before); !inner.empty()) return inner;
     return found;
@@ -123,12 +124,13 @@ class ModuleSearch {
       std::erase_if(own, [&](std::size_t i) {
         return std::any_of(modules_.begin() + static_cast<std::ptrdiff_t>(first),
                            modules_.begin() + static_cast<std::ptrdiff_t>(i), [&](const KnownModule& other) {
-                             return other.has_parameters && !holds(other.path, modules_[i].path);
+                             return other.has_parameters && !is_within(modules_[i].path, other.path);
                            });
       });
     return own;
   }
 
+  /// Returns the module that registers a parameter; -1 if none of the model does.
   [[nodiscard]] std::int64_t owner_of(const std::string& parameter) const {
     const std::size_t dot = parameter.rfind('.');
     const std::string path = dot == parameter.npos ? std::string() : parameter.substr(0, dot);
@@ -144,14 +146,16 @@ class ModuleSearch {
     return paths;
   }
 
+  /// Keeps the modules for which the condition holds; all of them if it holds for none.
   template <class Condition>
-  static void keep(Indices& found, const Condition& condition) {
+  static void prefer(Indices& found, const Condition& condition) {
     Indices kept;
     std::copy_if(found.begin(), found.end(), std::back_inserter(kept), condition);
     if (!kept.empty()) found = std::move(kept);
   }
 
-  static bool holds(const std::string& parent, const std::string& path) {
+  /// True if `path` is `parent` or lies within it.
+  static bool is_within(const std::string& path, const std::string& parent) {
     return parent.empty() || path == parent || path.starts_with(parent + ".");
   }
 

@@ -23,7 +23,7 @@ struct KnownTensor {
   TensorFacts facts = {};   // the contents before the micro-batch
 };
 
-inline constexpr std::int64_t kNoCall = -1;
+inline constexpr std::int64_t kNoCall = -1;  // in place of a call's number
 
 /// A tensor that an operator read.
 struct ReadTensor {
@@ -33,6 +33,7 @@ struct ReadTensor {
   bool is_target = false;                  // the operator writes to it
 };
 
+/// A call of an operator, or of a node of autograd's graph, as the log has it. Its number is its place there.
 struct OperatorCall {
   std::string name;
   bool is_node = false;                // a node of autograd's graph, not an operator

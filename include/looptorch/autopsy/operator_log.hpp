@@ -28,6 +28,7 @@
 
 namespace looptorch::detail {
 
+/// The calls of one micro-batch, numbered from 0. Threads of backward may record at once.
 class OperatorLog {
  public:
   /// Names a tensor, and all tensors that share its storage.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Finds the operator that made a NaN or infinity. A rerun of the window (redo/traced_rerun.hpp) passes each
-// micro-batch, loss and gradient to an OperatorWatch, and takes a Finding at the end. LibTorch's
-// RecordFunction fills the OperatorLog, OriginSearch goes back from the bad tensor, and ModuleSearch names
-// the module. A traced window takes several times as long, since each tensor is examined.
+// Read this header first. Finds the operator that made a NaN or infinity. A rerun of the window
+// (redo/traced_rerun.hpp) passes each micro-batch, loss and gradient to an OperatorWatch, and takes a Finding
+// at the end. LibTorch's RecordFunction fills the OperatorLog, OriginSearch goes back from the bad tensor,
+// and ModuleSearch names the module. A traced window takes several times as long, since each tensor is
+// examined.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>
@@ -192,7 +193,7 @@ class OperatorWatch {
       finding_.op = call.name;
       if (const TensorFacts* bad = call.bad_output()) finding_.output = *bad;
       for (const ReadTensor& input : call.inputs) finding_.inputs.push_back(input.facts);
-      finding_.within = outermost(call);
+      finding_.within = outermost_caller(call);
       node = call.node;
       if (origin.kind == Origin::Kind::outside && node != kNoCall)
         node = last_node_before(node);  // this call only reads it: the node before has made it, unseen
@@ -201,8 +202,10 @@ class OperatorWatch {
     std::int64_t forward_call = origin.call;
     if (finding_.backward) {
       finding_.node = without_namespaces(log_.call(node).name);
-      if (const std::int64_t maker = log_.maker_of(log_.call(node)); maker != kNoCall)
-        finding_.forward_op = log_.call(maker).name, forward_call = maker;
+      if (const std::int64_t maker = log_.maker_of(log_.call(node)); maker != kNoCall) {
+        finding_.forward_op = log_.call(maker).name;
+        forward_call = maker;
+      }
     }
     if (!is_call(forward_call)) return;
     finding_.parameter = search.parameter_of(forward_call);
@@ -231,7 +234,8 @@ class OperatorWatch {
     return kNoCall;
   }
 
-  [[nodiscard]] std::string outermost(const OperatorCall& call) const {
+  /// Returns the name of the outermost operator that called this one; empty if none did.
+  [[nodiscard]] std::string outermost_caller(const OperatorCall& call) const {
     std::string name;
     for (std::int64_t parent = call.parent; parent != kNoCall; parent = log_.call(parent).parent)
       if (!log_.call(parent).is_node) name = log_.call(parent).name;
@@ -251,6 +255,7 @@ class OperatorWatch {
       if (const TensorFacts* bad = log_.call(id).bad_output())
         if (std::find(shapes_.begin(), shapes_.end(), bad->sizes) == shapes_.end() && name_rows(*bad)) return;
   }
+  /// Names the samples of the bad rows; false if rows are no samples, or all are bad.
   bool name_rows(const TensorFacts& facts) {
     const bool by_sample = !facts.sizes.empty() && facts.sizes.front() == rows_;
     const bool some =

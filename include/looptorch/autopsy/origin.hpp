@@ -32,6 +32,7 @@ struct Origin {
   std::vector<std::int64_t> path = {};  // the calls that passed it on, in order
 };
 
+/// Searches a log for origins. One search remembers what it found, so that shared paths are walked once.
 class OriginSearch {
  public:
   explicit OriginSearch(const OperatorLog& log) : log_(log) {}
