@@ -40,7 +40,7 @@ class RunBackup {
  public:
   explicit RunBackup(Engine& engine) : engine_(engine) {
     at::NoGradGuard no_gradients;
-    const SnapshotContents now = snapshot_contents(engine, {});
+    const SnapshotContents now = take_snapshot(engine, {});
     was_ = {.step = now.step,
             .model = copied_to_host(now.model),
             .averaged = copied_to_host(now.averaged),
@@ -62,7 +62,7 @@ class RunBackup {
     for (const auto& restore : options_) restore();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
-    resume_from(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
+    load_contents(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
     RunAccess::forget_stop(engine_.run());
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_);

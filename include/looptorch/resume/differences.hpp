@@ -96,7 +96,8 @@ inline void refuse(const std::vector<Difference>& differences, ResumeMode mode, 
 }
 
 /// Adds the tolerated differences to the report.
-inline void add_to(ResumeReport& report, const std::vector<Difference>& differences, ResumeMode mode) {
+inline void report_differences(ResumeReport& report, const std::vector<Difference>& differences,
+                               ResumeMode mode) {
   for (const Difference& each : differences)
     if (mode == ResumeMode::all && each.may != ResumeRule::always)
       report.differences.push_back(each.sentence);

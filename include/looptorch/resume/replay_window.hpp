@@ -53,10 +53,10 @@ class ReplayWindow {
       throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
                                ", and the Trainer has ", Engine::kUpdates));
     engine_.prepare();
-    const auto resumption =
-        resume_from(engine_, contents, {}, resume_mode_of(/*strict=*/true, /*resume_changed=*/true), called);
+    const auto resumption = load_contents(engine_, contents, {},
+                                          resume_mode_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
-    add_to(report, resumption.differences(), ResumeMode::settings);
+    report_differences(report, resumption.differences(), ResumeMode::settings);
     Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};
     within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
       resumption.random().apply();  // policies may have drawn from them

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Resumes a run from a snapshot's contents. Compares all of them with the run and stages what it will load;
-// then loads everything, or nothing if a difference is refused. snapshots.hpp calls `resume_from` for a fit,
-// replay_window.hpp for a replay. differences.hpp says what may differ.
+// then loads everything, or nothing if a difference is refused. snapshots.hpp calls `load_contents` for a
+// fit, replay_window.hpp for a replay. differences.hpp says what may differ.
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>
@@ -106,7 +106,7 @@ class Resumption {
   }
 
   void compare_parts() {
-    for (const std::string& part : parts_of(state_))
+    for (const std::string& part : key_prefixes(state_))
       if (std::ranges::find(kStateParts, part) == kStateParts.end())
         add(ResumeField::contents, message("the snapshot's state holds '", part, "', and no run has that"));
   }
@@ -144,7 +144,7 @@ class Resumption {
       if (const auto weight = own.find(name);
           weight != own.end() && find_misfit(weight->second, average).empty())
         averaged.emplace(name, average);
-    move_in(averaged, state_);
+    insert_averages(averaged, state_);
     if (averaged.size() < contents_.averaged.size())
       add(ResumeField::model, message("averages of ", contents_.averaged.size() - averaged.size(),
                                       " weights that the model does not have in these shapes"));
@@ -172,14 +172,14 @@ class Resumption {
       add(staged.differences);
     });
     stage_outside(names.outside(), saved);
-    for (const std::string& part : parts_of(saved))
+    for (const std::string& part : key_prefixes(saved))
       if (part != "size" && part != "outside" && !is_below(part, size))
         add(ResumeField::contents, message("the snapshot's optimizers hold '", part, "', and there are ",
                                            size, " of them, numbered from 0"));
   }
 
   /// Returns the parts of keys before their first dot.
-  static std::set<std::string> parts_of(const StateDict& in) {
+  static std::set<std::string> key_prefixes(const StateDict& in) {
     std::set<std::string> parts;
     for (const auto& item : in.values()) parts.insert(item.first.substr(0, item.first.find('.')));
     return parts;
@@ -224,8 +224,8 @@ class Resumption {
 /// Leaves the random generators to the caller. Throws SnapshotMismatch, and StateError for incomplete
 /// contents. Messages call the snapshot `called`.
 template <class Engine>
-[[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
-                                             const Feed& feed, ResumeMode mode, const std::string& called) {
+[[nodiscard]] Resumption<Engine> load_contents(Engine& engine, const SnapshotContents& contents,
+                                               const Feed& feed, ResumeMode mode, const std::string& called) {
   Resumption<Engine> resumption(engine, contents, feed);
   refuse(resumption.differences(), mode, called);
   resumption.apply();

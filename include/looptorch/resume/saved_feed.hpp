@@ -45,7 +45,7 @@ struct SavedFeed {
 };
 
 /// Returns how snapshots describe a fit's range.
-[[nodiscard]] inline SavedFeed saved_feed(const Feed& feed) {
+[[nodiscard]] inline SavedFeed describe_feed(const Feed& feed) {
   if (!feed.source) return {.identity = feed.identity()};
   const auto& how = feed.source->regrouping();
   return {.identity = feed.source->planned_identity(),
@@ -54,7 +54,7 @@ struct SavedFeed {
 }
 
 /// Makes the loader of a later fit read the run's original windows, if it has the same data.
-inline void keep_windows(const SavedFeed& began, Regroupable& batches) {
+inline void restore_windows(const SavedFeed& began, Regroupable& batches) {
   const auto& how = began.regrouping;
   const auto same = how && batches.batch_size() == how->read.batch_size
                         ? batches.identity_with(how->planned.batch_size)

@@ -61,7 +61,7 @@ inline void warn_about(const ResumeReport& report) {
 }
 
 /// Returns the snapshot that was already chosen and read, else reads it.
-[[nodiscard]] inline NewestSnapshot snapshot_of(const ResumeFrom& from) {
+[[nodiscard]] inline NewestSnapshot chosen_snapshot(const ResumeFrom& from) {
   const NewestSnapshot* const chosen = from.chosen();
   return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
 }
@@ -73,7 +73,7 @@ struct SnapshotCode {
 
   [[nodiscard]] static SnapshotContents take(Engine& engine, const std::filesystem::path& folder,
                                              const SavedFeed& feed = {}) {
-    return snapshot_contents(engine, feed, folder);
+    return take_snapshot(engine, feed, folder);
   }
 
   /// Restores contents that came from no file.
@@ -81,10 +81,10 @@ struct SnapshotCode {
                               bool resume_changed) {
     const ResumeMode mode = resume_mode_of(strict, resume_changed);
     engine.prepare();
-    const auto resumption = resume_from(engine, contents, {}, mode, "the snapshot");
+    const auto resumption = load_contents(engine, contents, {}, mode, "the snapshot");
     resumption.random().apply();
     ResumeReport report{.step = contents.step, .stopped = resumption.stopped()};
-    add_to(report, resumption.differences(), mode);
+    report_differences(report, resumption.differences(), mode);
     return report;
   }
 
@@ -94,23 +94,23 @@ struct SnapshotCode {
   [[nodiscard]] static std::optional<ResumedFit> resume(Engine& engine, const FitOptions& options,
                                                         const Feed& feed, SavedFeed& last) {
     std::optional<ResumedFit> resumed;
-    if (feed.source) keep_windows(last, *feed.source);
-    if (!options.resume.empty()) resumed = resume_from_chosen(engine, options, feed);
-    last = saved_feed(feed);
+    if (feed.source) restore_windows(last, *feed.source);
+    if (!options.resume.empty()) resumed = resume_from_snapshot(engine, options, feed);
+    last = describe_feed(feed);
     return resumed;
   }
 
  private:
-  static ResumedFit resume_from_chosen(Engine& engine, const FitOptions& options, const Feed& feed) {
-    const NewestSnapshot snapshot = snapshot_of(options.resume);
+  static ResumedFit resume_from_snapshot(Engine& engine, const FitOptions& options, const Feed& feed) {
+    const NewestSnapshot snapshot = chosen_snapshot(options.resume);
     const SnapshotContents contents = snapshot.take();
     ResumeReport report{.snapshot = snapshot.path, .step = contents.step};
     for (const RejectedSnapshot& each : snapshot.rejected) report.rejected.push_back(each.reason);
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report.step});
     const ResumeMode mode = resume_mode_of(options.strict, options.resume_changed);
-    const auto resumption = resume_from(engine, contents, feed, mode, report.snapshot.string());
+    const auto resumption = load_contents(engine, contents, feed, mode, report.snapshot.string());
     report.stopped = resumption.stopped();
-    add_to(report, resumption.differences(), mode);
+    report_differences(report, resumption.differences(), mode);
     warn_about(report);
     return {resumption, std::move(report)};
   }

@@ -61,7 +61,7 @@ template <class Module>
 }
 
 /// Moves the averages out of the state, to save them once, and notes their places.
-inline void move_out(const TensorMap& averages, StateDict& state) {
+inline void extract_averages(const TensorMap& averages, StateDict& state) {
   std::map<const void*, std::string> names;
   for (const auto& [name, average] : averages) names.emplace(average.unsafeGetTensorImpl(), name);
   StateDict kept, places;
@@ -82,7 +82,7 @@ inline void move_out(const TensorMap& averages, StateDict& state) {
 }
 
 /// Puts the averages back into the state. Averages that `averaged` lacks stay out.
-inline void move_in(const TensorMap& averaged, StateDict& state) {
+inline void insert_averages(const TensorMap& averaged, StateDict& state) {
   const StateDict places = state.under("averaged");
   for (std::int64_t i = 0; i < places.get<std::int64_t>("size"); ++i)
     if (const auto found = averaged.find(places.get<std::string>(message(i, ".name")));
@@ -118,13 +118,13 @@ template <class Engine>
 /// Returns the run as it is, also within a window. `feed` describes the range of batches; `parts` are files
 /// of the ranks' shards. Without `moments` it holds none of the optimizers'.
 template <class Engine>
-[[nodiscard]] SnapshotContents run_contents(Engine& engine, const SavedFeed& feed,
-                                            std::vector<std::filesystem::path> parts = {},
-                                            bool moments = true) {
+[[nodiscard]] SnapshotContents collect_contents(Engine& engine, const SavedFeed& feed,
+                                                std::vector<std::filesystem::path> parts = {},
+                                                bool moments = true) {
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);
-  move_out(averages, state);
+  extract_averages(averages, state);
   save(list_policies(engine.stack()), state);
   put_names(state, "modes.eval", modules_in_eval(*engine.model()));
   RandomStates::now().save(random);
@@ -144,13 +144,13 @@ template <class Engine>
 
 /// Returns the run between windows. Ranks with sharded optimizers write their shards into `folder`.
 template <class Engine>
-[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed,
-                                                 [[maybe_unused]] const std::filesystem::path& folder = {}) {
+[[nodiscard]] SnapshotContents take_snapshot(Engine& engine, const SavedFeed& feed,
+                                             [[maybe_unused]] const std::filesystem::path& folder = {}) {
   engine.refresh_parameters();
   std::vector<std::filesystem::path> parts;
   if constexpr (Engine::kHasRanks)
     if (engine.ranks().has_sharded_moments()) parts = write_parts(engine, folder);
-  return run_contents(engine, feed, std::move(parts));
+  return collect_contents(engine, feed, std::move(parts));
 }
 
 }  // namespace looptorch::detail

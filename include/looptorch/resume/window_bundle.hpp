@@ -154,7 +154,7 @@ struct WindowCode {
       bundle.places.push_back(origin.narrowed(i).place());
     }
     return bundle.write(Engine::kUpdates == 1 ? folder : folder / message("update-", update + 1),
-                        run_contents(engine, {}, {}, /*moments=*/!engine.ranks().has_sharded_moments()));
+                        collect_contents(engine, {}, {}, /*moments=*/!engine.ranks().has_sharded_moments()));
   }
 };
 
