@@ -14,6 +14,7 @@
 #include <c10/util/Exception.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -88,6 +89,9 @@ template <class Body>
     std::cerr << std::endl;
     return code;
   };
+#ifdef SIGXFSZ
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it
+#endif
   try {
     if (!line.parse(argc, argv))
       std::cout << line.help();

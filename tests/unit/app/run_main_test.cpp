@@ -3,6 +3,7 @@
 
 #include <looptorch/app/run_main.hpp>
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -51,6 +52,13 @@ TEST_CASE("run_main: --help goes to stdout, and the body does not run") {
   CHECK(outcome.code == 0);
   CHECK(outcome.err.empty());
   CHECK_THAT(outcome.out, Contains("usage: program --model DIR [options] FILE..."));
+}
+
+TEST_CASE("run_main: a file beyond the limit of its size is an error, and does not kill the program") {
+  const auto before = std::signal(SIGXFSZ, SIG_DFL);
+  const auto outcome = run({"--model=m", "x"}, [] { std::raise(SIGXFSZ); });
+  CHECK((outcome.code == 0 && outcome.err.empty()));
+  std::signal(SIGXFSZ, before);
 }
 
 TEST_CASE("run_main: errors are one line on stderr and an exit code") {
