@@ -170,7 +170,12 @@ struct SkipBadWindows {
     else
       state.windows.back() = joined(state.windows.back(), place);
     state.windows.back().elsewhere.clear();
-    if (!list.empty()) add_to_sample_list(list, place.samples);
+    if (list.empty()) return;
+    if (place.samples.empty() && place.elsewhere.empty())
+      say(message(list.string(), " gets no samples of step ", place.step,
+                  ": only the batches of a loader know theirs"));
+    else
+      add_to_sample_list(list, place.samples);
   }
 
   /// Returns the place that covers both parts of one window.

@@ -179,6 +179,24 @@ TEST_CASE("SkipBadWindows: the list has the samples at fault, and ExcludeSamples
   CHECK(clean.progress().samples == 9);
 }
 
+TEST_CASE("SkipBadWindows: a list that gets no samples, since no loader made the batches, is reported") {
+  TemporaryFolder folder;
+  const auto list = folder / "bad.txt";
+  auto batches = toy::batches(2);
+  batches[1] = constant(NAN);
+  std::vector<std::string> told;
+  auto policy = quiet();
+  policy.list = list;
+  policy.report = [&](const std::string& sentence) { told.push_back(sentence); };
+  toy::Net net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, toy::objective, policy);
+  trainer.fit(batches);
+  REQUIRE(told.size() == 2);
+  CHECK(told[1] == list.string() + " gets no samples of step 1: only the batches of a loader know theirs");
+  CHECK(read_sample_list(list).empty());
+}
+
 TEST_CASE("SkipBadWindows: too many bad windows end the run with a typed error") {
   auto batches = toy::batches(9);
   for (const std::size_t i : {1U, 3U, 5U, 7U}) batches[i] = constant(NAN);
