@@ -123,9 +123,14 @@ class StateDict {
   /// names the key.
   template <class T>
   [[nodiscard]] const T& get(const std::string& key) const {
+    constexpr bool is_held = detail::HeldByState<T>;
+    static_assert(is_held,
+                  "looptorch: a StateDict gives bool, std::int64_t, double, std::string and at::Tensor by "
+                  "get<T>(key), and a list of tensors by tensors(key). See docs/errors.md#state-dict");
     const auto found = values_.find(key);
     if (found == values_.end()) throw StateError("a state has nothing under '" + key + "'");
-    if (const T* value = found->second.template get_if<T>()) return *value;
+    if constexpr (is_held)
+      if (const T* value = found->second.template get_if<T>()) return *value;
     throw StateError("a state holds something of another type under '" + key + "'");
   }
 
