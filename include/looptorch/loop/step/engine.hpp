@@ -285,8 +285,11 @@ class Engine {
       auto& update = std::get<i>(updates_);
       if constexpr (!kByClosure<i>) require_no_hidden_closure(*update.optimizer);
       const std::string numbered = kUpdates == 1 ? "update" : "update " + std::to_string(i + 1);
-      views.push_back({update.options.name.empty() ? numbered : update.options.name, update.optimizer.get(),
-                       all_parameters(*update.optimizer)});
+      const std::string& name = update.options.name.empty() ? numbered : update.options.name;
+      for (const UpdateView& other : views)
+        if (other.name == name)
+          throw UsageError(message("two updates are named '", name, "': give each a name of its own"));
+      views.push_back({name, update.optimizer.get(), all_parameters(*update.optimizer)});
     });
     return views;
   }

@@ -149,6 +149,18 @@ TEST_CASE("an update takes part every so many steps, or when a predicate says so
   CHECK_THROWS_AS((lt::Update{player, player_loss, {.every = 0}}), lt::UsageError);
 }
 
+TEST_CASE("updates of one name are refused, also if one of them has it by default") {
+  auto model = duel();
+  auto critic = sgd(*model->critic, 0.3), player = sgd(*model->player, 0.2);
+  const auto train = [&](const std::string& first, const std::string& second) {
+    lt::Trainer trainer(model, lt::Update{critic, critic_loss, {.name = first}},
+                        lt::Update{player, player_loss, {.name = second}});
+  };
+  CHECK_NOTHROW(train("a", "b"));
+  CHECK_THROWS_WITH(train("a", "a"), "two updates are named 'a': give each a name of its own");
+  CHECK_THROWS_WITH(train("update 2", ""), "two updates are named 'update 2': give each a name of its own");
+}
+
 TEST_CASE("with one update, parameters that its optimizer does not train get no gradient either") {
   auto model = duel();
   auto critic = sgd(*model->critic, 0.3);
