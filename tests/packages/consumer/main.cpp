@@ -2,7 +2,9 @@
 // Fits y = 2x + 1 with what the README shows; prints the error that is left.
 #include <looptorch/trainer.hpp>
 
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <sndfile.h>
 
