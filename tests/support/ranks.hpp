@@ -3,6 +3,8 @@
 // case tagged [.ranks] is one rank; the case that calls `run_ranks` is what ctest sees.
 #pragma once
 
+#include "support/temporary_folder.hpp"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -44,6 +46,23 @@ inline int free_port() {
   return ntohs(address.sin_port);
 }
 
+/// Returns what starts this executable once more. In ctest that is a link to load_once/stand_in.cpp: the
+/// executable is loaded once, and each rank is a fork of it. LOOPTORCH_LOAD_ONCE is the folder of its parts.
+inline const std::string& executable() {
+  namespace fs = std::filesystem;
+  static const looptorch::testing::TemporaryFolder folder;
+  static const std::string program = [] {
+    const char* const parts = std::getenv("LOOPTORCH_LOAD_ONCE");
+    if (!parts) return std::string("/proc/self/exe");
+    fs::create_symlink(fs::path(parts) / "looptorch_stand_in", folder / "rank");
+    fs::create_symlink(fs::path(parts) / "liblooptorch_load_once.so", folder / "preloaded.so");
+    fs::create_symlink(fs::read_symlink("/proc/self/exe"), folder / "rank.program");
+    ::setenv("LOOPTORCH_LOADED_FOR", std::to_string(::getpid()).c_str(), /*overwrite=*/1);
+    return (folder / "rank").string();
+  }();
+  return program;
+}
+
 /// Environment variables of each rank beside the launcher's.
 using Variables = std::map<std::string, std::string>;
 
@@ -55,6 +74,7 @@ inline std::vector<Outcome> run_ranks(int count, const std::string& name, const 
                                       int stopped = -1) {
   using Clock = std::chrono::steady_clock;
   const std::string port = std::to_string(free_port());
+  std::string program = executable();
   std::vector<pid_t> processes;
   std::vector<Outcome> outcomes(static_cast<std::size_t>(count));
   const auto output_of = [&](int rank) { return folder / ("rank" + std::to_string(rank) + ".txt"); };
@@ -74,7 +94,7 @@ inline std::vector<Outcome> run_ranks(int count, const std::string& name, const 
     std::vector<char*> environment;
     for (std::string& text : texts) environment.push_back(text.data());
     environment.push_back(nullptr);
-    std::string program = "/proc/self/exe", filter = name;
+    std::string filter = name;
     char* arguments[] = {program.data(), filter.data(), nullptr};
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
