@@ -25,6 +25,6 @@ inline constexpr std::string_view kPolicyHeaders[] = {\"@headers@\"};
 
 add_executable(print_policy_pairs EXCLUDE_FROM_ALL static/write_policy_pairs.cpp)
 target_link_libraries(print_policy_pairs PRIVATE looptorch_test_support)
-target_precompile_headers(print_policy_pairs REUSE_FROM looptorch_test_support)
+target_precompile_headers(print_policy_pairs REUSE_FROM looptorch_precompiled)
 target_compile_options(print_policy_pairs PRIVATE -Wall -Wextra)
 add_custom_target(write_policy_pairs COMMAND print_policy_pairs ${page} VERBATIM)

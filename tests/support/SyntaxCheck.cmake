@@ -20,8 +20,8 @@ endif()
 
 # The flags are those of the test targets; /usr/include must not come before the compiler's own folders.
 set(looptorch_syntax_folder ${CMAKE_CURRENT_BINARY_DIR}/syntax)
-set(includes "$<FILTER:$<TARGET_PROPERTY:looptorch_test_support,INCLUDE_DIRECTORIES>,EXCLUDE,^(/usr/include|${PROJECT_SOURCE_DIR}/.*)$>")
-set(defines "$<FILTER:$<TARGET_PROPERTY:looptorch_test_support,COMPILE_DEFINITIONS>,EXCLUDE,^LOOPTORCH_SOURCE_DIR>")
+set(includes "$<FILTER:$<TARGET_PROPERTY:looptorch_precompiled,INCLUDE_DIRECTORIES>,EXCLUDE,^(/usr/include|${PROJECT_SOURCE_DIR}/.*)$>")
+set(defines "$<TARGET_PROPERTY:looptorch_precompiled,COMPILE_DEFINITIONS>")
 file(GENERATE OUTPUT ${looptorch_syntax_folder}/flags CONTENT
 "-std=c++20
 -fmessage-length=0

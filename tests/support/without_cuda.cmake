@@ -10,7 +10,7 @@ set(folder ${CMAKE_CURRENT_BINARY_DIR}/without_cuda)
 file(CONFIGURE OUTPUT ${folder}/empty.cpp CONTENT "void* type_of_work[8] __asm__(\"_ZTIN4c10d16ProcessGroupNCCL8WorkNCCLE\");\n")
 add_library(torch_cuda_stand_in SHARED ${folder}/empty.cpp)
 set_target_properties(torch_cuda_stand_in PROPERTIES OUTPUT_NAME torch_cuda LIBRARY_OUTPUT_DIRECTORY ${folder})
-add_dependencies(looptorch_test_support torch_cuda_stand_in) # so that every test has it
+add_dependencies(looptorch_test_main torch_cuda_stand_in) # so that every test has it
 
 get_property(tests DIRECTORY PROPERTY TESTS)
 list(FILTER tests INCLUDE REGEX "^(unit|faults|device|mutants|whisper|konkanivani|spectrogram_gan|exported|seeds)\\.")

@@ -59,7 +59,7 @@ bool are_equal(const Net& one, const Net& other) {
   return a.size() == b.size();
 }
 
-double scale_of(const lt::LossScale& state) { return state.scale.item<double>(); }
+double scale_in(const lt::LossScale& state) { return state.scale.item<double>(); }
 
 /// Trains with a first scale of 65536 and with the one that was found; returns it.
 template <class Policy = Half, class... Policies>
@@ -70,7 +70,7 @@ double found_in(const std::function<Policy(double)>& half, int64_t count, Polici
   lt::Trainer search(searching, one, objective, half(65536), policies...);
   std::vector<double> scales;
   const auto result = search.fit(data, {.max_steps = 1});
-  const double found = scale_of(search.template policy<Policy>());
+  const double found = scale_in(search.template policy<Policy>());
   CHECK(result.skipped == 0);
   CHECK(search.fit(data).skipped == 0);
 
@@ -83,7 +83,7 @@ double found_in(const std::function<Policy(double)>& half, int64_t count, Polici
   CHECK(are_equal(searching, given));
   CHECK(search.progress().samples == knows.progress().samples);
   CHECK(search.updates()[0].loss.mean() == knows.updates()[0].loss.mean());
-  CHECK(scale_of(search.template policy<Policy>()) == scale_of(knows.template policy<Policy>()));
+  CHECK(scale_in(search.template policy<Policy>()) == scale_in(knows.template policy<Policy>()));
   CHECK(
       search.template policy<Policy>().growth_tracker.equal(knows.template policy<Policy>().growth_tracker));
   return found;
@@ -137,16 +137,16 @@ TEST_CASE("from the found scale on the numbers are GradScaler's") {
   lt::Trainer trainer(layer, sgd, of_layer, Half{.growth_interval = 3});
   const std::vector<at::Tensor> data(9, torch::randn({4, 4}));
   trainer.fit(data, {.max_steps = 1});
-  const double found = scale_of(trainer.policy<Half>());
+  const double found = scale_in(trainer.policy<Half>());
   CHECK(found < 65536);
   CHECK(trainer.policy<Half>().growth_tracker.item<int>() == 1);
   trainer.fit(data, {.max_steps = 3});
-  CHECK(scale_of(trainer.policy<Half>()) == 2 * found);
+  CHECK(scale_in(trainer.policy<Half>()) == 2 * found);
   CHECK(trainer.progress().skipped == 0);
   trainer.fit(data,
               {.max_steps = 4});  // after the first update an overflow is skipped, as GradScaler does it
   CHECK(trainer.progress().skipped == 1);
-  CHECK(scale_of(trainer.policy<Half>()) == found);
+  CHECK(scale_in(trainer.policy<Half>()) == found);
   CHECK(trainer.policy<Half>().growth_tracker.item<int>() == 0);
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("the search ends with the first update that is made, not with the firs
       searching, one, [&](Net& net, const at::Tensor& x) { return bad_at_first(net, x, seen, 2); }, Half{});
   CHECK(trainer.fit(data).skipped == 2);  // a loss that is infinite is no matter of the scale
   CHECK(trainer.updates()[0].applied == 4);
-  CHECK(scale_of(trainer.policy<Half>()) < 65536 / 4);
+  CHECK(scale_in(trainer.policy<Half>()) < 65536 / 4);
 }
 
 TEST_CASE("a window that no scale helps is skipped as any other; a scale that collapses is the typed error") {
@@ -245,7 +245,7 @@ TEST_CASE("a range that refills one tensor, and a loop of step, are rerun with t
   lt::FusedAdamW adamw(probe->parameters(), {.lr = 0.01});
   lt::Trainer trainer(probe, adamw, objective, by(65536), lt::Accumulate<2>{});
   trainer.fit(even, {.max_steps = 1});
-  const double found = scale_of(trainer.policy<Half>());
+  const double found = scale_in(trainer.policy<Half>());
   REQUIRE(found < 65536);
   for (const bool by_step : {false, true}) CHECK(are_equal(trained(65536, by_step), trained(found, by_step)));
 }
@@ -264,7 +264,7 @@ TEST_CASE("a run that is cut within or after the search continues to the same bi
         },
         Half{}, lt::SnapshotEvery{.folder = folder, .steps = 1, .on_signals = false});
     trainer.fit(data, options);
-    return scale_of(trainer.policy<Half>());
+    return scale_in(trainer.policy<Half>());
   };
   for (const int64_t bad :
        {0, 1}) {  // after 1 step the search has ended, or the first window said nothing of it
@@ -309,7 +309,7 @@ TEST_CASE("with RetryOnOom the window is rerun by scale and by pieces") {
     lt::Trainer trainer(model, adamw, weighed, Half{.initial_scale = scale}, lt::Accumulate<2>{},
                         lt::RetryOnOom{.report = [](const std::string&) {}});
     CHECK(trainer.fit(data).skipped == 0);
-    return std::pair(model, scale_of(trainer.policy<Half>()));
+    return std::pair(model, scale_in(trainer.policy<Half>()));
   };
   const auto [model, found] = trained(65536, false);
   CHECK(found < 65536);
