@@ -28,6 +28,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,8 +61,10 @@ class PlanSearch {
   }
 
  private:
-  /// Predicts by shapes.
+  /// Predicts by shapes. What is held between steps is too large for each choice that holds the same.
   PlanTrial predict(const FinetuneOptions& options) {
+    const auto known = too_large_.find(held_by(options));
+    if (known != too_large_.end()) return known->second;
     const auto& hardest = batches_of(options);
     const looptorch::app::HostCapLifted lifted;
     PlanTrial trial;
@@ -73,6 +76,7 @@ class PlanSearch {
       options.memory.apply(recognizer.model);
       trial = measure(recognizer, options, hardest, PlanBy::shapes);
     }
+    if (!trial.by_batch) too_large_.emplace(held_by(options), trial);
     if (whole_program_) add_loading(trial, longest_clips(options), options, room_);
     return trial;
   }
@@ -113,7 +117,8 @@ class PlanSearch {
   WhisperConfig config_;
   PlanRoom room_;
   bool whole_program_;
-  std::map<std::int64_t, std::vector<Batch>> hardest_;
+  std::map<std::int64_t, std::vector<Batch>> hardest_;  // by clips in a batch
+  std::map<std::string, PlanTrial> too_large_;          // by held_by
 };
 
 /// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names

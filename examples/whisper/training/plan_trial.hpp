@@ -122,6 +122,14 @@ struct PlanRoom {
 /// How a run is measured: by shapes, always on a CPU, or by steps of the run itself.
 enum class PlanBy { shapes, steps };
 
+/// Returns a text of what decides the bytes that a choice holds between steps; batches, recomputation and
+/// the precision of products do not.
+[[nodiscard]] inline std::string held_by(const FinetuneOptions& options) {
+  const auto& memory = options.memory;
+  return looptorch::message(memory.optimizer, memory.bf16_weights ? ", bf16, " : ", ",
+                            memory.update_in_backward, ", ", memory.lora, memory.int8_base ? ", int8" : "");
+}
+
 /// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
 /// transcription before, after and within it. Leaves the model unchanged.
 template <class Trainer>
