@@ -1,7 +1,7 @@
 # Runs tests without LibTorch's CUDA library where there is no GPU: loading it takes half a second of each
 # process, and CI starts some thousand. An empty library of the same name is preloaded instead. Tests named
-# packages.*, cuda.*, distributed.*, sanitized.*, unit.distributed*, unit.app.cuda* and device.refused_gpu*
-# use the whole LibTorch.
+# packages.*, cuda.*, distributed.*, sanitized.*, unit.distributed*, unit.app.cuda*, device.refused_gpu*
+# and device.*launches_test use the whole LibTorch: the last count its calls for CUDA.
 if(NOT EXISTS ${Torch_DIR}/../../../lib/libtorch_cuda.so OR EXISTS /dev/nvidiactl OR EXISTS /dev/dxg)
   return()
 endif()
@@ -14,7 +14,7 @@ add_dependencies(looptorch_test_main torch_cuda_stand_in) # so that every test h
 
 get_property(tests DIRECTORY PROPERTY TESTS)
 list(FILTER tests INCLUDE REGEX "^(unit|faults|device|mutants|whisper|konkanivani|spectrogram_gan|exported|seeds)\\.")
-list(FILTER tests EXCLUDE REGEX "^(unit\\.app\\.cuda|unit\\.distributed|device\\.refused_gpu)")
+list(FILTER tests EXCLUDE REGEX "^(unit\\.app\\.cuda|unit\\.distributed|device\\.(refused_gpu|(cuda_)?launches_test))")
 foreach(test IN LISTS tests)
   set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:torch_cuda_stand_in>)
 endforeach()

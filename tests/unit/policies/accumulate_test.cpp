@@ -196,6 +196,9 @@ TEST_CASE("a weight or a loss that cannot be is refused with its value or shape"
         "both");
   fails([](toy::Net&, const Batch&) { return lt::Loss{}; }, "none");
   fails([](toy::Net&, const Batch&) { return torch::ones({}); }, "does not depend on any parameter");
+  fails([](toy::Net&, const Batch&) { return torch::ones({}, torch::kLong); }, "is of type Long");
+  fails([](toy::Net&, const Batch&) { return lt::Loss{.value = torch::ones({}, torch::kLong), .weight = 3}; },
+        "is of type Long");
   fails([](toy::Net& n,
            const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = b.features}; },
         "[3, 4]");

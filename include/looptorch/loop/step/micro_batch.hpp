@@ -43,13 +43,16 @@ inline void rescale_gradients(const UpdateView& view, UpdateWork& work, double f
   work.gradients.clear();
 }
 
-/// Throws UsageError for a loss without a graph.
-inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
-  if (!loss.requires_grad())
-    throw UsageError(
-        message("the loss of ", view.name,
-                " does not depend on any parameter that its optimizer "
-                "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
+/// Throws UsageError for a value to differentiate that has no graph; `type` is the loss's.
+inline void require_graph(const at::Tensor& weighed, at::ScalarType type, const UpdateView& view) {
+  if (weighed.requires_grad()) return;
+  if (!at::isFloatingType(type))
+    throw UsageError(message("the loss of ", view.name, " is of type ", type,
+                             ", which has no gradient: return a floating-point tensor"));
+  throw UsageError(
+      message("the loss of ", view.name,
+              " does not depend on any parameter that its optimizer trains; is the optimizer made "
+              "from this model's parameters, are any of them unfrozen, and is nothing detached?"));
 }
 
 /// True if the window is one whole micro-batch on one process, which needs no weighing.
@@ -111,7 +114,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   derived.drop_if_changed(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
-  require_graph(weighed, view);
+  require_graph(weighed, loss_tensor(loss).scalar_type(), view);
   engine.in_phase(
       RunPhase::backward, "backward",
       [&] {
