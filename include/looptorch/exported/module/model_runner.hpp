@@ -49,7 +49,8 @@ class ModelRunner {
       const auto found = modules.find(module.path);
       modules_.push_back(found == modules.end() ? &root : found->second);
     }
-    plans_.resize(file.graph.nodes.size());
+    for (const GraphNode& node : file.graph.nodes)
+      plans_.push_back({.is_linear = node.target == "torch.ops.aten.linear.default"});
     for (const auto& [node, mode] : file.modes.in_eval) plans_[node].in_eval = &mode;
     for (const auto& [node, linear] : file.tensors.linears) plans_[node].linear = linear;
     for (const auto& group : joint_)
@@ -131,6 +132,7 @@ class ModelRunner {
     const EvalMode* in_eval = nullptr;   // what eval mode changes
     LinearPartImpl* linear = nullptr;    // the layer that it calls, which may have an adapter
     const JointLayers* joint = nullptr;  // layers that are computed as one product with it
+    bool is_linear = false;              // calls aten::linear, of any weights
   };
 
   [[nodiscard]] std::size_t node(const std::string& name) const {
@@ -142,7 +144,8 @@ class ModelRunner {
     return static_cast<std::size_t>(found - nodes.begin());
   }
 
-  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one product.
+  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one product, and
+  /// each product as one node of autograd. Autopsy traces the operators of the file instead.
   void run_nodes(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
     for (std::size_t i = begin; i < end; ++i) {
       const JointLayers* joint = plans_[i].joint;
@@ -152,11 +155,11 @@ class ModelRunner {
         graph.enter(nodes[i].module);
         if (run_joint(*joint, nodes, values)) continue;
       }
-      run_node(i, graph, values);
+      run_node(i, joins, graph, values);
     }
   }
 
-  void run_node(std::size_t i, GraphRun& graph, Values& values) {
+  void run_node(std::size_t i, bool joins, GraphRun& graph, Values& values) {
     const GraphNode& node = file_.graph.nodes[i];
     const NodePlan& plan = plans_[i];
     graph.enter(node.module);
@@ -166,6 +169,7 @@ class ModelRunner {
       if (into != kNoSlot) values[into] = std::move(made);
       return;
     }
+    if (plan.is_linear && joins) return graph.run_linear(node);
     if (!plan.in_eval || modules_[node.module]->is_training()) return graph.run(node);
     if (plan.in_eval->is_skipped) return;
     graph.run(node, plan.in_eval->argument, plan.in_eval->value);

@@ -85,11 +85,11 @@ TEST_CASE("Whisper trains to the same bits with and without --gradient-checkpoin
 }
 
 TEST_CASE("With --gradient-checkpointing each layer runs twice a step, without it all but its products") {
-  // Products with a bias; those of queries, keys and values are one. The last of a layer is begun again, and
-  // ended before it computes.
-  const int encoder_layers = 2, decoder_layers = 2, encoder = 4, decoder = 7;
+  // Products with a bias; those of queries, keys and values are one. The last of a layer is not computed
+  // again: what it saves is its input.
+  const int encoder_layers = 2, decoder_layers = 2, encoder = 4 - 1, decoder = 7 - 1;
   const int plain = count_in_a_step("aten::addmm", lt::CheckpointMode::off);
-  CHECK(count_in_a_step("aten::addmm", lt::CheckpointMode::light) == plain + encoder_layers + decoder_layers);
+  CHECK(count_in_a_step("aten::addmm", lt::CheckpointMode::light) == plain);
   CHECK(count_in_a_step("aten::addmm", lt::CheckpointMode::recompute) ==
         plain + encoder_layers * encoder + decoder_layers * decoder);
   const int gelus = 2 + encoder_layers + decoder_layers;
