@@ -216,6 +216,7 @@ remedied() {
   [ ! -e does-not-fit/summary.json ] || fail "$*: a run that does not fit left a model"
   [ ! -e does-not-fit/config.json ] || fail "$*: a run that does not fit claimed its folder"
   lacks errors.txt Accumulate Checkpointed Autocast Freeze
+  # A line is "  fits (3.1 GB): --batch-size 1" or "preflight: ...: chooses ... the same as --batch-size 1".
   grep -E '^  fits \(|^preflight: [^:]*: chooses ' errors.txt | sed -E 's/^  fits \([^)]*\): //; s/.*the same as //' |
     sed -n "1,${count/all/\$}p" >remedies.txt
   [ -s remedies.txt ] || fail "$* has no remedy: $(cat errors.txt)"

@@ -66,6 +66,7 @@ figures() { # NAME VALUE a line, of losses and measures
 }
 [ "$(figures one | wc -l)" -ge 2 ] || fail "metrics.jsonl holds $(figures one)"
 if [ -n "$exact" ]; then
+  # NAME VALUE of one process, NAME VALUE of two ranks: at most 1e-4 of the value apart.
   paste -d ' ' <(figures one) \
     <(figures two) |
     awk 'NF != 4 || $1 != $3 || ($2 - $4)^2 > 1e-8 * ($2^2 + 1e-4) { print; differ = 1 } END { exit differ }' ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts audio files to log-mel frames, at one speed or several. Frames are computed each time or cached in
-// a folder. A cache does not change what is learnt: training chooses among the speeds, and masks frames, anew
-// in each epoch.
+// a folder. Training chooses a speed and masks frames afterwards, anew in each epoch, so a cache does not
+// change what is learnt.
 //
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once

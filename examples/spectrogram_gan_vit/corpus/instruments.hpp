@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Synthesises notes and drums. A note reads one period of a wave, which has the overtones of its timbre, at
-// the note's pitch, and has an envelope. A voice costs 2 ns a sample.
+// Synthesises notes and drums. A note repeats one period of a wave at its pitch. The timbre decides the
+// wave's overtones and the note's loudness over time. A voice costs 2 ns a sample.
 #pragma once
 
 #include "dice.hpp"

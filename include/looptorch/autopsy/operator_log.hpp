@@ -123,7 +123,7 @@ class OperatorLog {
     return call(id);
   }
 
-  /// Returns the forward operator whose node of the graph this is; null if it is unknown.
+  /// Returns the number of the forward call that made this node of the graph; kNoCall if it is unknown.
   [[nodiscard]] std::int64_t maker_of(const OperatorCall& node) const {
     const auto found = made_by_.find(node.sequence);
     return found == made_by_.end() ? kNoCall : found->second;
@@ -164,8 +164,8 @@ class OperatorLog {
     return holds.is_finite() || (holds.nans > 0 ? writer.gave_nan() : writer.bad_output() != nullptr);
   }
 
-  /// Records a tensor's writer, unless the tensor is a view of an input, or a call within this one wrote its
-  /// contents. A kernel may overwrite what such a call prepared.
+  /// Records a tensor's writer, unless the tensor is a view of an input, or a call within this one, which has
+  /// a greater number, explains its contents. If that does not, this call's kernel has overwritten them.
   void note_writer(std::int64_t id, const at::Tensor& tensor, const Keys& read, bool mutates) {
     const void* key = key_of(tensor);
     const bool is_old = std::find(read.begin(), read.end(), key) != read.end();

@@ -37,7 +37,8 @@ class OriginSearch {
  public:
   explicit OriginSearch(const OperatorLog& log) : log_(log) {}
 
-  /// Returns the origin of a tensor's contents; the call `reader` read it.
+  /// Returns the origin of a tensor's contents. `reader` is the number of the call that read it; one past the
+  /// last for a loss or a gradient, which no call reads.
   [[nodiscard]] Origin of(const ReadTensor& read, std::int64_t reader) {
     for (auto writer = read.writers.rbegin(); writer != read.writers.rend(); ++writer) {
       const OperatorCall& call = log_.call(*writer);
@@ -127,7 +128,7 @@ class OriginSearch {
     return target.writers.empty() ? !target.known : log_.call(target.writers.back()).is_uninitialised;
   }
 
-  /// True for a copy that is no step of another operator, as a product's bias is.
+  /// True for a copy in its own right, not one within another operator, such as addmm's of the bias.
   [[nodiscard]] bool is_whole_copy(const OperatorCall& call) const {
     return is_copy(call.name) &&
            (call.name != "aten::copy_" || call.parent == kNoCall || is_copy(log_.call(call.parent).name));

@@ -91,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(256) ctc_forward(LT_TABLE(Table) ta
   table.losses[clip.index] = loss;
 }
 
-// beta: log-probability of all paths from a state to the end, its frame left out. A row holds beta with the
-// frame, or each state's share of the paths. Two of each: a frame's are read while the next ones are written.
+// beta: log-probability of all paths from a state to the end, its frame left out. Two rows hold beta with the
+// frame, and two each state's share of the paths: of either pair one is read while the other is written.
 extern "C" __global__ void __launch_bounds__(256) ctc_backward(LT_TABLE(Table) table) {
   const Clip clip(table);
   const float loss = table.losses[clip.index], slope = table.slopes[clip.index];

@@ -114,9 +114,10 @@ inline at::Tensor ctc_gradient_by_kernel(const CtcBatch& batch, const CtcPaths& 
 
 /// Each clip's states.
 struct CtcStates {
-  at::Tensor labels_NS, log_probs_TNS;  ///< Of each state; no path for one that the clip does not have.
-  at::Tensor may_skip_NS;               ///< True if a path may come from the state before last.
-  at::Tensor ends_NS;                   ///< 0 for the last two states, else no path.
+  at::Tensor labels_NS,
+      log_probs_TNS;       ///< Of each state; beyond the clip's states the blank, without a path.
+  at::Tensor may_skip_NS;  ///< True if a path may come from the state before last.
+  at::Tensor ends_NS;      ///< 0 for the last two states, else no path.
   at::Tensor frames_N1;
 
   explicit CtcStates(const CtcBatch& batch) {

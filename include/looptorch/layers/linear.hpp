@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Provides a torch::nn::Linear that computes product and bias by one operator, for contiguous inputs.
-// LibTorch's takes two operators for inputs of more than two dimensions. Under autocast it also casts its
-// weight at each use: it passes on a transposed view, and autocast caches no casts of views.
+// Provides a torch::nn::Linear whose product and bias are one operator and one node of autograd
+// (linear_product.hpp). LibTorch's takes two operators for inputs of more than two dimensions. Under autocast
+// it also casts its weight at each use: it passes on a transposed view, and autocast caches no casts of
+// views.
 #pragma once
 
 #include <looptorch/layers/linear_product.hpp>

@@ -35,8 +35,7 @@ namespace looptorch::detail {
 
 /// How heads lie in a product's input and outputs.
 struct HeadLayout {
-  std::int64_t split =
-      0;  ///< This H has each layer's output, `[B, H, T, d]`, of layers as large; 0: `[..., N]`.
+  std::int64_t split = 0;  ///< H if outputs are `[B, H, T, d]`, all of one size; 0: `[..., N]`.
   bool is_merged = false;  ///< The input is `[B, H, T, d]`, and K = H d.
 };
 
@@ -90,14 +89,14 @@ class LinearBackward final : public torch::autograd::Node {
     const bool again = at::GradMode::is_enabled();  // the results are differentiated again
     if (!again) no_views.emplace();
     const std::size_t layers = rows_.size();
-    Tensors result(1 + layers + biases_);
+    Tensors result(1 + layers + bias_count_);
     const at::Tensor gradient = joined_gradient(gradients);
     if (!gradient.defined()) return result;
     if (task_should_compute_output(0)) {
       const at::Tensor weight_NK = cast.defined() && !again ? cast : joined(weights, gradient.scalar_type());
       const at::Tensor of_x = at::mm(gradient, weight_NK);
-      result[0] = of_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], of_heads_, -1}).transpose(1, 2)
-                                : of_x.view(sizes_);
+      result[0] = input_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2)
+                                   : of_x.view(sizes_);
     }
     const auto hand_out = [&](std::size_t first, auto&& make) {
       bool any = false;
@@ -109,8 +108,8 @@ class LinearBackward final : public torch::autograd::Node {
       for (std::size_t i = 0; i < layers; ++i)
         if (task_should_compute_output(first + i)) result[first + i] = parts[i];
     };
-    hand_out(1, [&] { return at::mm(gradient.t(), rows_of(x, of_heads_ > 0, width_)); });
-    if (biases_ > 0) hand_out(1 + layers, [&] { return gradient.sum(0); });
+    hand_out(1, [&] { return at::mm(gradient.t(), rows_of(x, input_heads_ > 0, width_)); });
+    if (bias_count_ > 0) hand_out(1 + layers, [&] { return gradient.sum(0); });
     return result;
   }
 
@@ -127,7 +126,7 @@ class LinearBackward final : public torch::autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto type = x.scalar_type();
     parameter_type_ = weights[0].scalar_type();
-    biases_ = biases.size(), sizes_ = x.sizes().vec(), of_heads_ = heads.is_merged ? x.size(1) : 0;
+    bias_count_ = biases.size(), sizes_ = x.sizes().vec(), input_heads_ = heads.is_merged ? x.size(1) : 0;
     width_ = weights[0].size(1);
     std::int64_t outputs = 0;
     for (const at::Tensor& weight : weights) rows_.push_back(weight.size(0)), outputs += rows_.back();
@@ -172,8 +171,8 @@ class LinearBackward final : public torch::autograd::Node {
   torch::autograd::SavedVariable x_, cast_NK_;
   std::vector<torch::autograd::SavedVariable> weights_;
   std::vector<std::int64_t> rows_, sizes_;  ///< Outputs of each layer, and the input's shape.
-  std::size_t biases_ = 0;
-  std::int64_t width_ = 0, head_width_ = 0, of_heads_ = 0;
+  std::size_t bias_count_ = 0;
+  std::int64_t width_ = 0, head_width_ = 0, input_heads_ = 0;
   at::ScalarType parameter_type_ = at::kFloat;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // MomentAccumulator, the interface of optimizers whose moments can take a window's gradients as they arrive,
-// so that no sums of gradients are held: FusedAdam, FusedAdamW and AdamWBf16. The optimizer only gives access
-// to its moments. policies/parts/moment_sums.hpp adds to them, for UpdateInBackward<SumsInMoments>.
+// so that no sums of gradients are held: FusedAdam, FusedAdamW and AdamWBf16. For
+// UpdateInBackward<SumsInMoments>, policies/parts/moment_sums.hpp adds gradients to the moments, and then
+// asks the optimizer to update the parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -46,7 +46,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
                      Evaluate&& evaluate) {
   const at::Tensor& found = context.found_inf();
   if (context.vetoed() || (found.defined() && found.item<bool>())) return false;
-  (void)context.gradients();
+  (void)context.gradients();  // divides them by the window's weight: the closure's first call uses them
   TensorCopies tried(context.view().parameters);
   bool first = true;
   try {

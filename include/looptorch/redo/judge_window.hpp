@@ -40,7 +40,7 @@ class WindowJudge {
       if (engine_.redo().rerun && !is_empty_on_device()) examine(update);
   }
 
-  /// True if the update must be counted before the next window, without any policy's request.
+  /// True while the first loss scale is sought: the next window must know whether this update was applied.
   [[nodiscard]] bool resolves_at_once() { return may_seek_scale<I>(engine_); }
 
  private:

@@ -43,9 +43,9 @@ class ScopedRerun {
   WindowRerun*& slot_;
 };
 
-/// A window that may be rerun, for what the policies of the stack need it (loop/step/redo_state.hpp):
-/// `kSplits` for RetryOnOom, `kExamines` for Autopsy and SkipBadWindows, `kSeeksScale` for fp16's first
-/// scale.
+/// A window that may be rerun. RedoReasons (loop/step/redo_state.hpp) says what the policies of the stack
+/// need it for, such as `kSplits` for RetryOnOom, `kExamines` for Autopsy and SkipBadWindows, and
+/// `kSeeksScale` for fp16's first scale.
 template <class Engine>
 struct RedoneWindow {
   using Redo = RedoReasons<Engine>;

@@ -94,6 +94,7 @@ struct StagedOptimizer {
   bool keeps_rates = false;  ///< The saved rates are not this optimizer's.
 };
 
+/// NaN: the group's options have no learning rate.
 inline bool same_rate(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 /// Compares options and parameters of the groups, and stages their rates.

@@ -50,7 +50,8 @@ void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const Paramete
   }
 }
 
-/// Returns the name of a value in a snapshot: one of elements for a tensor that is cut.
+/// Returns the name of a value in a snapshot: `key`; for a shard of a cut tensor with its elements,
+/// "exp_avg[0:6 of 4x3]".
 [[nodiscard]] inline std::string name_of_value(const std::string& key, const StateDict::Value& value,
                                                const OptimizerParts::Split& split) {
   const auto* tensor = value.get_if<at::Tensor>();

@@ -55,7 +55,7 @@ class Resumption {
     for (std::string& why : random_.drop_unfit()) add(ResumeField::generators, std::move(why));
     if constexpr (Engine::kHasRanks)
       if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->shards() == 0)
-        random_.derive(ranks->rank());
+        random_.derive(ranks->rank());  // else all ranks would draw rank 0's numbers
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }

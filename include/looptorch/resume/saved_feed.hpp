@@ -142,8 +142,9 @@ class StagedFeed {
     return differences_.size() == differences_before;
   }
 
-  /// Returns the batch size that would give the loader here the saved identity; empty if more differs.
-  /// Snapshots of earlier versions do not name it.
+  /// Returns the batch size that would give the loader here the saved identity; empty if more differs. Tries
+  /// the one whose windows have the saved number of samples, then the two that snapshots of later versions
+  /// name.
   [[nodiscard]] std::optional<std::int64_t> batch_size_of(const StateDict& state,
                                                           const StateDict& saved) const {
     if (!source_ || here_.batch_size < 1) return std::nullopt;

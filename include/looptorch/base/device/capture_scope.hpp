@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Marks the time in which a graph is captured, and whether the captured work draws random numbers. Code that
-// would copy to the host asks `is_open` first. Code that would save a generator's state asks `draws_nothing`.
+// Tells whether a graph is being captured, and whether the captured work draws random numbers. While
+// `is_open` nothing may be copied to the host. If it `draws_nothing`, generators of devices must not be read.
 #pragma once
 
 #include <atomic>

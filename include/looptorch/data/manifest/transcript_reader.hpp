@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a transcript with times: segments of a JSON array become utterances, and errors name their line.
-// Include transcript.hpp.
+// Implements `read_transcript`: segments of a JSON array become utterances, and errors name a segment's line.
+// Users include transcript.hpp, which describes the format.
 #pragma once
 
 #include <looptorch/base/error.hpp>

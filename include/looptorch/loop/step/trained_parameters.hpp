@@ -52,7 +52,8 @@ class TrainedParameters {
     for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
   }
 
-  /// Returns what this update leaves alone: the model's parameters that other updates train.
+  /// Returns what this update leaves alone: the parameters of other updates, and the model's that none
+  /// trains.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
   [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
   /// Returns the parameters that some update trains or the model has.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads and stores a weight in a CPU loop. Weights are fp32, 16 bits rounded stochastically, or bf16 with the
-// bits that rounding lost in a second tensor.
+// Loads and stores a weight in a CPU loop. Weights are fp32; 16 bits, rounded stochastically; or bf16 with a
+// second tensor for bits that rounding cuts off.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>
