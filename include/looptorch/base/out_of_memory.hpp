@@ -17,12 +17,17 @@
 
 namespace looptorch::detail {
 
-/// True if an error's text reports it: that of an accelerator's allocator, of LibTorch's for the CPU, which
-/// throws no type of its own, of `new`, or of the system.
+/// True if an error's text reports it: that of an accelerator's allocator, of cuBLAS and cuDNN, of LibTorch's
+/// allocator for the CPU, which throws no type of its own, of `new`, or of the system.
 [[nodiscard]] inline bool says_out_of_memory(std::string_view what) {
-  constexpr std::array<std::string_view, 5> kTexts{
-      "out of memory", "DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
-      "std::bad_alloc", "Cannot allocate memory"};
+  constexpr std::array<std::string_view, 8> kTexts{"out of memory",
+                                                   "CUBLAS_STATUS_ALLOC_FAILED",
+                                                   "CUDNN_STATUS_ALLOC_FAILED",
+                                                   "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+                                                   "DefaultCPUAllocator: can't allocate memory",
+                                                   "DefaultCPUAllocator: not enough memory",
+                                                   "std::bad_alloc",
+                                                   "Cannot allocate memory"};
   for (const std::string_view text : kTexts)
     if (what.find(text) != what.npos) return true;
   return false;

@@ -39,7 +39,7 @@ namespace detail {
 /// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
   constexpr std::int64_t kMostOnCpu = 1 << 16, kMostOnAccelerator = 1 << 23;
-  if (!at::GradMode::is_enabled() || input.dim() < 2 || input.numel() == 0) return false;
+  if (!takes_node(input) || input.dim() < 2 || input.numel() == 0 || has_tangent(input)) return false;
   const at::Tensor& first = weights[0];
   const auto type = product_type(input), from = first.scalar_type();
   if (!first.is_floating_point() || (type == input.scalar_type() ? from != type : from == at::kDouble))
@@ -49,9 +49,12 @@ namespace detail {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const at::Tensor &weight = weights[i], &bias = biases[i];
     if (weight.device() != input.device() || weight.scalar_type() != from ||
-        weight.requires_grad() != first.requires_grad() || weight.size(1) != input.size(-1))
+        weight.requires_grad() != first.requires_grad() || weight.size(1) != input.size(-1) ||
+        weight.numel() == 0 || has_tangent(weight))
       return false;
-    if (bias.defined() && (bias.device() != weight.device() || bias.scalar_type() != from)) return false;
+    if (bias.defined() &&
+        (bias.device() != weight.device() || bias.scalar_type() != from || has_tangent(bias)))
+      return false;
     elements += weight.numel();
     requires_grad |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
   }
@@ -125,7 +128,8 @@ template <class... Layers>
                                                                     std::int64_t heads, Layers... layers) {
   std::vector<at::Tensor> outputs;
   const std::array rows{layers->weight.size(0)...};
-  const bool are_alike = std::ranges::count(rows, rows[0]) == std::ssize(rows) && rows[0] % heads == 0;
+  const bool are_alike =
+      std::ranges::count(rows, rows[0]) == std::ssize(rows) && heads > 0 && rows[0] % heads == 0;
   if (rows.size() > 1 && are_alike && input.dim() == 3 && (detail::is_plain(layers) && ...))
     outputs = detail::joint_outputs(input, {layers->weight...}, {layers->bias...}, heads);
   if (outputs.empty()) return {detail::heads_of(input, heads, layers)...};

@@ -16,6 +16,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -176,17 +177,29 @@ class LinearBackward final : public torch::autograd::Node {
   at::ScalarType parameter_type_ = at::kFloat;
 };
 
+/// True if a graph of autograd can have a node of ours on this input.
+[[nodiscard]] inline bool takes_node(const at::Tensor& input) {
+  return at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled() && input.layout() == at::kStrided &&
+         !input.is_nested();
+}
+/// True for a tensor whose derivative is computed forward, which a node of ours would drop.
+[[nodiscard]] inline bool has_tangent(const at::Tensor& tensor) {
+  return tensor._fw_grad(/*level=*/0).defined();
+}
+
 /// Returns one layer's output by one node of autograd; undefined where at::linear must compute it.
 [[nodiscard]] inline at::Tensor one_product(const at::Tensor& input, const at::Tensor& weight,
                                             const at::Tensor& bias, const HeadLayout& heads = {}) {
-  if (!at::GradMode::is_enabled() || !weight.defined() || weight.dim() != 2) return {};
+  if (!takes_node(input) || !weight.defined() || weight.dim() != 2) return {};
   if (heads.is_merged
           ? input.dim() != 4 || input.size(1) * input.size(3) != weight.size(1)
           : input.size(-1) != weight.size(1) || input.dim() < 2 || input.dim() > 3 || !input.is_contiguous())
     return {};
   if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return {};
-  if (!input.requires_grad() && !weight.requires_grad() && !(bias.defined() && bias.requires_grad()))
-    return {};
+  const auto none_learns = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+    return !x.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad());
+  };
+  if (none_learns(input, weight, bias)) return {};
   at::Tensor x = input, w = weight, b = bias;
   const auto device = input.device().type();
   if (at::autocast::is_autocast_available(device) && at::autocast::is_autocast_enabled(device)) {
@@ -196,9 +209,10 @@ class LinearBackward final : public torch::autograd::Node {
   }
   const auto fits = [&](const at::Tensor& tensor) {
     return tensor.device() == x.device() && tensor.scalar_type() == x.scalar_type() &&
-           tensor.layout() == at::kStrided && !tensor._fw_grad(/*level=*/0).defined();
+           tensor.layout() == at::kStrided && !has_tangent(tensor);
   };
-  if (!at::isFloatingType(x.scalar_type()) || x.numel() == 0 || !fits(x) || !fits(w) ||
+  if (none_learns(x, w, b)) return {};  // autocast keeps casts that were made without gradients, too
+  if (!at::isFloatingType(x.scalar_type()) || x.numel() == 0 || w.numel() == 0 || !fits(x) || !fits(w) ||
       (b.defined() && (!fits(b) || b.dim() != 1 || b.size(0) != w.size(0))))
     return {};
   return LinearBackward::product(x, w, b.defined() ? at::TensorList(b) : at::TensorList(), heads).front();

@@ -62,7 +62,7 @@ template <class Model, std::ranges::input_range Batches, class Forward>
     const auto add = [&](const Batch& batch) {
       outputs.push_back(detail::on_host<Output>(forward(model, batch)));
     };
-    if constexpr (detail::EpochRange<Range>) batches.begin_epoch(0);
+    const detail::FirstEpochScope<Range> first(batches);
     for (auto&& batch : batches)
       detail::with_context(
           [&] {

@@ -106,6 +106,9 @@ class FusedUpdate {
 
  private:
   using Field = MomentField<Moments, Options>;
+  static_assert(
+      !requires { &Rule::advance; },
+      "looptorch: an optimizer's rule has no `advance`: mark the field that counts steps by `.counter`.");
 
   static bool first_differs(const Options& options) {
     if constexpr (requires { Rule::first_differs(options); })

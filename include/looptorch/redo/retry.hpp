@@ -61,7 +61,8 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
   constexpr bool can_split = kCanSplit<Engine, Batch>;
   while (true) {
     if (engine.redo().batch_was_written)
-      throw UsageError(message(kWritesToBatch, " The window would be retried, since memory ran out: ", error));
+      throw UsageError(
+          message(kWritesToBatch, " The window would be retried, since memory ran out: ", error));
     engine.redo().window_start.rewind(view, work);
     const std::int64_t pieces = free_and_ask_for_retry(
         engine,
@@ -122,9 +123,11 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
   }
 }
 
-/// Adds one batch of an evaluation to its sums, in pieces if memory runs out.
+/// Adds one batch of an evaluation to its sums, in pieces if memory runs out. Throws UsageError rather than
+/// measure again what the objective has written to.
 template <class Engine, class Objective, class Batch>
 void measure_with_retries(Engine& engine, Objective& objective, const Batch& batch, EvaluationSums& sums) {
+  const std::int64_t versions = versions_of(batch);
   for (std::int64_t pieces = 1, attempts = 1;;) {
     std::string error;
     try {
@@ -136,6 +139,8 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
     } catch (...) {
       error = out_of_memory_text();
     }
+    if (versions_of(batch) != versions)
+      throw UsageError(message(kWritesToBatch, " It would be measured again, since memory ran out: ", error));
     const std::int64_t next = free_and_ask_for_retry(
         engine, {engine.run(), /*trains=*/false, batch_size(batch), pieces, attempts, std::move(error)});
     attempts = next == pieces ? attempts + 1 : 1;

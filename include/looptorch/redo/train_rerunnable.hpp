@@ -28,30 +28,32 @@ namespace looptorch::detail {
 
 /// What is wrong if a window has to run again on such a batch.
 inline constexpr const char* kWritesToBatch =
-    "the objective writes to its batch in place, so no window can run again on it: work on a copy, as by "
+    "the objective writes to its batch in place, so it cannot run again on it: work on a copy, as by "
     "`x = batch.x / 255` instead of `batch.x.div_(255)`.";
+
+/// Returns a number that grows when one of the batch's tensors is written to.
+template <class Batch>
+[[nodiscard]] std::int64_t versions_of(const Batch& batch) {
+  std::int64_t sum = 0;
+  for_each_tensor(batch, [&](const at::Tensor& tensor) {
+    if (tensor.defined() && !tensor.is_inference()) sum += static_cast<std::int64_t>(tensor._version());
+  });
+  return sum;
+}
 
 /// Notes, as it is destroyed, whether a kept batch's tensors were written to while it lived.
 template <class Batch>
 class BatchWatch {
  public:
   BatchWatch(RedoState& redo, const Batch& batch) : redo_(redo), batch_(batch) {}
-  ~BatchWatch() { redo_.batch_was_written |= versions() != before_; }
+  ~BatchWatch() { redo_.batch_was_written |= versions_of(batch_) != before_; }
   BatchWatch(const BatchWatch&) = delete;
   BatchWatch& operator=(const BatchWatch&) = delete;
 
  private:
-  [[nodiscard]] std::int64_t versions() const {  // they only grow
-    std::int64_t sum = 0;
-    for_each_tensor(batch_, [&](const at::Tensor& tensor) {
-      if (tensor.defined() && !tensor.is_inference()) sum += static_cast<std::int64_t>(tensor._version());
-    });
-    return sum;
-  }
-
   RedoState& redo_;
   const Batch& batch_;
-  std::int64_t before_ = versions();
+  std::int64_t before_ = versions_of(batch_);
 };
 
 /// Saves the update's initial state, once a window, if the window may be retried or skipped.

@@ -37,6 +37,9 @@ TEST_CASE("out of memory: the errors of all allocators, also within others' text
   CHECK(runs_out([] { (void)std::string(std::string().max_size() / 2, 'x'); }));
   CHECK(runs_out([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "no room"); }));
   CHECK(runs_out([] { TORCH_CHECK(false, "CUDA error: out of memory"); }));
+  CHECK(runs_out(
+      [] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"); }));
+  CHECK_FALSE(runs_out([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED"); }));
   CHECK(runs_out([] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }));
   CHECK(runs_out(
       [] { throw looptorch::Error("sample 3: DefaultCPUAllocator: not enough memory: you tried"); }));

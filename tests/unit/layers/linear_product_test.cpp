@@ -104,8 +104,25 @@ TEST_CASE("at::linear computes without gradients, for a vector, gaps between row
   CHECK_THROWS(lt::linear_product(x.to(at::kDouble), w, {}));
   CHECK_THROWS(lt::linear_product(x.slice(2, 0, 3), w, {}));
   CHECK_THROWS(lt::linear_product(x, w, placed(at::randn({5}))));
+  CHECK_FALSE(is_node(x, placed(at::randn({0, 4})).set_requires_grad(true)));
+  {
+    const c10::InferenceMode inference;
+    const at::AutoGradMode with_gradients(true);
+    CHECK_FALSE(is_node(x, w));
+  }
   const at::NoGradGuard no_gradients;
   CHECK_FALSE(is_node(x, w));
+}
+
+TEST_CASE(
+    "Weights whose casts autocast keeps from a forward without gradients have no node that drops them") {
+  const at::Tensor w = placed(at::randn({6, 4})).set_requires_grad(true), x = placed(at::randn({2, 3, 4}));
+  const lt::AutocastScope autocast(place().type(), at::kBFloat16);
+  {
+    const at::NoGradGuard no_gradients;
+    (void)lt::linear_product(x, w, {});
+  }
+  CHECK(lt::linear_product(x, w, {}).requires_grad() == at::linear(x, w).requires_grad());
 }
 
 TEST_CASE("The node refuses a second backward, and a weight that changed before backward") {

@@ -494,3 +494,21 @@ TEST_CASE("RetryOnOom: a window is not retried on a batch that the objective wri
     CHECK_THROWS_WITH(train(in_place, fails_at),
                       Catch::Contains("writes to its batch in place") && Catch::Contains("std::bad_alloc"));
 }
+
+TEST_CASE("RetryOnOom: an evaluation is not retried on a batch that the objective writes to in place") {
+  const auto evaluate = [&](auto normalise) {
+    std::int64_t calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      const toy::Batch normal{normalise(batch.features), batch.labels};
+      if (++calls == 2) throw std::bad_alloc();
+      return toy::objective(net, normal);
+    };
+    toy::Net net = toy::net();
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, quiet_retries());
+    return trainer.evaluate(even_batches(3, 4)).loss;
+  };
+  CHECK(evaluate([](const at::Tensor& x) { return x * 2; }) > 0);
+  CHECK_THROWS_WITH(evaluate([](at::Tensor x) { return x.mul_(2); }),
+                    Catch::Contains("writes to its batch in place") && Catch::Contains("measured again"));
+}

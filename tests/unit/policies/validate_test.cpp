@@ -239,6 +239,42 @@ TEST_CASE("each evaluation goes through a shuffled loader in the same order, wha
   for (const auto& order : orders) CHECK(order == orders[0]);
 }
 
+TEST_CASE("an evaluation on the loader of a loop of one's own leaves it where it was") {
+  struct Numbers {
+    std::int64_t size() const { return 12; }
+    at::Tensor get(std::int64_t index) const { return torch::tensor(index); }
+  };
+  std::vector<std::int64_t> seen;
+  const auto measure = [&](toy::Net&, const at::Tensor& batch) {
+    for (std::int64_t i = 0; i < batch.size(0); ++i) seen.push_back(batch[i].item<std::int64_t>());
+    return 0.0;
+  };
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const lt::RandomSampler sampler{.seed = 1};
+  lt::PinnedPrefetchLoader numbers(Numbers{}, {.batch_size = 5}, sampler);
+  lt::Trainer trainer(net, sgd, toy::objective);
+  for (const std::int64_t epoch : {0, 1, 2}) {
+    std::vector<std::int64_t> order;
+    for (const at::Tensor& batch : numbers)
+      for (std::int64_t i = 0; i < batch.size(0); ++i) order.push_back(batch[i].item<std::int64_t>());
+    CHECK(order == sampler.order(epoch, 12));
+    const lt::LoaderPosition before = numbers.position();
+    (void)trainer.evaluate(numbers, measure);
+    CHECK((numbers.position() == before));
+  }
+  CHECK(seen.size() == 36);
+
+  numbers.begin_epoch(4);
+  numbers.skip(2);
+  seen.clear();
+  (void)trainer.evaluate(numbers, measure);
+  CHECK(seen == sampler.order(0, 12));
+  std::vector<std::int64_t> rest;
+  for (const at::Tensor& batch : numbers) rest.push_back(batch[0].item<std::int64_t>());
+  CHECK(rest == std::vector<std::int64_t>{sampler.order(4, 12)[10]});
+}
+
 TEST_CASE("a run that is resumed within an epoch evaluates where the whole one does") {
   const auto trained = [](const lt::StateDict* from, std::int64_t max_steps,
                           std::vector<std::int64_t>& steps) {

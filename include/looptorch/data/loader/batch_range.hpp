@@ -36,6 +36,35 @@ concept SkippableRange = requires(Range& range, std::int64_t count) {
   range.skip(count);
 };
 
+/// While it lives, the range begins with the first batch of its epoch 0. Then a loader goes on where it was.
+template <class Range>
+class FirstEpochScope {
+ public:
+  explicit FirstEpochScope(Range& range) : range_(range), place_(place_of(range)) {
+    if constexpr (EpochRange<Range>) range.begin_epoch(0);
+    if constexpr (EpochRange<Range> && SkippableRange<Range>) range.skip(0);
+  }
+  ~FirstEpochScope() {
+    if constexpr (kGoesBack) range_.put_back(place_);
+  }
+  FirstEpochScope(const FirstEpochScope&) = delete;
+  FirstEpochScope& operator=(const FirstEpochScope&) = delete;
+
+ private:
+  static constexpr bool kGoesBack = EpochRange<Range> && requires(Range & range) {
+    range.put_back(range.place());
+  };
+  static auto place_of(Range& range) {
+    if constexpr (kGoesBack)
+      return range.place();
+    else
+      return nullptr;
+  }
+
+  Range& range_;
+  decltype(place_of(std::declval<Range&>())) place_;
+};
+
 /// True where `begin()` may be called again for the next epoch.
 template <class Range>
 inline constexpr bool kRepeatable = std::ranges::forward_range<Range> || EpochRange<Range>;

@@ -179,6 +179,8 @@ class OnDevice {
   { loader_.begin_epoch(epoch); }
   // clang-format on
   void skip(std::int64_t batches) { loader_.skip(batches); }
+  [[nodiscard]] auto place() const { return loader_.place(); }
+  void put_back(const auto& place) { loader_.put_back(place); }
   [[nodiscard]] LoaderPosition position() const { return loader_.position(); }
   [[nodiscard]] StateDict identity() const { return loader_.identity(); }
   [[nodiscard]] StateDict state_dict() const { return loader_.state_dict(); }

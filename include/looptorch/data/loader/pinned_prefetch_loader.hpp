@@ -142,6 +142,25 @@ class PinnedPrefetchLoader {
     go_to({next_.epoch, batches}, nullptr);
   }
 
+  /// Where the loader is. An evaluation on it puts that back in the end.
+  class Place {
+    friend PinnedPrefetchLoader;
+    LoaderPosition next, position;
+    std::shared_ptr<const StateDict> saved, stream;
+  };
+  [[nodiscard]] Place place() const {
+    Place here;
+    here.next = next_, here.saved = saved_;
+    here.position = log_->position, here.stream = log_->stream;
+    return here;
+  }
+  /// Ends an open epoch. The next `begin()` starts where it would have when `place` was taken.
+  void put_back(const Place& place) {
+    end_open_epoch();
+    next_ = place.next, saved_ = place.saved;
+    log_->position = place.position, log_->stream = place.stream;
+  }
+
   /// Ends an open epoch, starts the next one and waits for its first batch.
   Iterator begin() {
     end_open_epoch();

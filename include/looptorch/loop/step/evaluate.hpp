@@ -48,7 +48,7 @@ template <class Measure>
 }
 
 /// Returns `measure`'s means or result over all batches, or up to the run's batch limit. A loader yields its
-/// epoch 0, so that each evaluation has the same batches.
+/// epoch 0, so that each evaluation has the same batches, and then goes on where it was.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
   return engine.in_phase(RunPhase::evaluation, "evaluation", [&]() -> Evaluation {
@@ -56,7 +56,7 @@ Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
     EvalScope eval(*engine.model());
     EvaluationSums sums;
     std::int64_t number = 0;
-    if constexpr (EpochRange<Batches>) batches.begin_epoch(0);
+    const FirstEpochScope<Batches> first(batches);
     in_evaluation_scopes(engine, [&] {
       for (auto&& batch : batches) {
         with_context(
