@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: an optimizer's rule has no `advance`: mark the field that counts steps by `.counter`.
+// alone
+#include <looptorch/optim/fused_optimizer.hpp>
+
+#include <array>
+
+struct OwnOptions {
+  double lr = 0.1;
+};
+struct OwnMoments {
+  std::vector<at::Tensor> steps;
+};
+struct OwnRule {
+  using Options = OwnOptions;
+  using Moments = OwnMoments;
+  static constexpr const char* kName = "Own";
+  static constexpr std::array<looptorch::detail::MomentField<Moments, Options>, 1> kFields{
+      {{.key = "step", .list = &Moments::steps, .counter = true}}};
+  static void check(const Options&) {}
+  static void apply(const Options&, const looptorch::detail::FusedCall<Moments>&) {}
+#ifndef LOOPTORCH_TWIN
+  static void advance(Moments&) {}
+#endif
+};
+
+inline void use(looptorch::detail::FusedOptimizer<OwnRule>& own) { own.step(); }
