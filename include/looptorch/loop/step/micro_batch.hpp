@@ -52,7 +52,7 @@ inline void require_graph(const at::Tensor& weighed, at::ScalarType type, const 
   throw UsageError(
       message("the loss of ", view.name,
               " does not depend on any parameter that its optimizer trains; is the optimizer made "
-              "from this model's parameters, are any of them unfrozen, and is nothing detached?"));
+              "from this model's parameters, is nothing detached, and are any of them unfrozen?"));
 }
 
 /// True if the window is one whole micro-batch on one process, which needs no weighing.
