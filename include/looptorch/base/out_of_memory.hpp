@@ -66,7 +66,7 @@ namespace looptorch::detail {
 
 /// Returns the text of the exception that is being handled if memory ran out in this thread's own work; else
 /// rethrows it. An Error of looptorch, such as one that quotes another rank, is rethrown.
-[[nodiscard]] inline std::string out_of_memory_text() {
+[[nodiscard]] inline std::string out_of_memory_text_or_rethrow() {
   try {
     throw;
   } catch (const Error&) {

@@ -72,7 +72,7 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
     try {
       return train_kept_window<I>(engine, kept);
     } catch (...) {
-      error = out_of_memory_text();
+      error = out_of_memory_text_or_rethrow();
     }
   }
 }
@@ -89,7 +89,7 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Lea
     try {
       return learn();
     } catch (...) {
-      error = out_of_memory_text();
+      error = out_of_memory_text_or_rethrow();
     }
     retry_window<I>(engine, kept, std::move(error));
   }
@@ -117,7 +117,7 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
           WindowJudge<I, Engine>(engine));
     } catch (...) {
       if (began || engine.ranks() || !parameters.are_as_before()) throw;
-      error = out_of_memory_text();
+      error = out_of_memory_text_or_rethrow();
     }
     retry_window<I>(engine, kept, std::move(error));
   }
@@ -137,7 +137,7 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
       });
       return sums.add(losses);
     } catch (...) {
-      error = out_of_memory_text();
+      error = out_of_memory_text_or_rethrow();
     }
     if (versions_of(batch) != versions)
       throw UsageError(message(kWritesToBatch, " It would be measured again, since memory ran out: ", error));

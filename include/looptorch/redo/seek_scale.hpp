@@ -45,8 +45,8 @@ template <std::size_t I, class Engine>
 template <std::size_t I, class Engine, class Batch>
 void rerun_at_scale(Engine& engine, std::vector<Batch>& kept) {
   if (engine.redo().batch_was_written)
-    throw UsageError(
-        message(kWritesToBatch, " The window would be retried at a lower loss scale, since gradients overflow."));
+    throw UsageError(message(
+        kWritesToBatch, " The window would be retried at a lower loss scale, since gradients overflow."));
   engine.redo().window_start.rewind(engine.run().updates()[I], engine.works()[I]);
   if constexpr (Engine::kStreams) engine.ranks().drop_sums(engine);
   with_retries<I>(engine, kept, [&] { train_kept_window<I>(engine, kept); });

@@ -26,7 +26,7 @@
 
 namespace looptorch::detail {
 
-/// What is wrong if a window has to run again on such a batch.
+/// The error of an objective that writes to its batch, when the window or the evaluation must run again.
 inline constexpr const char* kWritesToBatch =
     "the objective writes to its batch in place, so it cannot run again on it: work on a copy, as by "
     "`x = batch.x / 255` instead of `batch.x.div_(255)`.";

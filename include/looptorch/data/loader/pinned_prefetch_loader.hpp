@@ -142,7 +142,8 @@ class PinnedPrefetchLoader {
     go_to({next_.epoch, batches}, nullptr);
   }
 
-  /// Where the loader is. An evaluation on it puts that back in the end.
+  /// The loader's position and what it will read next, so that `put_back` can restore both after an
+  /// evaluation.
   class Place {
     friend PinnedPrefetchLoader;
     LoaderPosition next, position;

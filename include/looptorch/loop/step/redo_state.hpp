@@ -197,7 +197,7 @@ class RedoState {
   void forget_window() { window_start.forget(), batch_was_written = false; }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowStart window_start;      ///< initial state of the part under way
+  WindowStart window_start;        ///< initial state of the part under way
   bool batch_was_written = false;  ///< an objective has changed a kept batch of the window in place
   WindowRerun* rerun = nullptr;    ///< the rerun that policies may examine; null if windows are not kept
 

@@ -101,7 +101,8 @@ inline std::vector<SafetensorsEntry> lay_out(const std::filesystem::path& path, 
   for (auto& entry : entries) {
     const at::Tensor& tensor = tensors.find(entry.name)->second;
     entry.begin = offset;
-    entry.end = offset += static_cast<std::uint64_t>(tensor.numel()) * c10::elementSize(type_in_file(tensor, dtype));
+    entry.end = offset +=
+        static_cast<std::uint64_t>(tensor.numel()) * c10::elementSize(type_in_file(tensor, dtype));
   }
   return entries;
 }
