@@ -65,10 +65,6 @@ class AttentionImpl : public torch::nn::Module {
   }
 
  protected:
-  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
-    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
-  }
-
   int64_t heads_;
   looptorch::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, out_proj{nullptr};
 };
@@ -102,7 +98,7 @@ class RelativeAttentionImpl : public AttentionImpl {
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
                                    const at::Tensor& distances_PD) {
     const auto [queries_BHTd, source] = project_all(x_BTD);
-    const auto table_HPd = split_heads(pos_proj(distances_PD).unsqueeze(0)).squeeze(0);
+    const auto table_HPd = looptorch::split_heads(pos_proj(distances_PD).unsqueeze(0), heads_).squeeze(0);
     const auto by_distance =
         at::matmul(queries_BHTd + distance_bias.to(queries_BHTd.scalar_type()), table_HPd.transpose(1, 2));
     const auto scale = 1 / std::sqrt(static_cast<double>(queries_BHTd.size(3)));

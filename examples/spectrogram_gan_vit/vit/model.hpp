@@ -37,7 +37,6 @@ class ViTBlockImpl : public torch::nn::Module {
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_BTD);
 
  private:
-  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const;
   [[nodiscard]] at::Tensor attend(const at::Tensor& normed_BTD);
 
   std::int64_t heads_;
@@ -157,10 +156,6 @@ inline ViTBlockImpl::ViTBlockImpl(const ViTConfig& config)
   dropout = register_module("dropout", torch::nn::Dropout(config.hidden_dropout));
 }
 
-inline at::Tensor ViTBlockImpl::split_heads(const at::Tensor& x_BTD) const {
-  return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
-}
-
 inline at::Tensor ViTBlockImpl::attend(const at::Tensor& normed_BTD) {
   const auto kernel = [rate = is_training() ? attention_dropout_ : 0.0](
                           const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -179,7 +174,8 @@ inline at::Tensor ViTBlockImpl::forward(const at::Tensor& x_BTD) {
 
 inline at::Tensor ViTBlockImpl::attention(const at::Tensor& x_BTD) {
   const auto normed_BTD = norm_before(x_BTD);
-  const auto q = split_heads(query(normed_BTD)), k = split_heads(key(normed_BTD));
+  const auto q = looptorch::split_heads(query(normed_BTD), heads_);
+  const auto k = looptorch::split_heads(key(normed_BTD), heads_);
   return at::softmax(q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3))), -1);
 }
 

@@ -72,14 +72,11 @@ class AttentionImpl : public torch::nn::Module {
   /// Returns how strongly each head attends from `queries_BTD` to each key, before softmax: `[B, H, T, S]`.
   [[nodiscard]] at::Tensor scores(const at::Tensor& queries_BTD, const at::Tensor& keys_BHSd) {
     const auto scale = 1 / std::sqrt(static_cast<double>(keys_BHSd.size(3)));
-    return at::matmul(split_heads(linear(q_proj, queries_BTD)) * scale, keys_BHSd.transpose(2, 3));
+    return at::matmul(looptorch::split_heads(linear(q_proj, queries_BTD), heads_) * scale,
+                      keys_BHSd.transpose(2, 3));
   }
 
  private:
-  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
-    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
-  }
-
   int64_t heads_;
   Projection k_proj{nullptr}, v_proj{nullptr}, q_proj{nullptr}, out_proj{nullptr};
 };

@@ -25,6 +25,12 @@
 #include <vector>
 
 namespace looptorch {
+
+/// Returns `[B, T, H d]` as `[B, H, T, d]`.
+[[nodiscard]] inline at::Tensor split_heads(const at::Tensor& x_BTD, std::int64_t heads) {
+  return x_BTD.unflatten(-1, {heads, x_BTD.size(-1) / heads}).transpose(1, 2);
+}
+
 namespace detail {
 
 /// Returns the type of the product: autocast's, or the input's.
@@ -86,11 +92,6 @@ template <class Layer>
   if (!are_joined(input, weights, biases)) return {};
   complete(biases, weights);
   return LinearBackward::product(as(input, product_type(input)), weights, biases, {.split = heads});
-}
-
-/// Returns `[B, T, H d]` as `[B, H, T, d]`.
-[[nodiscard]] inline at::Tensor split_heads(const at::Tensor& x_BTD, std::int64_t heads) {
-  return x_BTD.unflatten(-1, {heads, x_BTD.size(-1) / heads}).transpose(1, 2);
 }
 
 /// Returns a layer's output by heads.
