@@ -40,3 +40,4 @@ endforeach()
 file(CONFIGURE OUTPUT precompiled_headers.hpp CONTENT "#pragma once\n@includes@" @ONLY)
 target_precompile_headers(looptorch_precompiled PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/precompiled_headers.hpp
                                                         ${folder}/looptorch_instances.hpp)
+target_compile_options(looptorch_precompiled PRIVATE ${looptorch_strict} -Werror) # as headers.together does elsewhere

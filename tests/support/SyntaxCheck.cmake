@@ -1,13 +1,11 @@
-# Tests that only check a file's syntax by a compiler: no object, and precompiled headers for each compiler.
+# Tests that only check a file's syntax by a compiler: no object.
 #
 # looptorch_syntax_compilers   g++ and clang++, if installed; the project's own compiler always
 # looptorch_syntax_fastest     clang++ if it is among them, which takes half of g++'s time
-# looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks the file appended to it; precompiled
-#                                                            are `libtorch`, by the fastest compiler only, `looptorch`, or
-#                                                            nothing
-# looptorch_strict             the warnings of a strict user, of which looptorch's headers cause none
+# looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks the file appended to it, behind nothing,
+#                                                            `libtorch` or `looptorch`: headers that are precompiled for
+#                                                            the fastest compiler
 
-set(looptorch_strict -Wall -Wextra -Wconversion -Wshadow)
 set(looptorch_syntax_compilers ${CMAKE_CXX_COMPILER})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_program(LOOPTORCH_OTHER_COMPILER clang++ DOC "Second compiler for the syntax tests")
@@ -49,56 +47,67 @@ foreach(compiler IN LISTS looptorch_syntax_compilers)
   endif()
 endforeach()
 
-# A precompiled header contains templates that are not instantiated yet, and g++ instantiates them in every file that uses
-# it: 4 s for all of <torch/torch.h>. So only few headers are worth precompiling here; clang can instantiate them once, and
-# all of its precompiled headers stand behind the first, libtorch.
-#
-# looptorch_syntax_precompile(<name> <header> <compiler>...)
+# looptorch_syntax_precompile(<name> <header>): for the fastest compiler. g++ instantiates what is precompiled in every file
+# that uses it, which takes 4 s for <torch/torch.h> alone, and it takes a minute to precompile looptorch: as long as for the
+# few files that it checks in CI. clang++ instantiates it once, and its precompiled looptorch stands behind libtorch.
 function(looptorch_syntax_precompile name header)
-  set(all)
-  foreach(compiler IN LISTS ARGN)
-    looptorch_syntax_name(compiler_name ${compiler})
-    set(output ${looptorch_syntax_folder}/${name}.hpp.gch)
-    set(options)
-    set(first)
-    if(compiler_name STREQUAL "clang++")
-      set(output ${looptorch_syntax_folder}/${name}.pch)
-      # Without times: a package manager sets a system header's back, which the build does not notice and clang refuses.
-      set(options -fpch-instantiate-templates -Xclang -fno-pch-timestamp)
-      if(NOT name STREQUAL "libtorch")
-        set(first ${looptorch_syntax_folder}/libtorch.pch)
-        list(APPEND options -include-pch ${first})
-      endif()
+  set(output ${looptorch_syntax_folder}/${name}.hpp.gch)
+  set(options)
+  set(first)
+  looptorch_syntax_name(compiler ${looptorch_syntax_fastest})
+  if(compiler STREQUAL "clang++")
+    set(output ${looptorch_syntax_folder}/${name}.pch)
+    # Without times: a package manager sets a system header's back, which the build does not notice and clang refuses.
+    set(options -fpch-instantiate-templates -Xclang -fno-pch-timestamp)
+    if(NOT name STREQUAL "libtorch")
+      set(first ${looptorch_syntax_folder}/libtorch.pch)
+      list(APPEND options -include-pch ${first})
     endif()
-    set(dependencies ${output}.d) # the headers that this one includes, for the next build
-    add_custom_command(
-      OUTPUT ${output} DEPENDS ${header} ${first} ${looptorch_syntax_folder}/flags DEPFILE ${dependencies} VERBATIM
-      COMMAND ${compiler} @${looptorch_syntax_folder}/flags ${options} -w -x c++-header ${header} -o ${output}
-              -MD -MF ${dependencies} -MT ${output}
-      COMMENT "Precompiling ${name} for the syntax tests with ${compiler_name}")
-    list(APPEND all ${output})
-  endforeach()
-  add_custom_target(looptorch_syntax_${name} ALL DEPENDS ${all})
+  endif()
+  set(dependencies ${output}.d) # the headers that this one includes, for the next build
+  add_custom_command(
+    OUTPUT ${output} DEPENDS ${header} ${first} ${looptorch_syntax_folder}/flags DEPFILE ${dependencies} VERBATIM
+    COMMAND ${looptorch_syntax_fastest} @${looptorch_syntax_folder}/flags ${options} -w -x c++-header ${header} -o ${output}
+            -MD -MF ${dependencies} -MT ${output}
+    COMMENT "Precompiling ${name} for the syntax tests")
+  add_custom_target(looptorch_syntax_${name} ALL DEPENDS ${output})
 endfunction()
+
+set(folder ${CMAKE_CURRENT_SOURCE_DIR}/support)
+set(looptorch_syntax_header_libtorch ${folder}/precompiled.hpp)
+set(looptorch_syntax_header_looptorch ${folder}/precompiled_looptorch.hpp)
+looptorch_syntax_precompile(libtorch ${looptorch_syntax_header_libtorch})
+set(looptorch_syntax_shared)
+if(LOOPTORCH_UNITY_TESTS AND LOOPTORCH_CLANG AND LOOPTORCH_CLANG STREQUAL looptorch_syntax_fastest)
+  # The tests' precompiled header has all of looptorch (Precompiled.cmake), and is used with the flags that it was made with.
+  get_target_property(folder looptorch_precompiled BINARY_DIR)
+  separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELEASE}")
+  set(looptorch_syntax_shared ${flags} ${looptorch_test_options} -std=gnu++20
+                              -include-pch ${folder}/CMakeFiles/looptorch_precompiled.dir/cmake_pch.hxx.gch)
+  add_custom_target(looptorch_syntax_looptorch DEPENDS looptorch_precompiled)
+else()
+  looptorch_syntax_precompile(looptorch ${looptorch_syntax_header_looptorch})
+endif()
 
 function(looptorch_syntax_command variable compiler)
   looptorch_syntax_name(compiler_name ${compiler})
   set(command ${compiler} -fsyntax-only @${looptorch_syntax_folder}/flags)
-  set(header ${looptorch_syntax_folder}/${ARGN})
+  set(clang)
   if(compiler_name STREQUAL "clang++")
     list(APPEND command -fno-caret-diagnostics)
-    if(ARGN)
-      list(APPEND command -include-pch ${header}.pch)
-    endif()
+    set(clang 1)
   else()
     list(APPEND command -fno-diagnostics-show-caret -Winvalid-pch)
-    if(ARGN)
-      list(APPEND command -include ${header}.hpp)
-    endif()
+  endif()
+  if(NOT ARGN)
+  elseif(NOT compiler STREQUAL looptorch_syntax_fastest)
+    list(APPEND command -include ${looptorch_syntax_header_${ARGN}})
+  elseif(looptorch_syntax_shared AND ARGN STREQUAL "looptorch")
+    list(APPEND command ${looptorch_syntax_shared})
+  elseif(clang)
+    list(APPEND command -include-pch ${looptorch_syntax_folder}/${ARGN}.pch)
+  else()
+    list(APPEND command -include ${looptorch_syntax_folder}/${ARGN}.hpp)
   endif()
   set(${variable} ${command} PARENT_SCOPE)
 endfunction()
-
-set(folder ${CMAKE_CURRENT_SOURCE_DIR}/support)
-looptorch_syntax_precompile(libtorch ${folder}/precompiled.hpp ${looptorch_syntax_fastest})
-looptorch_syntax_precompile(looptorch ${folder}/precompiled_looptorch.hpp ${looptorch_syntax_compilers})

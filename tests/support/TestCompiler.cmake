@@ -9,6 +9,10 @@
 # looptorch_links_with_clang(VARIABLE FLAG...)   sets VARIABLE if the tests' compiler is clang++ and links with these flags
 option(LOOPTORCH_TESTS_WITH_CLANG "Compile tests and programs with clang++ at -O0, which takes less than half of g++'s time")
 
+# The warnings of a strict user, of which looptorch's headers cause none. LibTorch's TORCH_WARN_ONCE uses __COUNTER__, which
+# clang 22 calls an extension.
+set(looptorch_strict -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wno-unknown-warning-option -Wno-c2y-extensions)
+
 set(looptorch_project_launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(looptorch_test_options)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND LOOPTORCH_TESTS_WITH_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

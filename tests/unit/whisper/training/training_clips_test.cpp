@@ -74,13 +74,18 @@ struct Talk {
   }
 };
 
-/// The share of 400 draws for which `holds` is true.
-template <class Holds>
-double share_of(const TrainingClips& clips, int64_t index, Holds holds) {
-  int count = 0;
+/// 400 draws of a clip.
+std::vector<whisper::Sample> draws(const TrainingClips& clips, int64_t index) {
+  std::vector<whisper::Sample> samples;
   for (uint64_t seed = 0; seed < 400; ++seed)
-    count += holds(clips.get(index, {.seed = looptorch::derive_seed(1, seed)}));
-  return count / 400.0;
+    samples.push_back(clips.get(index, {.seed = looptorch::derive_seed(1, seed)}));
+  return samples;
+}
+
+/// The share of `samples` for which `holds` is true.
+template <class Holds>
+double share_of(const std::vector<whisper::Sample>& samples, Holds holds) {
+  return static_cast<double>(std::ranges::count_if(samples, holds)) / static_cast<double>(samples.size());
 }
 
 }  // namespace
@@ -93,9 +98,10 @@ TEST_CASE("Targets have timestamps or previous text as often as asked for") {
   const auto plain = joined({{kStart, kNoTimestamps}, ids("turn left"), {kEnd}});
   const auto timed =
       joined({{kStart, kTime}, ids("turn"), {kTime + 50, kTime + 60}, ids("left"), {kTime + 100, kEnd}});
-  CHECK(share_of(clips, 0, [&](const auto& sample) { return sample.tokens == timed; }) ==
+  const auto first = draws(clips, 0), second = draws(clips, 1);
+  CHECK(share_of(first, [&](const auto& sample) { return sample.tokens == timed; }) ==
         Approx(0.5).margin(0.08));
-  CHECK(share_of(clips, 0, [&](const auto& sample) {
+  CHECK(share_of(first, [&](const auto& sample) {
           return (sample.tokens == timed || sample.tokens == plain) && sample.given == 0;
         }) == 1);
 
@@ -105,9 +111,9 @@ TEST_CASE("Targets have timestamps or previous text as often as asked for") {
            std::equal(before.begin(), before.end(), sample.tokens.begin()) &&
            sample.tokens[before.size()] == kStart;
   };
-  CHECK(share_of(clips, 1, prompted) == Approx(0.25).margin(0.07));
-  CHECK(share_of(clips, 1, [&](const auto& sample) { return prompted(sample) || sample.given == 0; }) == 1);
-  CHECK(share_of(clips, 2, [&](const auto& sample) {
+  CHECK(share_of(second, prompted) == Approx(0.25).margin(0.07));
+  CHECK(share_of(second, [&](const auto& sample) { return prompted(sample) || sample.given == 0; }) == 1);
+  CHECK(share_of(draws(clips, 2), [&](const auto& sample) {
           return sample.tokens == joined({{kStart, kNoTimestamps}, ids("a"), {kEnd}}) && sample.given == 0;
         }) == 1);
   const SampleContext context{.seed = 5};
