@@ -149,9 +149,9 @@ struct Row {
 };
 
 const std::vector<Row> kRows{
-    {"`Accumulate<4>`, beside four of these", {.accumulate = 4}},
+    {"`Accumulate<4>`, difference from four plain steps", {.accumulate = 4}},
     {"`Autocast<bf16>`", {.bf16 = true}},
-    {"`Accumulate<4>`, `Autocast<bf16>`, `looptorch::Linear`, beside four plain steps",
+    {"`Accumulate<4>`, `Autocast<bf16>`, `looptorch::Linear`, difference from four plain steps",
      {.accumulate = 4, .bf16 = true, .one_product = true}},
     {"`Autocast<fp16>`", {.fp16 = true}},
     {"`AverageWeights`", {.averages = true}},
@@ -161,7 +161,7 @@ const std::vector<Row> kRows{
     {"`ScheduleLr`", {.schedule = true}},
     {"a metric of the objective", {.metrics = true}},
     {"weights on the device", {.weights = true}},
-    {"`Accumulate<4>`, weights on the device, beside four plain steps", {.accumulate = 4, .weights = true}},
+    {"`Accumulate<4>`, weights on the device, difference from four plain steps", {.accumulate = 4, .weights = true}},
     {"`Autocast<fp16>`, `AverageWeights`, `ClipGradNorm`, `ScheduleLr`",
      {.averages = true, .clip_norm = true, .fp16 = true, .schedule = true}},
 };

@@ -34,8 +34,9 @@ tables() {
   printf '| theirs | here |\n|---|---|\n'
   equals | awk -F'|' '{ gsub(/-/, "_", $1); if ($1 in here) here[$1] = here[$1] " or `--" $2 "`"; else { here[$1] = "`--" $2 "`"; order[++n] = $1 } }
     END { for (i = 1; i <= n; ++i) printf "| `--%s` | %s |\n", order[i], here[order[i]] }'
-  printf '\n| theirs | instead |\n|---|---|\n'
-  others | awk -F'|' '{ gsub(/-/, "_", $1); printf "| `--%s` | %s |\n", $1, $3 }'
+  printf '\nFlags without an equal, in a program that has the flag of the second column but none of the table above:\n'
+  printf '\n| theirs | in a program with | instead |\n|---|---|---|\n'
+  others | awk -F'|' '{ where = $2; gsub(/-/, "_", $1); printf "| `--%s` | `--%s` | %s |\n", $1, where, $3 }'
 }
 
 made=$(mktemp)

@@ -2,7 +2,7 @@
 # vit_train_cli_test.sh PROGRAM CORPUS FOLDER: tests what a user sees of vit_train. CORPUS is a corpus of
 # emotion_corpus with a few clips, FOLDER a small ViT that transformers saved.
 #
-# Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it hears, and leaves
+# Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it predicts, and leaves
 # a model, a curve and a summary; a clip that is trained on and held out is refused.
 set -euo pipefail
 
@@ -68,7 +68,7 @@ refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrain
 runs "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision --profile 2-3
 holds errors.txt "Profile: tuned/trace.json has steps 2 to 3; open it in https://ui.perfetto.dev"
 has_trace tuned 2 3 forward backward update 'data wait' ClipGradNorm.before_update
-holds tuned/report.html '"kind":"picture","title":"heard valence '
+holds tuned/report.html '"kind":"picture","title":"predicted valence '
 holds said.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
 holds said.txt "test, linear probe"
 holds errors.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "

@@ -2,8 +2,8 @@
 # whisper_cli_test.sh PROGRAMS MODEL TINY: tests what a user sees of the Whisper example's programs.
 #
 # Bad input gives one line and exit code 2; corpus, a two-step fine-tune and a transcription run from end to end, also
-# when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY of
-# a model that hears one second at once, for what any model does.
+# when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en, TINY
+# one of a model with windows of 1 s, for tests that any model can serve.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
@@ -76,9 +76,9 @@ refused "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to
   --freeze-encoder --gradient-checkpointing encoder
 refused "--normalizer: \"basic\" is not auto, english, marks, characters or none" "${finetune[@]}" "${data[@]}" \
   --normalizer basic
-refused "--early-stopping waits for a better model, and --best last takes none for better" "${finetune[@]}" \
+refused "--early-stopping waits for a better model, so it needs --best wer or --best loss" "${finetune[@]}" \
   "${data[@]}" --early-stopping 2 --best last
-refused "--timestamps-share is of windows, whose times and previous text are known: give --chunking, too" \
+refused "--timestamps-share needs windows, which keep times and previous text: give --chunking, too" \
   "${finetune[@]}" "${data[@]}" --timestamps-share 0.5
 refused "--prepare-workers fills a cache: name it by --cache" "${finetune[@]}" "${data[@]}" --prepare-workers 2
 refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Patterns of sentences (sentences.hpp), one a line, about greetings, courtesy, people and work.
+// Templates of Konkani sentences about greetings, courtesy, people and work, one a line. sentences.hpp fills
+// them in to make the synthetic corpus.
 #pragma once
 
 #include <string_view>

@@ -145,7 +145,7 @@ class EmotionMeasure {
       const auto pixels = spectrogram_gan::picture_of(narrowed(batch.spectrograms_B1MF[i])[0], 1);
       const auto number = [&](const at::Tensor& of, std::int64_t j) { return of[i][j].item<double>(); };
       char title[96];
-      std::snprintf(title, sizeof title, "heard valence %.2f, arousal %.2f; labelled %.2f, %.2f",
+      std::snprintf(title, sizeof title, "predicted valence %.2f, arousal %.2f; labelled %.2f, %.2f",
                     number(heard, 0), number(heard, 1), number(wanted, 0), number(wanted, 1));
       shown_->emplace_back(looptorch::PictureExample{title, pixels.size(0), pixels.size(1),
                                                      looptorch::app::png_of(pixels.contiguous())});

@@ -67,12 +67,12 @@ class PcmReader {
   [[nodiscard]] const PcmFormat& format() const { return format_; }
 
   /// The most bytes that `peek` waits for.
-  static constexpr std::size_t kMostPeeked = std::size_t{1} << 16;
+  static constexpr std::size_t kMaxPeeked = std::size_t{1} << 16;
 
   /// Waits for the first `count` bytes, or the end, and returns all that have arrived. They stay unread. Call
   /// it only before reading.
   [[nodiscard]] std::string_view peek(std::size_t count) {
-    while (!ended_ && held_ < std::min(count, kMostPeeked)) fill();
+    while (!ended_ && held_ < std::min(count, kMaxPeeked)) fill();
     return {block_.data(), held_};
   }
 
@@ -164,7 +164,7 @@ class PcmReader {
   looptorch::app::StopSignals signals_;
   int input_;
   PcmFormat format_;
-  std::vector<char> block_ = std::vector<char>(kMostPeeked);
+  std::vector<char> block_ = std::vector<char>(kMaxPeeked);
   std::size_t held_ = 0, given_ = 0;  // bytes in the block
   std::uint64_t total_ = 0;           // bytes of samples so far
   std::optional<std::uint64_t> announced_{};

@@ -49,7 +49,7 @@ inline std::optional<PcmFormat> pcm_format(std::string_view chunk) {
 inline bool take_wav_header(PcmReader& reader) {
   constexpr std::uint64_t kUnknown = 0x7ffff000;  // sizes from here on are those of a pipe, and 0
   std::optional<PcmFormat> format;
-  for (std::size_t at = 12; at < PcmReader::kMostPeeked;) {
+  for (std::size_t at = 12; at < PcmReader::kMaxPeeked;) {
     const auto header = reader.peek(at + 8);
     if (header.size() < at + 8) return false;
     const auto name = header.substr(at, 4);
@@ -61,7 +61,7 @@ inline bool take_wav_header(PcmReader& reader) {
       reader.take_header(at, *format, is_known ? std::optional(size) : std::nullopt);
       return true;
     }
-    if (is_data || size > PcmReader::kMostPeeked) return false;
+    if (is_data || size > PcmReader::kMaxPeeked) return false;
     const auto chunk = reader.peek(at + size);
     if (is_format && chunk.size() >= at + size) format = pcm_format(chunk.substr(at, size));
     at += size + size % 2;

@@ -119,9 +119,9 @@ class HalfWeights {
   /// True if this can compute the product of `x` and `weight_NK`: the weight is unchanged, the rows are few
   /// (fp32's products are as fast from some hundred on), and no gradients are needed.
   [[nodiscard]] bool serves(const at::Tensor& x, const at::Tensor& weight_NK) const {
-    constexpr std::int64_t kMostRows = 256;
+    constexpr std::int64_t kMaxRows = 256;
     return !at::GradMode::is_enabled() && x.device().is_cpu() && x.scalar_type() == at::kFloat &&
-           x.numel() > 0 && x.numel() <= kMostRows * x.size(-1) && x.size(-1) == inputs_ &&
+           x.numel() > 0 && x.numel() <= kMaxRows * x.size(-1) && x.size(-1) == inputs_ &&
            weight_NK.const_data_ptr() == weight_NK_.const_data_ptr() && weight_NK_._version() == version_;
   }
 
@@ -148,7 +148,7 @@ class HalfWeights {
 
  private:
   static constexpr std::int64_t kRowsOfTask = 32;
-  static constexpr std::int64_t kValuesOfPart = std::int64_t{1} << 20, kMostParts = 8;
+  static constexpr std::int64_t kValuesOfPart = std::int64_t{1} << 20, kMaxParts = 8;
 
   struct Part {
     at::Tensor packed, bias;
@@ -161,7 +161,7 @@ class HalfWeights {
         outputs_(weight_NK_.size(0)),
         inputs_(weight_NK_.size(1)) {
     const auto all_N = bias_N.defined() ? bias_N.detach() : at::zeros({outputs_}, weight_NK_.options());
-    const auto parts = std::clamp<std::int64_t>(weight_NK_.numel() / kValuesOfPart, 1, kMostParts);
+    const auto parts = std::clamp<std::int64_t>(weight_NK_.numel() / kValuesOfPart, 1, kMaxParts);
     for (std::int64_t part = 0; part < parts; ++part) {
       const auto begin = part * outputs_ / parts, size = (part + 1) * outputs_ / parts - begin;
       parts_.push_back({detail::Fbgemm::get()->pack(weight_NK_.narrow(0, begin, size).contiguous()),

@@ -51,12 +51,12 @@ struct FinetuneOptions {
     corpus_options().check();
     (void)choose_normalizer(normalizer, language);
     if (!corpus.chunking && (timestamps_share > 0 || prompt_share > 0))
-      throw looptorch::app::CommandLineError(looptorch::message(
-          timestamps_share > 0 ? "--timestamps-share" : "--prompt-share",
-          " is of windows, whose times and previous text are known: give --chunking, too"));
+      throw looptorch::app::CommandLineError(
+          looptorch::message(timestamps_share > 0 ? "--timestamps-share" : "--prompt-share",
+                             " needs windows, which keep times and previous text: give --chunking, too"));
     if (early_stopping > 0 && best == "last")
       throw looptorch::app::CommandLineError(
-          "--early-stopping waits for a better model, and --best last takes none for better: give wer or loss");
+          "--early-stopping waits for a better model, so it needs --best wer or --best loss");
     if (memory.freeze_encoder && recompute == "encoder")
       throw looptorch::app::CommandLineError(
           "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");

@@ -35,7 +35,7 @@ namespace detail {
   return run / "fit.json";
 }
 
-/// Returns the same of the run that wrote a snapshot.
+/// Returns the path of fit.json in the folder of the run that wrote `snapshot`.
 [[nodiscard]] inline std::filesystem::path fit_file_of(const std::filesystem::path& snapshot) {
   return fit_file(std::filesystem::canonical(snapshot).parent_path().parent_path());
 }
@@ -65,9 +65,10 @@ inline void forget_plan(const std::filesystem::path& run) { std::filesystem::rem
     throw looptorch::ConfigError(looptorch::message(file.string(), ": --fit chooses no \"", kept.saving,
                                                     "\": remove the file to choose anew"));
   if (given.training.batch_size % kept.batch_size != 0)
-    throw looptorch::app::CommandLineError(looptorch::message(
-        "--batch-size ", given.training.batch_size, " is not of this run, for which --fit chose batches of ",
-        kept.batch_size, ": give the one that it began with"));
+    throw looptorch::app::CommandLineError(
+        looptorch::message("--batch-size ", given.training.batch_size,
+                           " is no multiple of the batches that --fit chose for this run: ", kept.batch_size,
+                           ": give the one that it began with"));
   auto options = with_saving(given, *saving, kept.batch_size);
   options.check();
   auto flags = flags_between(given, options);

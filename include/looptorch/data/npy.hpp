@@ -78,7 +78,7 @@ class NpyFile {
 
   void read_header() {
     constexpr std::string_view kMagic = "\x93NUMPY";
-    constexpr std::uint64_t kMostHeader = std::uint64_t{1} << 16;
+    constexpr std::uint64_t kMaxHeader = std::uint64_t{1} << 16;
     const auto start = bytes_at(0, std::min<std::uint64_t>(file_.size(), 12));
     if (start.starts_with("PK\x03\x04"))
       fail(
@@ -92,7 +92,7 @@ class NpyFile {
     const auto short_length = byte(8) | byte(9) << 8;
     const auto length = version == 1 ? short_length : short_length | byte(10) << 16 | byte(11) << 24;
     const std::uint64_t text = version == 1 ? 10 : 12;
-    if (length > kMostHeader) fail("has a header of ", length, " bytes; it may have ", kMostHeader);
+    if (length > kMaxHeader) fail("has a header of ", length, " bytes; it may have ", kMaxHeader);
     if (length > file_.size() - text) fail("is cut off within its header");
     header_ = parse_npy_header(bytes_at(text, length));
     begin_ = text + length;

@@ -55,7 +55,7 @@ class NpyHeaderParser {
   }
 
  private:
-  static constexpr std::size_t kMostDimensions = 32;  // NumPy's limit was as many, and is 64 since 2.0
+  static constexpr std::size_t kMaxDimensions = 32;  // NumPy's limit was as many, and is 64 since 2.0
 
   [[noreturn]] static void fail(const std::string& what) { throw NpyHeaderError("the header " + what); }
 
@@ -123,7 +123,7 @@ class NpyHeaderParser {
     expect('(');
     while (!take(')')) {
       sizes.push_back(size());
-      if (sizes.size() > kMostDimensions) fail(message("has more than ", kMostDimensions, " dimensions"));
+      if (sizes.size() > kMaxDimensions) fail(message("has more than ", kMaxDimensions, " dimensions"));
       if (take(',')) continue;
       expect(')');
       break;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Describes a batch by a text; batches with equal texts can share a graph. The text has each tensor's shape,
-// strides and type. It also has the values that are no tensors, since the objective may have used them when
-// the graph was captured. These values are left out if the objective has `weight(batch)`, since it then
-// promises to use no others of them.
+// strides and type. It also has the other members' values, since the objective may have used them when the
+// graph was captured; but not if the objective has `weight(batch)`, by which it promises to use them for
+// nothing else.
 #pragma once
 
 #include <looptorch/data/batch.hpp>

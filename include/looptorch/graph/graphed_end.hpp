@@ -79,7 +79,7 @@ class GraphedEnd {
  private:
   using Optimizer = std::remove_cvref_t<decltype(*std::declval<Engine&>().template update<I>().optimizer)>;
   static constexpr bool kIsOurs = std::is_base_of_v<AnyOptimizer, Optimizer>;
-  static constexpr int kMostCaptures = 8;
+  static constexpr int kMaxCaptures = 8;
 
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
   [[nodiscard]] const UpdateView& view() { return engine_.run().updates()[I]; }
@@ -131,7 +131,7 @@ class GraphedEnd {
   }
 
   void capture(EndGraph& end) {
-    if (++end.captures > kMostCaptures) {
+    if (++end.captures > kMaxCaptures) {
       end.refused = "the windows' weights or gradients differ";
       return;
     }

@@ -36,7 +36,7 @@ namespace looptorch::detail {
 /// Hooks get a copy of that gradient, made by the graph, so the next replay discards their changes.
 template <class Engine>
 struct CaptureObserver : MicroBatchObserver {
-  CaptureObserver(Engine& of, MicroBatchGraph& captured) : engine(of), entry(captured) {}
+  CaptureObserver(Engine& engine_in, MicroBatchGraph& captured) : engine(engine_in), entry(captured) {}
   Engine& engine;
   MicroBatchGraph& entry;
   at::Tensor copied;

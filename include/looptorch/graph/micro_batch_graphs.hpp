@@ -23,7 +23,7 @@
 namespace looptorch::detail {
 
 /// The graphs of a fit: of micro-batches by form, of windows' ends by update, and the gradients that they add
-/// to. Drops all of them when a parameter moves, freezes or a module changes its mode.
+/// to. Drops all of them when a parameter moves or is frozen, or a module changes its mode.
 class MicroBatchGraphs {
  public:
   MicroBatchGraphs() = default;
@@ -40,7 +40,7 @@ class MicroBatchGraphs {
     if (!assumptions_.is_listed_for(trained)) assumptions_.list(model, trained);
     if (assumptions_.take_changes()) entries_.clear();
     if (entries_.empty()) drop_memory();  // parameters may have another type or device since
-    if (entries_.size() >= kMostForms && !entries_.contains(form))
+    if (entries_.size() >= kMaxForms && !entries_.contains(form))
       std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });
     return entries_[form];
   }
@@ -115,7 +115,7 @@ class MicroBatchGraphs {
     gradients_.clear();
   }
 
-  static constexpr std::size_t kMostForms = 1024;  // each batch may have one of its own, by a name
+  static constexpr std::size_t kMaxForms = 1024;  // a batch with a text of its own has a form of its own
 
   std::map<std::string, MicroBatchGraph> entries_;
   std::map<std::size_t, EndGraph> ends_;                   // by update

@@ -44,7 +44,7 @@ namespace detail {
 /// True if one product can replace the layers' own and is faster: copying a large weight takes longer than
 /// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
-  constexpr std::int64_t kMostOnCpu = 1 << 16, kMostOnAccelerator = 1 << 23;
+  constexpr std::int64_t kMaxOnCpu = 1 << 16, kMaxOnAccelerator = 1 << 23;
   if (!takes_node(input) || input.dim() < 2 || input.numel() == 0 || has_tangent(input)) return false;
   const at::Tensor& first = weights[0];
   const auto type = product_type(input), from = first.scalar_type();
@@ -65,7 +65,7 @@ namespace detail {
     requires_grad |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
   }
   const bool on_cpu = input.is_cpu() && !cpu_stands_for_accelerator;
-  return requires_grad && elements <= (on_cpu ? kMostOnCpu : kMostOnAccelerator);
+  return requires_grad && elements <= (on_cpu ? kMaxOnCpu : kMaxOnAccelerator);
 }
 
 /// Gives layers without a bias a zero one, unless none has a bias.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rule (optimizer_rule.hpp) that FusedAdam and FusedAdamW share: their moments, the check of their
-// options, and the call of their kernel. This header's functions for that check, and for AdamW's update by
-// tensor operations, also serve AdamW8bit, AdamWBf16 and Muon.
+// The OptimizerRule of FusedAdam and FusedAdamW: their moments, the check of their options, and the call of
+// their kernel. AdamW8bit, AdamWBf16 and Muon reuse the check, and AdamW's update by tensor operations.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sets `requires_grad` of parameters to false until the end of a scope. In a micro-batch of one update,
-// backward included, the loop freezes with it what this update does not train.
+// Sets `requires_grad` of parameters to false until the end of a scope. While a micro-batch of one update
+// runs, the loop freezes the parameters of the other updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adam in one kernel a parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
+// Adam, one kernel per parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
 // prefer FusedAdamW: Adam adds the decay to the gradient and so divides it by the root of the second moment.
 // Speed, memory and skipped steps are as described in fused_adamw.hpp.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW in one kernel a parameter group (at::_fused_adamw_), with torch.optim.AdamW's numbers; on a CPU and
+// AdamW, one kernel per parameter group (at::_fused_adamw_), with torch.optim.AdamW's numbers; on a CPU and
 // on CUDA several times faster than torch::optim::AdamW. Averaging, unscaling and clipping of gradients are
 // folded into the kernel. So is the decision to skip an overflowed step, without a wait for the device.
-// Memory: two moments a parameter, from its first gradient on.
+// Memory: two moments per parameter, from its first gradient on.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// MomentAccumulator, the interface of optimizers whose moments can take a window's gradients as they arrive,
-// so that no sums of gradients are held: FusedAdam, FusedAdamW and AdamWBf16. For
-// UpdateInBackward<SumsInMoments>, policies/parts/moment_sums.hpp adds gradients to the moments, and then
-// asks the optimizer to update the parameter.
+// MomentAccumulator, the interface of optimizers that can add gradients to their moments as they arrive, so
+// that no sum of gradients is stored: FusedAdam, FusedAdamW and AdamWBf16. UpdateInBackward<SumsInMoments>
+// uses it, in policies/parts/moment_sums.hpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,8 @@
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but without a wait
 // for the device; a fused optimizer folds the factor in. Costs one norm over the gradients and, on a device,
 // eight kernels of one number. Use it when single batches destabilise training, as with recurrent and
-// attention models. Skips an update whose norm is NaN or infinite, which would destroy all parameters.
+// attention models. A norm that is NaN or infinite ends the fit by default, before parameters change;
+// `on_non_finite` can skip the update instead.
 #pragma once
 
 #include <looptorch/base/device/capture_scope.hpp>

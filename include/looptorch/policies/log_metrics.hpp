@@ -103,7 +103,7 @@ struct LogMetrics {
     auto shown = page ? std::make_shared<report::RunReport>(
                             folder, report::PageHead{title, "under way", of_run}, kPageSeconds)
                       : nullptr;
-    if (shown && step > 0) shown->keep_examples(step);
+    if (shown && step > 0) shown->restore_examples(step);
     auto log = std::make_unique<report::MetricLog>(
         folder, step, report::MetricFormats{csv, tensorboard},
         [shown](report::MetricFiles& files, bool last) { shown ? shown->update(files, last) : void(); });

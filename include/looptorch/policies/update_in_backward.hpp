@@ -65,7 +65,8 @@ using InBackwardExclusions = ExclusionList<
     More...,
     Excludes<Autopsy, "gradients are applied and freed before they could be looked at",
              "List one of the two">,
-    Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
+    Excludes<SkipBadWindows,
+             "a bad window is left out before its update, but backward has made that update already",
              "List one of the two">,
     Excludes<
         ClipGradNorm, "the norm of all gradients is known only when all exist",
@@ -76,7 +77,7 @@ using InBackwardExclusions = ExclusionList<
     Excludes<Autocast<fp16>,
              "an overflow is known only when all gradients exist, and some are applied by then",
              "Use Autocast<bf16>, which needs no loss scaling">,
-    Excludes<RetryOnOom, "memory that runs out in backward finds some parameters updated already",
+    Excludes<RetryOnOom, "if memory runs out in backward, some parameters are updated already",
              "Drop RetryOnOom, and resume from a snapshot">,
     Excludes<Autocast<>,
              "it may scale losses for fp16, whose overflow is known only when all gradients exist",

@@ -75,7 +75,7 @@ inline void reduce_error(Ranks& ranks, const std::string& update, UpdateWork& wo
           .error<NonFiniteWindow>(work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update),
                                   "")
           .what();
-  work.sentence = reduce_sentence(ranks, *work.finding, own, moment);
+  work.full_error = reduce_sentence(ranks, *work.finding, own, moment);
 }
 
 }  // namespace looptorch::detail

@@ -99,7 +99,7 @@ void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction&
 class WindowReduction {
  public:
   WindowReduction(const WindowState& window, const Run& run, RankReduction& reduction)
-      : advance_(window.micro_batches + window.gap),
+      : advance_(window.micro_batches + window.skipped_batches),
         micro_batches_(window.micro_batches),
         samples_(window.samples),
         stop_(run.stop_reason()),
@@ -121,7 +121,7 @@ class WindowReduction {
                  : advance_ > 0       ? WindowEnd::skipped
                  : window.ranks_end   ? WindowEnd::fit_over
                                       : WindowEnd::epoch_over;
-    window.gap = advance_ - window.micro_batches;
+    window.skipped_batches = advance_ - window.micro_batches;
     window.samples = samples_;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Read this header first: SeveralRanks carries out the loop's calls to other processes (loop/rank_calls.hpp)
-// in a Trainer that lists DataParallel, or another policy with the hook `ranks`. It forwards them to Ranks
-// (loop/ranks.hpp), which distributed/group_ranks.hpp implements. If the policy gives no ranks, the fit runs
-// as on one process.
+// Read this header first. SeveralRanks is the loop's side of training on several processes: it implements
+// loop/rank_calls.hpp, as SoloRanks does for one process. A Trainer has it if it lists DataParallel, or
+// another policy with the hook `ranks`. It calls Ranks (loop/ranks.hpp), which distributed/group_ranks.hpp
+// implements.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -154,7 +154,7 @@ class SeveralRanks {
   }
   void drop_sums(Engine& engine) {
     if (ranks_) ranks_->drop_sums();
-    engine.window().turns = 0;
+    engine.window().lockstep_turns = 0;
   }
   template <std::size_t I>
   void drop_parts(Engine& engine) {

@@ -39,8 +39,8 @@ namespace looptorch::detail {
 /// The observer of a rerun: gives the loss to the trace, and adds it to no mean.
 template <class Engine>
 struct TracingObserver : MicroBatchObserver {
-  TracingObserver(Engine& of, OperatorWatch& by, bool& is_finite, bool is_scaled)
-      : engine(of), watch(by), finite(is_finite), scaled(is_scaled) {}
+  TracingObserver(Engine& engine_in, OperatorWatch& watch_in, bool& is_finite, bool is_scaled)
+      : engine(engine_in), watch(watch_in), finite(is_finite), scaled(is_scaled) {}
   Engine& engine;
   OperatorWatch& watch;
   bool& finite;
@@ -134,14 +134,14 @@ class TracedRerun final : public WindowRerun {
   Finding trace(bool scaled) {
     const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
     OperatorWatch watch(parameters(), buffers(), modules());
-    const std::int64_t turns = std::exchange(engine_.window().turns, 0);
+    const std::int64_t turns = std::exchange(engine_.window().lockstep_turns, 0);
     try {
       rerun_micro_batches(watch, scaled);
       watch.take_gradient_bits();
     } catch (...) {
       watch.fail(what_of(std::current_exception()));
     }
-    engine_.window().turns = turns;
+    engine_.window().lockstep_turns = turns;
     drop_gradients(view().parameters);
     return watch.finding();
   }

@@ -69,13 +69,13 @@ inline std::vector<std::string> metrics_of(const std::vector<RecordedRun>& runs)
 }
 
 inline Json overlaid_curves(const std::vector<RecordedRun>& runs) {
-  constexpr std::size_t kMostPoints = 3000;
+  constexpr std::size_t kMaxPoints = 3000;
   Json curves = Json::array();
   for (const std::string& name : metrics_of(runs)) {
     Json series = Json::array();
     for (std::size_t i = 0; i < runs.size(); ++i) {
       Json points = Json::array();
-      for (const auto& [step, value] : thinned(points_of(runs[i], name), kMostPoints))
+      for (const auto& [step, value] : thinned(points_of(runs[i], name), kMaxPoints))
         points.push_back(Json::array({Json(step), json_number(value)}));
       if (!points.as_array().empty())
         series.push_back(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes report.html: one page with a run's curves, epochs, times, warnings and facts. The page loads no other
-// file. A new metric needs nothing here: each name becomes a curve, but for the times of phases.
+// file. Every metric becomes a curve without a change here, except the times of phases.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -105,12 +105,12 @@ inline std::string page_end(const Json& run, std::string_view script) {
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(number_of(value)); }
 
 inline Json curves_json(const std::vector<Curve>& curves) {
-  constexpr std::size_t kMostPoints = 3000;
+  constexpr std::size_t kMaxPoints = 3000;
   Json json = Json::array();
   for (const Curve& curve : curves) {
     if (curve.name.starts_with(kTimePrefix)) continue;
     Json points = Json::array();
-    for (const auto& [step, value] : thinned(curve.points, kMostPoints))
+    for (const auto& [step, value] : thinned(curve.points, kMaxPoints))
       points.push_back(Json::array({Json(step), json_number(value)}));
     json.push_back(Json::object().set("name", std::string(curve.name)).set("points", std::move(points)));
   }

@@ -29,9 +29,9 @@ class RunReport {
   RunReport(const std::filesystem::path& folder, PageHead head, double seconds)
       : file_(folder / "report.html"), head_(std::move(head)), seconds_(seconds) {}
 
-  /// Takes over the page of an earlier process of this run, up to `step`, from which the run resumes. Keeps
-  /// nothing of a page that cannot be read.
-  void keep_examples(std::int64_t step) {
+  /// Restores the examples of an earlier process's page, up to `step`, from which the run resumes. Ignores a
+  /// page that cannot be read.
+  void restore_examples(std::int64_t step) {
     try {
       const Json shown = data_of_page(read_file(file_));
       for (const Json& example : shown.at("examples").as_array())

@@ -64,7 +64,7 @@ class ReplayWindow {
     });
     resumption.random().apply();
     replayed.place = place_;
-    replayed.then = bundle.found.text;
+    replayed.recorded_finding = bundle.found.text;
     replayed.was_bad = bundle.found.bad;
     replayed.same_bits =
         same_losses(replayed.finding.losses, bundle.found.losses) &&

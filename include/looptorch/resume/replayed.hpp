@@ -15,12 +15,12 @@ namespace looptorch {
 
 struct Replayed {
   std::filesystem::path bundle;
-  WindowPlace place = {};                 ///< The window's number, epoch and batches.
-  std::size_t update = 0;                 ///< In the Trainer's list.
-  Finding finding = {};                   ///< Found by the replay.
-  std::string then = {};                  ///< Found when the bundle was written, in sentences.
-  bool was_bad = false;                   ///< Something was not finite then.
-  bool same_bits = false;                 ///< Losses and gradients are those of then, bit for bit.
+  WindowPlace place = {};             ///< The window's number, epoch and batches.
+  std::size_t update = 0;             ///< In the Trainer's list.
+  Finding finding = {};               ///< Found by the replay.
+  std::string recorded_finding = {};  ///< Found when the bundle was written, in sentences.
+  bool was_bad = false;               ///< True if something was not finite when it was written.
+  bool same_bits = false;             ///< True if losses and gradients equal the recorded ones, bit for bit.
   std::vector<std::string> changed = {};  ///< Settings that differ from those of the bundle.
 
   /// True if all losses and gradients are finite now.
@@ -30,12 +30,12 @@ struct Replayed {
   [[nodiscard]] std::string text() const {
     std::string text = message("replayed ", place.text(), ": ");
     if (is_clean())
-      text += was_bad ? message("the window is clean now. When it was kept: ", then)
+      text += was_bad ? message("the window is clean now. When it was kept: ", recorded_finding)
                       : "all losses and gradients are finite, as when it was kept.";
     else
       text += finding.text();
-    text += same_bits ? " Losses and gradients are those of then, bit for bit."
-                      : " Losses or gradients differ from those of then.";
+    text += same_bits ? " Losses and gradients match the recorded window bit for bit."
+                      : " Losses or gradients differ from the recorded window.";
     for (std::size_t i = 0; i < changed.size(); ++i) text += (i ? "; " : " Other settings: ") + changed[i];
     return text;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Read this header first: SnapshotCode, by which an engine takes snapshots (take_snapshot.hpp) and a fit
-// resumes from one (resume.hpp). The files are read and written in state/snapshot/. A policy that declares
-// `takes_snapshots`, as SnapshotEvery does, includes this header.
+// Read this header first. SnapshotCode takes a run's snapshots (take_snapshot.hpp) and resumes a fit from one
+// (resume.hpp); state/snapshot/ reads and writes the files. Only policies that declare `takes_snapshots`,
+// such as SnapshotEvery, include this header, so other programs do not compile it.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

@@ -3,10 +3,14 @@
 // policies. The tensors are the run's own: copy them before the next step to keep them. Keys of the
 // contents' StateDict `state`:
 //
-//   run.* (counters, means, units; run.policies.*: states of policies), listed.* (policies that change
-//   numbers, by name: listed_policies.hpp), averaged.* (which tensors of the state are averages), modes.*
-//   (modules in eval mode), random.*, loader.*, micro_batches, batch_size, stopped, ranks (their number, in a
-//   run that is `reproducible`)
+//   run.*           counters, means and units; run.policies.* has the policies' states
+//   listed.*        policies that change numbers, by name (listed_policies.hpp)
+//   averaged.*      which tensors of the state are averages
+//   modes.*         modules in eval mode
+//   random.*        random generators
+//   loader.*        the loader's identity and position
+//   micro_batches, batch_size, stopped
+//   ranks           their number, in a run that is `reproducible`
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

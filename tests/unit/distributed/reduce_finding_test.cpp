@@ -166,8 +166,8 @@ void check_fault_of_rank_1(const Setup& of, const std::string& op, bool backward
     const lt::Replayed replayed = lt::replay<Batch>(trainer, bundles(of) / "rank-1");
     INFO(replayed.text());
     CHECK((replayed.same_bits && replayed.was_bad && replayed.finding.op == op));
-    CHECK(outcome.said.find(replayed.then) != std::string::npos);
-    CHECK(replayed.finding.text() == replayed.then);
+    CHECK(outcome.said.find(replayed.recorded_finding) != std::string::npos);
+    CHECK(replayed.finding.text() == replayed.recorded_finding);
   });
 }
 

@@ -127,7 +127,7 @@ TEST_CASE("replay: other objects do the window again, bit for bit: the same oper
     INFO(replayed.text());
     CHECK((replayed.same_bits && replayed.was_bad && !replayed.is_clean()));
     CHECK(replayed.finding.text() == error.finding->text());
-    CHECK(replayed.then == error.finding->text());
+    CHECK(replayed.recorded_finding == error.finding->text());
     CHECK((replayed.place.step == error.step && replayed.place.first_batch == error.first_batch));
     CHECK(other.trainer.progress().step == error.step);
     for (const at::Tensor& parameter : other.net->parameters()) CHECK(!parameter.grad().defined());

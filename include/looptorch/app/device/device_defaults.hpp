@@ -54,7 +54,7 @@ struct DeviceDefault {
 /// would sum gradients after backward instead of during it.
 [[nodiscard]] inline std::vector<DeviceDefault> device_defaults(const DeviceFacts& device,
                                                                 const OpenSettings& open) {
-  constexpr std::int64_t kMostWorkers = 6;
+  constexpr std::int64_t kMaxWorkers = 6;
   std::vector<DeviceDefault> flags;
   if (!device.capability) return flags;
   const bool has_bf16 = computes_bf16(*device.capability);
@@ -62,7 +62,7 @@ struct DeviceDefault {
   if (open.precision && has_bf16 && open.tf32) flags.push_back({"tf32", "", "no-tf32"});
   if (open.cudnn_benchmark && open.fixed_shapes)
     flags.push_back({"cudnn-benchmark", "", "no-cudnn-benchmark"});
-  const auto workers = std::min(kMostWorkers, device.cores - 1);
+  const auto workers = std::min(kMaxWorkers, device.cores - 1);
   if (open.workers && workers > open.usual_workers) flags.push_back({"workers", std::to_string(workers), ""});
   if (open.retry_on_oom && device.processes == 1) flags.push_back({"retry-on-oom", "", "no-retry-on-oom"});
   return flags;

@@ -89,9 +89,9 @@ class ConfigLines {
 /// Returns the flags of a file in its order; null in JSON sets none. Throws CommandLineError that names the
 /// file and the line or key.
 [[nodiscard]] inline std::vector<ConfigWord> read_config(const std::filesystem::path& file) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
   try {
-    const std::string text = read_file(file, kMostBytes);
+    const std::string text = read_file(file, kMaxBytes);
     const auto first = text.find_first_not_of(" \t\r\n");
     if (first == text.npos || text[first] != '{') return ConfigLines(file.string(), text).read();
     std::vector<ConfigWord> words;

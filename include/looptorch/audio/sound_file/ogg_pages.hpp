@@ -24,8 +24,8 @@ namespace looptorch::audio::detail {
 
 /// The fields of a page's header.
 struct OggPage {
-  static constexpr std::size_t kHeader = 27, kMostSegments = 255;
-  static constexpr std::size_t kLongest = kHeader + kMostSegments + kMostSegments * 255;
+  static constexpr std::size_t kHeader = 27, kMaxSegments = 255;
+  static constexpr std::size_t kLongest = kHeader + kMaxSegments + kMaxSegments * 255;
 
   std::uint64_t begin = 0, end = 0;  ///< bytes
   std::int64_t position = -1;        ///< end of its last complete packet, in samples; -1: none ends here
@@ -38,7 +38,7 @@ struct OggPage {
 
 /// Returns the page that begins at `offset`, if a whole one does.
 [[nodiscard]] inline std::optional<OggPage> ogg_page_at(const PiecedFile& file, std::uint64_t offset) {
-  std::array<unsigned char, OggPage::kHeader + OggPage::kMostSegments> bytes{};
+  std::array<unsigned char, OggPage::kHeader + OggPage::kMaxSegments> bytes{};
   const std::uint64_t there = file.size() - std::min(offset, file.size());
   const auto got = static_cast<std::size_t>(std::min<std::uint64_t>(there, bytes.size()));
   if (got < OggPage::kHeader) return std::nullopt;

@@ -75,7 +75,7 @@ class StreamSource final : public Regroupable {
         shard_(shard_of(order)),
         collate_(std::move(collate)) {
     require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
-    require_option(options_.prefetch <= kMostAhead, "prefetch", options_.prefetch,
+    require_option(options_.prefetch <= kMaxAhead, "prefetch", options_.prefetch,
                    "at most 1048576 for a stream, which has no last batch");
     check_options(options_);
     if (shard_.shuffle.size < 0)
@@ -171,7 +171,7 @@ class StreamSource final : public Regroupable {
 
  private:
   using Read = std::vector<Numbered<read_t<Stream>>>;
-  static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
+  static constexpr std::int64_t kMaxAhead = std::int64_t{1} << 20;
 
   std::string fingerprint() const { return std::as_const(stream_.value).fingerprint(); }
 

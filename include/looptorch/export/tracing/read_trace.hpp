@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts a graph that the tracer recorded to an ExportedProgram. All its sizes are still numbers.
+// Converts a graph that the tracer recorded to an ExportedProgram. Its sizes are those of the traced example;
+// merge_sizes.hpp later replaces the ones that vary.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

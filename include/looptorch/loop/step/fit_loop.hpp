@@ -63,7 +63,7 @@ class FitLoop {
   /// Takes part in a window for which this rank has no batch, because its loader `skipped` them or its epoch
   /// is over. Returns false if the window does not count, or if the fit ends with it.
   [[nodiscard]] bool join_empty_window(bool skipped) {
-    if (skipped) engine_.window().gap = engine_.window_length();
+    if (skipped) engine_.window().skipped_batches = engine_.window_length();
     plan_.count_on_step(RunAccess::progress(engine_.run()));
     begin_window(engine_);
     end_window(engine_, kept_);
@@ -155,7 +155,7 @@ class FitLoop {
   /// Counts the window's batches before `number` that have not come as skipped.
   void leave_gap_to(std::int64_t number) {
     WindowState& window = engine_.window();
-    window.gap = number - progress().batch - window.micro_batches;
+    window.skipped_batches = number - progress().batch - window.micro_batches;
   }
 
   /// Finishes the window that has ended. Returns false if the fit ends with it, in mid-epoch.

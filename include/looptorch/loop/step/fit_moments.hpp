@@ -55,7 +55,7 @@ template <class Engine>
 void close_window(Engine& engine) {
   engine.in_phase(RunPhase::update, "window end", [&] {
     engine.with_loss_scale([](auto& scale) { scale.adapt(); });
-    WindowContext context{engine.run(), engine.window().last};
+    WindowContext context{engine.run(), engine.window().previous_micro_batches};
     engine.stack().template run<on_window_end_hook>(context);
   });
   rethrow_from_hooks(engine);

@@ -45,7 +45,7 @@ template <std::size_t I, class Engine>
 void announce_backward(Engine& engine, double correction, GradientScale scale, at::Tensor found_inf) {
   UpdateWork& work = engine.works()[I];
   const WindowState& window = engine.window();
-  const bool last = window.micro_batches + window.gap + 1 >= engine.window_length();
+  const bool last = window.micro_batches + window.skipped_batches + 1 >= engine.window_length();
   if (last) prepare_update_in_backward<I>(engine);
   BackwardContext context{.run = engine.run(),
                           .index = I,
@@ -69,7 +69,7 @@ void finish_backward(Engine& engine, UpdateContext& update) {
   BackwardContext context{.run = engine.run(),
                           .index = I,
                           .number = work.backwards,
-                          .length = window.micro_batches + window.gap,
+                          .length = window.micro_batches + window.skipped_batches,
                           .last = true,
                           .vetoed = update.vetoed(),
                           .scale = update.pending(),

@@ -15,9 +15,9 @@
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/objective/loss.hpp>
+#include <looptorch/optim/batched_gradient_sums.hpp>
 #include <looptorch/optim/frozen_scope.hpp>
 #include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/sums_aside.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_or.h>
@@ -123,7 +123,8 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         const double correction = work.weight.take_correction();
         rescale_gradients(view, work, correction);
         observer.before_backward(weighed, correction);
-        SumsAside sums(engine.run().device().is_cpu() ? std::vector<at::Tensor>() : view.parameters);
+        BatchedGradientSums sums(engine.run().device().is_cpu() ? std::vector<at::Tensor>()
+                                                                : view.parameters);
         scaled.backward(observer.root(work, scaled));
         sums.add();
       },

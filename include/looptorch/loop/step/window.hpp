@@ -68,10 +68,10 @@ void count_step(Engine& engine) {
   Progress& progress = RunAccess::progress(engine.run());
   WindowState& window = engine.window();
   ++progress.step;
-  if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.gap, 0);
+  if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.skipped_batches, 0);
   progress.samples += std::exchange(window.samples, 0);
-  window.last = std::exchange(window.micro_batches, 0);
-  window.turns = 0;
+  window.previous_micro_batches = std::exchange(window.micro_batches, 0);
+  window.lockstep_turns = 0;
   for (UpdateWork& work : engine.works()) work.skipped = 0;
   window.open.close();
 }
@@ -107,14 +107,15 @@ void abandon_window(Engine& engine) {
     --RunAccess::progress(engine.run()).skipped;
     window.last_skipped = -1;
   }
-  window.micro_batches = window.samples = window.gap = window.turns = 0;
+  window.micro_batches = window.samples = window.skipped_batches = window.lockstep_turns = 0;
 }
 
 /// Discards a window that does not count: no rank had a batch, or a rank has stopped the fit.
 template <class Engine, class Kept>
 void discard_window(Engine& engine, Kept& kept) {
   drop_batches(kept);
-  const std::int64_t skipped = engine.window().end == WindowEnd::skipped ? engine.window().gap : 0;
+  const std::int64_t skipped =
+      engine.window().end == WindowEnd::skipped ? engine.window().skipped_batches : 0;
   abandon_window(engine);
   RunAccess::progress(engine.run()).batch += skipped;
 }

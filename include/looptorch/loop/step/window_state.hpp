@@ -42,14 +42,14 @@ struct UpdateWork {
   std::optional<GradientScale> backward_factor;  ///< factor on gradients that before_update gave a backward
   std::shared_ptr<const Finding> finding;        ///< what a policy found, which ends the fit
   std::string explanation;                       ///< the finding in sentences
-  std::string sentence;                          ///< the whole error, the same on all ranks; or empty
+  std::string full_error;                        ///< the whole error, the same on all ranks; or empty
   bool found_in_loss = false;                    ///< true if the finding is about a loss, not a gradient
   at::Tensor closure_sum;                        ///< sum of the differentiated values, for a closure
   std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
   Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;   ///< 1 once the update is known to be skipped
   std::int64_t pieces = 1;    ///< number of pieces that each micro-batch is split into
-  std::int64_t attempts = 1;  ///< number of attempts with so many pieces
+  std::int64_t attempts = 1;  ///< number of attempts with this number of pieces
 
   /// Returns a gradient of ones for a loss, kept for later losses: making one is a kernel launch. Not reused
   /// once a hook has written to it.
@@ -85,7 +85,7 @@ struct UpdateWork {
     backwards = 0;
     backward_factor.reset();
     finding = nullptr;
-    sentence.clear();
+    full_error.clear();
   }
 
  private:
@@ -107,10 +107,10 @@ struct WindowState {
   WindowOrigin origin;                         ///< where its micro-batches came from
   std::int64_t micro_batches = 0;              ///< number of micro-batches so far
   std::int64_t samples = 0;                    ///< number of samples so far
-  std::int64_t gap = 0;                        ///< number of its batches that the range skipped
+  std::int64_t skipped_batches = 0;            ///< number of its batches that the range skipped
   std::int64_t summing_ranks = 0;              ///< number of ranks that sum it; 0: nothing is summed
-  std::int64_t turns = 0;                      ///< number of turns that ranks took in lockstep
-  std::int64_t last = 0;                       ///< number of micro-batches of the window before
+  std::int64_t lockstep_turns = 0;             ///< number of turns that ranks took in lockstep
+  std::int64_t previous_micro_batches = 0;     ///< number of micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
   bool may_retry = true;                       ///< false while memory is measured: a window is then neither
@@ -122,7 +122,7 @@ struct WindowState {
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 
   /// Returns the number of the window's next micro-batch, skipped ones included.
-  [[nodiscard]] std::int64_t next_number() const { return micro_batches + gap; }
+  [[nodiscard]] std::int64_t next_number() const { return micro_batches + skipped_batches; }
 };
 
 /// Returns where a finding's micro-batches came from: none of this rank's if the fault is on another rank, or
@@ -134,7 +134,7 @@ struct WindowState {
   const WindowOrigin place = work.at_fault ? window.narrowed(*work.at_fault)
                              : is_here     ? window
                                            : window.elsewhere({});
-  return place.explained(work.finding, work.explanation).reported_as(work.sentence);
+  return place.explained(work.finding, work.explanation).reported_as(work.full_error);
 }
 
 inline void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adds to sums in bf16 or fp16 and loses nothing on average: computes in fp32 and rounds stochastically.
+// Accumulates gradients in bf16 or fp16 without bias: adds in fp32 and rounds stochastically. For
+// UpdateInBackward<SumsInBf16>.
 // Takes one pass over the memory on a CPU, and for bf16 on NVIDIA's GPUs; elsewhere some tensor operations.
 #pragma once
 

@@ -125,7 +125,7 @@ class MemoryWatch {
   void add_up(const Run& run) { held_ = run.held_memory(); }
 
  private:
-  static constexpr std::int64_t kBetweenLooks = 16, kLeastLook = 4, kMostLook = 128;  // windows
+  static constexpr std::int64_t kBetweenLooks = 16, kLeastLook = 4, kMaxLook = 128;  // windows
 
   [[nodiscard]] bool has(MemoryFinding::Kind kind) const {
     return std::any_of(findings_.begin(), findings_.end(),
@@ -156,11 +156,11 @@ class MemoryWatch {
   /// Follows the blocks of more windows, until some of them stay.
   std::optional<MemoryFinding> look_closer(std::int64_t step) {
     UnfreedBlocks* const blocks = watch_->blocks();
-    const std::int64_t windows = blocks ? blocks->end_window() : kMostLook;
+    const std::int64_t windows = blocks ? blocks->end_window() : kMaxLook;
     if (windows < kLeastLook) return std::nullopt;
     const BytesByPhase kept = blocks ? blocks->kept() : BytesByPhase{};
     const auto most = std::max_element(kept.begin(), kept.end());
-    if (*most == 0 && windows < kMostLook) return std::nullopt;
+    if (*most == 0 && windows < kMaxLook) return std::nullopt;
     watch_.reset();
     if (*most == 0) return growth(step, std::nullopt);
     return growth(step, kMemoryPhases[static_cast<std::size_t>(most - kept.begin())]);

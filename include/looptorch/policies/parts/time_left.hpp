@@ -16,10 +16,10 @@ class TimeLeft {
   /// Notes that step `step` ended at `seconds`, on a monotonic clock.
   void note(double seconds, std::int64_t step) {
     now_ = {seconds, step};
-    if (marks_.empty()) marks_.reserve(kMostMarks);  // so that later steps allocate nothing
+    if (marks_.empty()) marks_.reserve(kMaxMarks);  // so that later steps allocate nothing
     if (!marks_.empty() && seconds - marks_.back().seconds < spacing_) return;
     marks_.push_back(now_);
-    if (marks_.size() >= kMostMarks) thin_out();
+    if (marks_.size() >= kMaxMarks) thin_out();
   }
 
   /// Returns the seconds up to the end of step `total`; nothing before two steps have ended.
@@ -35,7 +35,7 @@ class TimeLeft {
   }
 
  private:
-  static constexpr std::size_t kMostMarks = 256;
+  static constexpr std::size_t kMaxMarks = 256;
 
   struct Mark {
     double seconds = 0;
@@ -46,7 +46,7 @@ class TimeLeft {
   void thin_out() {
     for (std::size_t i = 0; 2 * i < marks_.size(); ++i) marks_[i] = marks_[2 * i];
     marks_.resize((marks_.size() + 1) / 2);
-    spacing_ = 2 * std::max(spacing_, (now_.seconds - marks_.front().seconds) / kMostMarks);
+    spacing_ = 2 * std::max(spacing_, (now_.seconds - marks_.front().seconds) / kMaxMarks);
   }
 
   std::vector<Mark> marks_;

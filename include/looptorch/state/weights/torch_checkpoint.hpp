@@ -230,7 +230,7 @@ class TorchHost final : public PickleHost {
 };
 
 inline CheckpointParts read_torch_archive(const std::shared_ptr<MappedFile>& file, bool mapped) {
-  constexpr std::size_t kMostPickle = std::size_t{1} << 28;
+  constexpr std::size_t kMaxPickle = std::size_t{1} << 28;
   const ZipDirectory archive({reinterpret_cast<const char*>(file->data()), file->size()});
   std::string folder;
   for (const auto& [name, bytes] : archive.files())
@@ -245,7 +245,7 @@ inline CheckpointParts read_torch_archive(const std::shared_ptr<MappedFile>& fil
   if (order != archive.files().end() && order->second != "little")
     throw ZipError("the archive is of a machine with another order of bytes");
   const std::string_view pickle = archive.files().at(folder + "data.pkl");
-  if (pickle.size() > kMostPickle) throw ZipError("the archive's pickle is larger than 256 MiB");
+  if (pickle.size() > kMaxPickle) throw ZipError("the archive's pickle is larger than 256 MiB");
   TorchHost host(file, archive, folder, mapped);
   Unpickler unpickler(pickle, host);
   host.set_unpickler(unpickler);

@@ -61,10 +61,10 @@ class ZipDirectory {
 
   /// Finds the directory by the record at the archive's end, which a comment of up to 64 KB may follow.
   [[nodiscard]] End find_end() const {
-    constexpr std::uint64_t kRecord = 22, kMostComment = 0xFFFF, kLocator = 20;
+    constexpr std::uint64_t kRecord = 22, kMaxComment = 0xFFFF, kLocator = 20;
     if (bytes_.size() < kRecord) fail("is cut off");
     std::uint64_t at = bytes_.size() - kRecord;
-    const std::uint64_t least = at - std::min<std::uint64_t>(at, kMostComment);
+    const std::uint64_t least = at - std::min<std::uint64_t>(at, kMaxComment);
     while (!has(at, 0x06054b50)) {
       if (at == least) fail("has no directory: it is cut off, or its download was");
       --at;

@@ -371,8 +371,9 @@ TEST_CASE("--fit: a run that is resumed continues with the choice that it began 
   CHECK_THAT(log.str(), Contains("--fit 4 GB: goes on with adapters alone, ") &&
                             Contains("2 x 12 clips, as the run began; the same as " + chosen.flags));
 
-  CHECK_THROWS_WITH(whisper::saved_plan(snapshot, parsed({"--batch-size", "3"}), kCap, log),
-                    Contains("--batch-size 3 is not of this run, for which --fit chose batches of 2"));
+  CHECK_THROWS_WITH(
+      whisper::saved_plan(snapshot, parsed({"--batch-size", "3"}), kCap, log),
+      Contains("--batch-size 3 is no multiple of the batches that --fit chose for this run: 2"));
   looptorch::write_file_atomically(folder.path() / "fit.json", R"({"saving": "hope", "batch_size": 2})");
   CHECK_THROWS_WITH(whisper::saved_plan(snapshot, given, kCap, log),
                     Contains("fit.json: --fit chooses no \"hope\": remove the file to choose anew"));

@@ -2,13 +2,13 @@
 // Gradients that are set aside for a backward: the bits of autograd's sums, whatever a backward makes.
 #include "support/precompiled.hpp"
 
-#include <looptorch/optim/sums_aside.hpp>
+#include <looptorch/optim/batched_gradient_sums.hpp>
 
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
-using looptorch::detail::SumsAside;
+using looptorch::detail::BatchedGradientSums;
 
 namespace {
 
@@ -18,7 +18,7 @@ struct Net {
   Net() {
     torch::manual_seed(3);
     small = at::randn({8, 4}).t().set_requires_grad(true);
-    large = at::randn({SumsAside::kMostElements + 1}).set_requires_grad(true);
+    large = at::randn({BatchedGradientSums::kMaxElements + 1}).set_requires_grad(true);
     unused = at::randn({3}).set_requires_grad(true);
     half = at::randn({8}, at::kBFloat16).set_requires_grad(true);
     table = at::randn({5, 8}).set_requires_grad(true);
@@ -39,7 +39,7 @@ TEST_CASE("sums are autograd's to the bit, and the same tensors") {
     std::vector<const void*> before;
     std::vector<std::int64_t> versions;
     for (int i = 0; i < 4; ++i) {
-      SumsAside sums(ours.parameters());
+      BatchedGradientSums sums(ours.parameters());
       CHECK(ours.small.grad().defined() == false);
       CHECK(ours.large.grad().defined() == (i > 0));
       ours.loss(0.3 + i, sparse).backward();
@@ -66,7 +66,7 @@ TEST_CASE("sums are autograd's to the bit, and the same tensors") {
 TEST_CASE("gradients that are sparse now and then are added to dense sums, too") {
   const Net ours, theirs;
   for (const bool sparse : {false, true, false}) {
-    SumsAside sums(ours.parameters());
+    BatchedGradientSums sums(ours.parameters());
     ours.loss(2, sparse).backward();
     sums.add();
     theirs.loss(2, sparse).backward();
@@ -79,7 +79,7 @@ TEST_CASE("a backward that throws leaves the sums of those before") {
   net.loss(1, false).backward();
   const at::Tensor before = net.small.grad().clone();
   try {
-    SumsAside sums(net.parameters());
+    BatchedGradientSums sums(net.parameters());
     const at::Tensor loss = net.loss(2, false);
     net.half.register_hook([](const at::Tensor& gradient) -> at::Tensor {
       throw std::runtime_error("stop");
@@ -102,7 +102,7 @@ TEST_CASE("a hook that sees gradients sees their sums") {
   std::vector<at::Tensor> seen;
   torch::autograd::impl::set_post_acc_grad_hooks(net.small, std::make_unique<Sees>(seen));
   for (int i = 0; i < 2; ++i) {
-    SumsAside sums(net.parameters());
+    BatchedGradientSums sums(net.parameters());
     net.loss(1, false).backward();
     sums.add();
   }

@@ -15,26 +15,27 @@
 
 namespace looptorch::detail {
 
-/// Sets gradients aside, so that a backward makes new ones, and restores them on destruction. Sums have the
-/// bits of autograd's, but for a table whose gradient is dense at first and sparse later. Left to
-/// autograd: large gradients, whose second copy would take memory; sparse ones; those that a hook sees.
-class SumsAside {
+/// Collects a micro-batch's small gradients apart from the sums so far, and adds them with one launch.
+/// Restores the sums on destruction. Sums have the bits of autograd's, but for a table whose gradient is
+/// dense at first and sparse later. Left to autograd: large gradients, whose second copy would take memory;
+/// sparse ones; those that a hook sees.
+class BatchedGradientSums {
  public:
-  static constexpr std::int64_t kMostElements = 4096;  // 16 KB a tensor, when activations are gone
+  static constexpr std::int64_t kMaxElements = 4096;  // 16 KB a tensor, when activations are gone
 
-  explicit SumsAside(const std::vector<at::Tensor>& parameters) {
+  explicit BatchedGradientSums(const std::vector<at::Tensor>& parameters) {
     for (const at::Tensor& parameter : parameters) {
       at::Tensor& sum = parameter.mutable_grad();
-      if (!sum.defined() || sum.numel() > kMostElements || sum.layout() != at::kStrided ||
+      if (!sum.defined() || sum.numel() > kMaxElements || sum.layout() != at::kStrided ||
           torch::autograd::impl::post_acc_grad_hooks(parameter))
         continue;
       parameters_.push_back(parameter);
       sums_.push_back(std::exchange(sum, {}));
     }
   }
-  ~SumsAside() { restore(); }
-  SumsAside(const SumsAside&) = delete;
-  SumsAside& operator=(const SumsAside&) = delete;
+  ~BatchedGradientSums() { restore(); }
+  BatchedGradientSums(const BatchedGradientSums&) = delete;
+  BatchedGradientSums& operator=(const BatchedGradientSums&) = delete;
 
   /// Adds what backward has made.
   void add() {
