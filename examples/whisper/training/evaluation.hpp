@@ -7,6 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -109,7 +110,7 @@ struct Transcripts {
 };
 
 /// Transcribes a batch, `at_once` clips at a time. If memory runs out, retries with half as many, reports it
-/// on stderr, and leaves their number in `at_once`. Throws c10::OutOfMemoryError if there is no room for one.
+/// on stderr, and leaves their number in `at_once`. If there is no room for one, throws what was thrown.
 inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch& batch,
                                              std::int64_t& at_once) {
   const std::int64_t clips = batch.mel_BMT.size(0);
@@ -122,8 +123,8 @@ inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch
           part.encoded ? part.mel_BMT.to(recognizer.options()) : recognizer.encode(part.mel_BMT);
       for (auto& text : recognizer.hear_states(states_BSD, part.languages)) heard.push_back(std::move(text));
       continue;
-    } catch (const c10::OutOfMemoryError&) {
-      if (count == 1) throw;
+    } catch (...) {
+      if (count == 1 || !looptorch::ran_out_of_memory()) throw;
     }
     looptorch::empty_cache(recognizer.options().device());
     at_once = (count + 1) / 2;

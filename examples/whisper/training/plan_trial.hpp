@@ -7,6 +7,7 @@
 #include <looptorch/app/device/memory_cap.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/preflight.hpp>
@@ -22,6 +23,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -159,7 +161,8 @@ template <class Trainer>
         trial.transcribes |= needed > trial.needed;
         trial.needed = std::max(trial.needed, needed);
       }
-    } catch (const c10::OutOfMemoryError&) {  // smaller batches may fit
+    } catch (...) {
+      if (!looptorch::ran_out_of_memory()) throw;  // else smaller batches may fit
       trial.ran_out = trial.transcribes = true, trial.needed = room.tensors();
     }
   }
@@ -172,9 +175,10 @@ template <class Measure>
 [[nodiscard]] PlanTrial with_refusals(const PlanRoom& room, Measure&& measure) {
   try {
     return measure();
-  } catch (const c10::OutOfMemoryError&) {  // of the weights alone
-    return {.needed = room.tensors(), .by_batch = false, .ran_out = true};
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
+    if (looptorch::ran_out_of_memory())  // of the weights alone
+      return {.needed = room.tensors(), .by_batch = false, .ran_out = true};
+    if (!dynamic_cast<const c10::Error*>(&error)) throw;
     const auto status = unsupported_status(error.what());
     if (status.empty()) throw;
     return {.needed = room.tensors(), .by_batch = false, .refused = status};

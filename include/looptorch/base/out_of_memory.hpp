@@ -15,7 +15,8 @@
 #include <typeinfo>
 #include <utility>
 
-namespace looptorch::detail {
+namespace looptorch {
+namespace detail {
 
 /// True if an error's text reports it: that of an accelerator's allocator, of cuBLAS and cuDNN, of LibTorch's
 /// allocator for the CPU, which throws no type of its own, of `new`, or of the system.
@@ -64,17 +65,26 @@ namespace looptorch::detail {
   }
 }
 
-/// Returns the text of the exception that is being handled if memory ran out in this thread's own work; else
-/// rethrows it. An Error of looptorch, such as one that quotes another rank, is rethrown.
-[[nodiscard]] inline std::string out_of_memory_text_or_rethrow() {
+}  // namespace detail
+
+/// True if the exception that is being handled says that memory ran out in this thread's own work, whichever
+/// allocator or library threw it. False for an Error of looptorch, such as one that quotes another rank.
+[[nodiscard]] inline bool ran_out_of_memory() {
   try {
     throw;
   } catch (const Error&) {
-    throw;
+    return false;
   } catch (...) {
-    if (!is_out_of_memory(std::current_exception())) throw;
-    return what_of(std::current_exception());
+    return detail::is_out_of_memory(std::current_exception());
   }
+}
+
+namespace detail {
+
+/// Returns the text of the exception that is being handled if `ran_out_of_memory`; else rethrows it.
+[[nodiscard]] inline std::string out_of_memory_text_or_rethrow() {
+  if (!ran_out_of_memory()) throw;
+  return what_of(std::current_exception());
 }
 
 /// Calls `body`. An error of LibTorch gets `describe()` as its context, unless it is an out-of-memory error,
@@ -89,4 +99,5 @@ void with_context(Body&& body, const Describe& describe) {
   }
 }
 
-}  // namespace looptorch::detail
+}  // namespace detail
+}  // namespace looptorch

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
@@ -65,11 +66,12 @@ class DryRun {
     DryMemory memory;
     try {
       guarded(engine_, [&] { run(batches, evaluates, probe, memory); });
-    } catch (const c10::OutOfMemoryError&) {
-      memory.out_of_memory = true;
     } catch (...) {
-      end();
-      throw;
+      memory.out_of_memory = ran_out_of_memory();
+      if (!memory.out_of_memory) {
+        end();
+        throw;
+      }
     }
     end();
     probe.enter(MemoryPhase::between);

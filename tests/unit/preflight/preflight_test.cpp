@@ -13,6 +13,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <functional>
+#include <new>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -139,6 +140,31 @@ TEST_CASE("preflight: leaves no trace, before the first step, in mid-run and aft
   check_equal(before, everything(trainer));
   CHECK(told == 0);
   for (const auto& block : net->blocks) CHECK(block->checkpoint.mode == lt::CheckpointMode::off);
+}
+
+TEST_CASE("preflight: memory that runs out in `new` or in a library is a result, too, and leaves no trace") {
+  torch::manual_seed(0);
+  Net net;
+  lt::FusedAdamW adam(net->parameters(), lt::FusedAdamWOptions{});
+  std::function<void()> fail;
+  const auto failing = [&](Net& model, const Batch& batch) {
+    if (batch.y.size(0) > 64) fail();
+    return objective(model, batch);
+  };
+  lt::Trainer trainer(net, adam, failing, lt::ClipGradNorm{1.0});
+  trainer.fit(batches(2));
+  const auto hard = batches(2, 128);
+  const auto before = everything(trainer);
+  for (const std::function<void()>& way : {std::function<void()>([] { throw std::bad_alloc(); }),
+                                           {[] { TORCH_CHECK(false, "CUBLAS_STATUS_ALLOC_FAILED"); }},
+                                           {[] { TORCH_CHECK(false, "CUDNN_STATUS_ALLOC_FAILED"); }}}) {
+    fail = way;
+    const auto report = lt::preflight(trainer, hard, {.cap = kRoomy.cap, .try_remedies = false});
+    CHECK((report.out_of_memory && !report.fits));
+    check_equal(before, everything(trainer));
+  }
+  fail = [] { throw lt::Error("rank 1 ended: std::bad_alloc"); };
+  CHECK_THROWS_AS(lt::preflight(trainer, hard, kRoomy), lt::Error);
 }
 
 TEST_CASE("preflight: what does not fit is not split, and a run that retries keeps its large micro-batches") {

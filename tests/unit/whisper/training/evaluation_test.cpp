@@ -11,12 +11,41 @@
 
 #include <whisper/training/evaluation.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
 using whisper::Transcripts;
+
+namespace {
+
+/// Makes CPU tensors beyond so many bytes throw std::bad_alloc while it lives, as a full host's do.
+class FullMemory final : public c10::Allocator {
+ public:
+  explicit FullMemory(std::int64_t most) : most_(most) { memory_.set_source(*this); }
+  ~FullMemory() { memory_.set_source(former_); }
+  FullMemory(const FullMemory&) = delete;
+  FullMemory& operator=(const FullMemory&) = delete;
+
+  c10::DataPtr allocate(std::size_t size) override {
+    if (memory_.allocated_bytes() > most_) throw std::bad_alloc();
+    return former_.allocate(size);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return former_.raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  looptorch::HostMemory& memory_ = looptorch::HostMemory::counted();
+  c10::Allocator& former_ = memory_.source();
+  std::int64_t most_;
+};
+
+}  // namespace
 
 TEST_CASE("Errors are counted over all clips and by language, each with its language's normaliser") {
   const Transcripts heard{{"Heading two one zero.", "Guten Tag, Herr Nachbar", "今日はいい天気"},
@@ -82,6 +111,11 @@ TEST_CASE("Where memory runs out fewer clips are transcribed at once, and the te
   memory.set_limit(memory.allocated_bytes() + needed / 100);
   CHECK_THROWS_AS(hear(fewer), c10::OutOfMemoryError);
   memory.set_limit(looptorch::HostMemory::kNoLimit);
+
+  FullMemory full(memory.allocated_bytes() + 2 * needed / 3);
+  std::int64_t again = 6;
+  CHECK(hear(again) == expected);
+  CHECK(again == 3);
 }
 
 TEST_CASE("What was heard before training is read again for the same clips and settings only") {

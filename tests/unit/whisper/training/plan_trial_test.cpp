@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -113,4 +114,19 @@ TEST_CASE("what a choice of --fit holds between steps is a lower bound, and the 
     CHECK(found->second == held.needed);
   }
   CHECK(least.size() < choices().size() / 2);
+}
+
+TEST_CASE("memory that runs out in any library is a choice's refusal, and no other error is") {
+  const whisper::PlanRoom room{.device = at::kCPU, .cap = 1'000'000};
+  const auto refused = [&](auto fail) {
+    return whisper::with_refusals(room, [&]() -> PlanTrial {
+      fail();
+      return {};
+    });
+  };
+  CHECK(refused([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "no room"); }).ran_out);
+  CHECK(refused([] { throw std::bad_alloc(); }).ran_out);
+  CHECK(refused([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"); }).ran_out);
+  CHECK_THROWS_AS(refused([] { TORCH_CHECK(false, "another error"); }), c10::Error);
+  CHECK_THROWS_AS(refused([] { throw lt::Error("rank 1 ended: std::bad_alloc"); }), lt::Error);
 }
