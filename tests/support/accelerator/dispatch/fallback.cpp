@@ -237,9 +237,11 @@ void on_lists(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
 
 }  // namespace
 
-/// For lists LibTorch has loops over their tensors, which come before the fallback; here they are one kernel
-/// each, as on CUDA.
+/// For lists LibTorch has loops over their tensors, and for norms and two gradients several operators, which
+/// come before the fallback; here they are one kernel each, as on CUDA.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  for (const char* const op : {"native_layer_norm", "native_group_norm", "silu_backward", "mish_backward"})
+    library.impl(op, torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
   for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames())
     if (op.name.starts_with("aten::_foreach_") && !op.overload_name.ends_with("out"))
       library.impl(c10::toString(op).c_str(), torch::CppFunction::makeFromBoxedFunction<&on_lists>());
