@@ -52,3 +52,13 @@ TEST_CASE("The memory of Whisper on a device is predicted, by dry steps and by s
       check(name, make);
   });
 }
+
+TEST_CASE("The memory of KonkaniVani on a device is predicted, by dry steps and by shapes") {
+  if (!has_device()) return;
+  torch::manual_seed(1);
+  konkanivani_runs([](const std::string& name, const auto& make) {
+    if (name == "konkanivani, 2 clips" || name == "konkanivani, 2 clips, bf16" ||
+        name == "konkanivani, 2 clips, recomputed" || name == "konkanivani, 6 clips, recomputed, bf16")
+      check(name, make);
+  });
+}

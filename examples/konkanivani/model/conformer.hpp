@@ -6,6 +6,7 @@
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/layers/linear.hpp>
 
 #include "attention.hpp"
@@ -81,8 +82,9 @@ class ConvolutionModuleImpl : public torch::nn::Module {
   /// finishes making its bf16 kernel for some widths, such as 32 and 144.
   [[nodiscard]] at::Tensor convolve(const at::Tensor& x_BTD) const {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> full_precision;
-    if (x_BTD.is_cpu()) full_precision.emplace(c10::autocast_dispatch_keyset);
-    const auto wide_BTD = x_BTD.is_cpu() ? x_BTD.to(depthwise->weight.scalar_type()) : x_BTD;
+    const bool on_cpu = looptorch::computes_on_cpu(x_BTD);
+    if (on_cpu) full_precision.emplace(c10::autocast_dispatch_keyset);
+    const auto wide_BTD = on_cpu ? x_BTD.to(depthwise->weight.scalar_type()) : x_BTD;
     const auto width = x_BTD.size(2), padding = depthwise->weight.size(2) / 2;
     return at::conv2d(wide_BTD.transpose(1, 2).unsqueeze(2), depthwise->weight.unsqueeze(2), depthwise->bias,
                       /*stride=*/1, at::IntArrayRef{0, padding}, /*dilation=*/1, /*groups=*/width)

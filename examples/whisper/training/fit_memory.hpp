@@ -69,8 +69,7 @@ class PlanSearch {
     const looptorch::app::HostCapLifted lifted;
     PlanTrial trial;
     {
-      using looptorch::ShapesOf;
-      const looptorch::ShapesOnly shapes_only(room_.device.is_cpu() ? ShapesOf::cpu : ShapesOf::accelerator);
+      const looptorch::ShapesOnly shapes_only(looptorch::shapes_of(room_.device));
       auto recognizer = settings_;
       recognizer.model = detail::make_model(config_, options.memory.dtype());
       options.memory.apply(recognizer.model);

@@ -7,6 +7,7 @@
 // Shapes: T frames, N clips, C classes, L labels, S = 2L + 1 states: labels with blanks around each.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/kernel_runner.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/layers/ctc_code.hpp>
@@ -268,7 +269,7 @@ inline void check_ctc(const CtcBatch& batch) {
                                          const at::Tensor& target_lengths_N, CtcOptions options = {}) {
   const detail::CtcBatch batch{log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options};
   detail::check_ctc(batch);
-  if (log_probs_TNC.is_cpu() && !batch.kernels()) {
+  if (computes_on_cpu(log_probs_TNC) && !batch.kernels()) {
     const at::Tensor losses_N = std::get<0>(at::_ctc_loss(
         log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options.blank, options.zero_infinity));
     return options.zero_infinity ? losses_N.masked_fill(losses_N.eq(-detail::kNoPath), 0) : losses_N;

@@ -64,8 +64,7 @@ namespace detail {
     elements += weight.numel();
     requires_grad |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
   }
-  const bool on_cpu = input.is_cpu() && !cpu_stands_for_accelerator;
-  return requires_grad && elements <= (on_cpu ? kMaxOnCpu : kMaxOnAccelerator);
+  return requires_grad && elements <= (computes_on_cpu(input) ? kMaxOnCpu : kMaxOnAccelerator);
 }
 
 /// Gives layers without a bias a zero one, unless none has a bias.

@@ -4,6 +4,7 @@
 // time: 80 MB for Whisper tiny, most of it zeros.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/gradient_in_place.hpp>
 
@@ -31,7 +32,8 @@ struct EmbeddingRows : torch::autograd::Function<EmbeddingRows> {
                                            /*scale_grad_by_freq=*/false),
               {}};
     const at::Tensor rows_ND = gradient.reshape({-1, weight_VD.size(1)}).to(sum_VD.scalar_type());
-    if (sum_VD.is_cpu())  // each of the two adds in a fixed order on its devices, and the other does not
+    // Each of the two adds in a fixed order on its devices, and the other does not.
+    if (computes_on_cpu(sum_VD))
       sum_VD.index_add_(0, ids.flatten(), rows_ND);
     else
       sum_VD.index_put_({ids.flatten()}, rows_ND, /*accumulate=*/true);

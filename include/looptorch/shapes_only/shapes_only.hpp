@@ -13,12 +13,15 @@
 
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/shapes_only/accelerator_autocast.hpp>
+#include <looptorch/shapes_only/accelerator_kernels.hpp>
 #include <looptorch/shapes_only/arguments.hpp>
 #include <looptorch/shapes_only/device_pool.hpp>
 #include <looptorch/shapes_only/skipped_kernels.hpp>
 #include <looptorch/shapes_only/virtual_blocks.hpp>
 #include <looptorch/shapes_only/workspace.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -34,7 +37,14 @@ namespace looptorch {
 
 /// The device whose memory is measured. Kernels are always the CPU's. For an accelerator their workspaces,
 /// such as copies in other layouts or types, are not counted, and the unused blocks of its allocator are.
-enum class ShapesOf { cpu, accelerator };
+/// `cuda` is one with looptorch's own kernels.
+enum class ShapesOf { cpu, accelerator, cuda };
+
+/// Returns what measures for a device.
+[[nodiscard]] inline ShapesOf shapes_of(at::Device device) {
+  if (device.is_cpu()) return ShapesOf::cpu;
+  return device.is_cuda() && !at::globalContext().hasROCM() ? ShapesOf::cuda : ShapesOf::accelerator;
+}
 
 /// Makes this thread's operations on virtual blocks compute nothing while it lives. Meanwhile LibTorch has
 /// one thread, and large loops are skipped in the whole process.
@@ -42,11 +52,14 @@ enum class ShapesOf { cpu, accelerator };
 /// - Make the models that it measures while it lives, on a CPU.
 class ShapesOnly {
  public:
-  explicit ShapesOnly(ShapesOf device = ShapesOf::cpu) : intercepts_(register_fallback()) {
+  explicit ShapesOnly(ShapesOf device = ShapesOf::cpu)
+      : runner_(device == ShapesOf::cuda), intercepts_(register_fallback()) {
+    detail::shapes::register_dropout();
+    detail::shapes::register_fp32_operators();
     detail::shapes::VirtualBlocks::installed().set_on(true);
     detail::shapes::counted_run = {.workspaces = device == ShapesOf::cpu, .threads = threads_};
-    if (device == ShapesOf::accelerator) detail::shapes::VirtualBlocks::installed().count_as(&pool_);
-    detail::cpu_stands_for_accelerator = device == ShapesOf::accelerator;
+    if (device != ShapesOf::cpu) detail::shapes::VirtualBlocks::installed().count_as(&pool_);
+    detail::cpu_stands_for_accelerator = device != ShapesOf::cpu;
     detail::loops_are_skipped.store(true, std::memory_order_relaxed);
     at::set_num_threads(1);
   }
@@ -82,11 +95,13 @@ class ShapesOnly {
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         meets_virtual |= detail::shapes::is_virtual(tensor);
       });
-    const auto skipped = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name()) : nullptr;
+    const auto skipped = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name())
+                                       : detail::shapes::skipped_on_accelerator(op.operator_name());
     if (skipped && skipped(op, *stack, arguments)) return;
     const detail::shapes::RealBlocksScope blocks(makes_integers(arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-    if (meets_virtual) zero_results(*stack, op.schema().returns().size());
+    if (meets_virtual || op.schema().name().starts_with("aten::empty"))
+      zero_results(*stack, op.schema().returns().size());
   }
 
   /// True for a call whose result has an integer type that steers kernels, or comes from those only.
@@ -103,7 +118,8 @@ class ShapesOnly {
     return takes_tensors ? takes_integers_alone : detail::shapes::RealBlocksScope::are_real();
   }
 
-  /// Zeroes what a real kernel computed from virtual blocks, which might be infinite.
+  /// Zeroes what a real kernel computed from virtual blocks, which might be infinite, and what a kernel that
+  /// computes nothing would have filled.
   static void zero_results(torch::jit::Stack& stack, std::size_t results) {
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
       detail::shapes::visit_tensors(stack[i], [](const at::Tensor& tensor) {
@@ -113,6 +129,7 @@ class ShapesOnly {
   }
 
   detail::shapes::DevicePool pool_;
+  detail::shapes::SkippedRunnerScope runner_;
   c10::impl::IncludeDispatchKeyGuard intercepts_;
   int threads_ = at::get_num_threads();  // more would wait for each other: there is nothing to compute
 };

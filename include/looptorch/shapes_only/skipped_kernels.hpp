@@ -3,6 +3,8 @@
 // inputs as the real one does, and computes nothing. Kernels that are not listed run as they are.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/shapes_only/accelerator_kernels.hpp>
 #include <looptorch/shapes_only/arguments.hpp>
 #include <looptorch/shapes_only/arithmetic.hpp>
 #include <looptorch/shapes_only/convolution.hpp>
@@ -31,7 +33,9 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
         {{"aten::native_group_norm", ""}, &allocate_group_norm},
         {{"aten::native_group_norm_backward", ""}, &allocate_group_norm_backward},
         {{"aten::convolution", ""}, &allocate_convolution},
-        {{"aten::convolution_backward", ""}, &allocate_convolution_backward}};
+        {{"aten::convolution_backward", ""}, &allocate_convolution_backward},
+        {{"aten::native_dropout", ""}, &allocate_dropout},
+        {{"aten::native_dropout_backward", ""}, &allocate_dropout_backward}};
     const auto add = [&](SkippedKernel kernel, const char* overload,
                          std::initializer_list<const char*> names) {
       for (const char* op : names) by_name.emplace(c10::OperatorName(op, overload), kernel);
@@ -79,6 +83,16 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
   }();
   const auto found = kernels.find(name);
   return found == kernels.end() ? nullptr : found->second;
+}
+
+/// Returns the replacement for a kernel whose CPU version also allocates for small tensors what an
+/// accelerator's does not, or null.
+[[nodiscard]] inline SkippedKernel skipped_on_accelerator(const c10::OperatorName& name) {
+  if (!cpu_stands_for_accelerator) return nullptr;
+  for (const char* const op :
+       {"aten::convolution", "aten::convolution_backward", "aten::native_dropout_backward"})
+    if (name.name == op) return skipped_kernel(name);
+  return nullptr;
 }
 
 }  // namespace looptorch::detail::shapes

@@ -38,13 +38,13 @@ looptorch::PreflightReport dry_steps(Trainer& trainer, const std::vector<Batch>&
                               {.cap = cap, .margin = margin, .evaluate = false});
 }
 
-/// Predicts for an accelerator, without one. `fused_attention`: as CUDA has it; else attention is by products
-/// and a softmax, as on the simulated one.
+/// Predicts for an accelerator, without one. Attention is fused on CUDA; elsewhere it is by products and a
+/// softmax, as on the simulated one.
 template <class Make>
-PeakBytes by_shapes(const Make& make, bool fused_attention) {
-  const looptorch::ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+PeakBytes by_shapes(const Make& make, at::Device device) {
+  const looptorch::ShapesOnly shapes_only(looptorch::shapes_of(device));
   const bool flash = at::globalContext().userEnabledFlashSDP();
-  at::globalContext().setSDPUseFlash(fused_attention);
+  at::globalContext().setSDPUseFlash(device.is_cuda());
   PeakBytes peak;
   make(at::kCPU, [&](auto& trainer, const auto& batches) { peak = peak_of(dry_steps(trainer, batches)); });
   at::globalContext().setSDPUseFlash(flash);
@@ -54,7 +54,7 @@ PeakBytes by_shapes(const Make& make, bool fused_attention) {
 /// Compares on an accelerator. `held_to(bytes)` caps it while what it returns lives.
 template <class Make, class HeldTo>
 PredictedMemory on_accelerator(const Make& make, at::Device device, const HeldTo& held_to) {
-  PredictedMemory memory{.by_shapes = by_shapes(make, /*fused_attention=*/device.is_cuda())};
+  PredictedMemory memory{.by_shapes = by_shapes(make, device)};
   make(device, [&](auto& trainer, const auto& batches) {
     const auto report = dry_steps(trainer, batches);
     memory.by_steps = peak_of(report);

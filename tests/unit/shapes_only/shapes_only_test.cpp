@@ -2,11 +2,14 @@
 // ShapesOnly, by which --fit and memory_advice (tests/bench) run models that are larger than the machine:
 // what is allocated is what a real run allocates, to the byte.
 //
-// Tests shapes_only: arguments, arithmetic, convolution, kernel_call, layers, shapes_only, skipped_kernels
+// Tests shapes_only: accelerator_autocast, accelerator_kernels, arguments, arithmetic, convolution
 //
-// Tests shapes_only: virtual_blocks, workspace
+// Tests shapes_only: kernel_call, layers, shapes_only, skipped_kernels, virtual_blocks, workspace
 #include <looptorch/adapters/int8_weight.hpp>
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>
@@ -60,7 +63,9 @@ const Work kWorks[] = {
        const auto rows = looptorch::detail::to_int8(weight, looptorch::detail::largest_of_rows(weight));
        return std::vector{trained({4, 300, 256}), rows.rows_NK, rows.scale_N};
      },
-     [](const auto& x) { return looptorch::detail::int8_linear(x[0], {x[1], x[2]}, {}); }},
+     [](const auto& x) {
+       return looptorch::detail::int8_linear(x[0], {x[1], x[2]}, {});
+     }},
     {"sum of two types",
      [] {
        return std::vector{trained({400, 512}), trained({400, 512}, at::kBFloat16)};
@@ -272,6 +277,23 @@ std::int64_t whisper_needs(std::int64_t clips, bool recompute, bool half) {
   return lt::preflight(trainer, batches, {.cap = 100'000'000'000}).needed;
 }
 
+struct DeviceBytes {
+  std::int64_t held, peak;
+};
+
+/// Returns the bytes that a device, of which ShapesOnly counts, gets for `work`: for its result with what
+/// autograd keeps, and at most.
+template <class Work>
+DeviceBytes device_bytes(const Work& work) {
+  auto& device = *looptorch::HostMemory::device();
+  const auto before = device.read().allocated;
+  device.reset_peak();
+  [[maybe_unused]] const auto result = work();
+  return {device.read().allocated - before, device.read().peak - before};
+}
+
+constexpr std::int64_t in_blocks(std::int64_t bytes) { return (bytes + 511) / 512 * 512; }
+
 /// Returns the bytes of this process that lie in memory.
 std::int64_t resident_bytes() {
   std::int64_t pages = 0;
@@ -380,4 +402,79 @@ TEST_CASE("small tensors are computed, and all of them afterwards", "[shapes_onl
     CHECK(product().sizes() == at::IntArrayRef({300, 300}));
   }
   CHECK(product().eq(1800).all().item<bool>());
+}
+
+TEST_CASE("an accelerator's dropout keeps a byte a number, and its backward takes a gradient alone",
+          "[shapes_only]") {
+  const auto dropped = [](const at::Tensor& x) { return at::dropout(x, 0.1, true); };
+  const std::int64_t rows = GENERATE(4, 400);  // in a real block, and in a virtual one
+  const std::int64_t numbers = in_blocks(4 * 512 * rows), mask = in_blocks(512 * rows);
+  {
+    const ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+    const auto x = trained({rows, 512}), kept = dropped(x);
+    CHECK(device_bytes([&] { return dropped(x); }).held == numbers + mask);
+    const auto gradient = at::ones_like(kept);
+    CHECK(device_bytes([&] { return torch::autograd::grad({kept}, {x}, {gradient}); }).peak == numbers);
+    CHECK(at::dropout(x, 0.1, false).is_same(x));
+  }
+  auto& memory = counted();
+  const auto x = trained({rows, 512});
+  const auto before = memory.allocated_bytes();
+  const auto result = dropped(x);
+  CHECK(memory.allocated_bytes() - before == 2 * numbers);
+}
+
+TEST_CASE("on an accelerator autocast runs norms and softmax in fp32, on a CPU in 16 bits", "[shapes_only]") {
+  const auto types = [] {
+    const looptorch::AutocastScope autocast(at::kCPU, at::kBFloat16);
+    const auto x = at::ones({400, 512}, at::kBFloat16);
+    return std::vector{at::layer_norm(x, {512}).scalar_type(), at::softmax(x, -1).scalar_type(),
+                       at::sum(x, -1).scalar_type(),           at::pow(x, 2).scalar_type(),
+                       at::mm(x, x.t()).scalar_type(),         at::relu(x).scalar_type()};
+  };
+  const std::vector<at::ScalarType> on_cpu(6, at::kBFloat16);
+  CHECK(types() == on_cpu);
+  {
+    const ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+    CHECK(types() ==
+          std::vector{at::kFloat, at::kFloat, at::kFloat, at::kFloat, at::kBFloat16, at::kBFloat16});
+  }
+  const ShapesOnly shapes_only;
+  CHECK(types() == on_cpu);
+}
+
+TEST_CASE("CUDA's kernels are looptorch's own, which compute nothing and take no memory beside their results",
+          "[shapes_only]") {
+  constexpr std::int64_t kFrames = 100, kClips = 8, kLabels = 30;
+  const auto ctc = [] {
+    const auto log_probs = at::log_softmax(at::ones({kFrames, kClips, 40}), -1).requires_grad_();
+    const auto targets = at::ones({kClips, kLabels}, at::kLong),
+               frames = at::full({kClips}, kFrames, at::kLong),
+               labels = at::full({kClips}, kLabels, at::kLong);
+    return device_bytes([&] { return looptorch::ctc_loss(log_probs, targets, frames, labels); });
+  };
+  const auto adafactor = [] {
+    const auto weight = trained({3000, 1000});
+    weight.mutable_grad() = at::ones_like(weight);
+    looptorch::Adafactor optimizer({weight});
+    optimizer.step();
+    return device_bytes([&] {
+      optimizer.step();
+      return 0;
+    });
+  };
+  CHECK(looptorch::computes_on_cpu(at::ones({1})));
+  const auto without = [&] {
+    const ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+    CHECK_FALSE(looptorch::computes_on_cpu(at::ones({1})));
+    return std::pair(ctc().peak, adafactor().peak);
+  }();
+  const ShapesOnly shapes_only(looptorch::ShapesOf::cuda);
+  const auto paths = in_blocks(4 * kFrames * kClips * (2 * kLabels + 1));
+  CHECK(ctc().held == paths + 2 * 512);
+  CHECK(ctc().peak < without.first);
+  CHECK(adafactor().peak < without.second);
+  CHECK(looptorch::shapes_of(at::kCPU) == looptorch::ShapesOf::cpu);
+  CHECK(looptorch::shapes_of(at::kCUDA) == looptorch::ShapesOf::cuda);
+  CHECK(looptorch::shapes_of(at::kXPU) == looptorch::ShapesOf::accelerator);
 }

@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -15,16 +16,27 @@
 
 #include <optional>
 
-namespace looptorch::detail {
+namespace looptorch {
+
+namespace detail {
+
+/// True on a thread whose CPU tensors stand for an accelerator's (ShapesOnly).
+inline thread_local bool cpu_stands_for_accelerator = false;
+
+}  // namespace detail
+
+/// True if CPU kernels compute with this tensor: false where ShapesOnly measures an accelerator, too. A model
+/// that does something else on a CPU asks this, so that the measurement finds what it does on an accelerator.
+[[nodiscard]] inline bool computes_on_cpu(const at::Tensor& tensor) {
+  return tensor.is_cpu() && !detail::cpu_stands_for_accelerator;
+}
+
+namespace detail {
 
 /// True for devices with streams, events and pinned host memory.
 [[nodiscard]] inline bool is_accelerator(c10::Device device) {
   return at::isAccelerator(device.type()) && !device.is_mps();
 }
-
-/// True on a thread whose CPU tensors stand for an accelerator's (ShapesOnly): code that chooses by the
-/// device then takes the accelerator's way.
-inline thread_local bool cpu_stands_for_accelerator = false;
 
 /// Returns the type of the accelerators that this process can use, or nothing where there is none.
 [[nodiscard]] inline std::optional<c10::DeviceType> accelerator_here() {
@@ -67,4 +79,6 @@ inline thread_local bool cpu_stands_for_accelerator = false;
   return allocator && allocator->initialized() ? allocator : nullptr;
 }
 
-}  // namespace looptorch::detail
+}  // namespace detail
+
+}  // namespace looptorch

@@ -49,7 +49,7 @@ class Needs {
   [[nodiscard]] std::int64_t bytes(const std::string& flags, std::int64_t allowed) {
     const auto [found, is_new] = known_.try_emplace(flags, 0);
     if (is_new) {
-      const looptorch::ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+      const looptorch::ShapesOnly shapes_only(looptorch::ShapesOf::cuda);
       found->second = candidate.needed(candidate.with(flags), allowed);
       std::fprintf(stderr, "%s %s: %.3f GB\n", candidate.name.c_str(), flags.c_str(),
                    static_cast<double>(found->second) / 1e9);
