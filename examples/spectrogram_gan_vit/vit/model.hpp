@@ -8,8 +8,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/layers/feed_forward.hpp>
 #include <looptorch/layers/joint_linear.hpp>
 #include <looptorch/layers/linear.hpp>
+#include <looptorch/layers/norm_heads.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
@@ -37,7 +39,7 @@ class ViTBlockImpl : public torch::nn::Module {
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_BTD);
 
  private:
-  [[nodiscard]] at::Tensor attend(const at::Tensor& normed_BTD);
+  [[nodiscard]] at::Tensor attend(const at::Tensor& x_BTD);
 
   std::int64_t heads_;
   double attention_dropout_;
@@ -156,19 +158,21 @@ inline ViTBlockImpl::ViTBlockImpl(const ViTConfig& config)
   dropout = register_module("dropout", torch::nn::Dropout(config.hidden_dropout));
 }
 
-inline at::Tensor ViTBlockImpl::attend(const at::Tensor& normed_BTD) {
+inline at::Tensor ViTBlockImpl::attend(const at::Tensor& x_BTD) {
   const auto kernel = [rate = is_training() ? attention_dropout_ : 0.0](
                           const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, rate);
   };
   const auto [queries_BATd, keys_BATd, values_BATd] =
-      looptorch::joint_heads(normed_BTD, heads_, query, key, value);
-  const auto heads_BATd = looptorch::keep(kernel, queries_BATd, keys_BATd, values_BATd);
-  return dropout(looptorch::merge_heads(heads_BATd, out));
+      looptorch::norm_heads(x_BTD, heads_, norm_before, query, key, value);
+  return looptorch::keep(kernel, queries_BATd, keys_BATd, values_BATd);
 }
 
 inline at::Tensor ViTBlockImpl::forward(const at::Tensor& x_BTD) {
-  const auto attended_BTD = x_BTD + attend(norm_before(x_BTD));
+  const auto heads_BATd = attend(x_BTD);
+  if (!is_training() || dropout->options.p() == 0)
+    return looptorch::feed_forward(looptorch::merge_heads(heads_BATd, out, x_BTD), norm_after, up, down);
+  const auto attended_BTD = x_BTD + dropout(looptorch::merge_heads(heads_BATd, out));
   return attended_BTD + dropout(down(at::gelu(up(norm_after(attended_BTD)))));
 }
 

@@ -7,6 +7,7 @@
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
 #pragma once
 
+#include <looptorch/layers/norm_heads.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 
@@ -47,26 +48,29 @@ class AttentionImpl : public torch::nn::Module {
     return {keys_BHSd, values_BHSd};
   }
 
-  /// Projects `x_BTD` for self-attention.
-  [[nodiscard]] QueriesKeyValues project_all(const at::Tensor& x_BTD) {
-    const auto [queries_BHTd, keys_BHTd, values_BHTd] = kept_heads(x_BTD, heads_, q_proj, k_proj, v_proj);
+  /// Projects the normalised `x_BTD` for self-attention.
+  [[nodiscard]] QueriesKeyValues project_all(const torch::nn::LayerNorm& norm, const at::Tensor& x_BTD) {
+    const auto [queries_BHTd, keys_BHTd, values_BHTd] =
+        looptorch::norm_heads(x_BTD, heads_, norm, q_proj, k_proj, v_proj);
     return {queries_BHTd, {keys_BHTd, values_BHTd}};
   }
 
-  /// Attends from `queries_BTD`; returns `[B, T, D]`.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source) {
-    return attend(kept_heads(queries_BTD, heads_, q_proj)[0], source, Mask{});
+  /// Attends from the normalised `x_BTD`; returns `x_BTD` plus the result.
+  [[nodiscard]] at::Tensor forward(const torch::nn::LayerNorm& norm, const at::Tensor& x_BTD,
+                                   const KeyValues& source) {
+    return attend(looptorch::norm_heads(x_BTD, heads_, norm, q_proj)[0], source, Mask{}, x_BTD);
   }
 
-  /// Attends from projected queries to the keys that `mask` shows; returns `[B, T, D]`.
-  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source, const Mask& mask) {
+  /// Attends from projected queries to the keys that `mask` shows; returns `x_BTD` plus the result.
+  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source, const Mask& mask,
+                                  const at::Tensor& x_BTD) {
     const auto attention = [mask](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
       std::optional<at::Tensor> added_11TS;
       if (mask.added.defined()) added_11TS = mask.added.expand({1, 1, q.size(2), -1});
       return at::scaled_dot_product_attention(q, k, v, added_11TS, /*dropout_p=*/0.0, mask.is_causal);
     };
     const auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values);
-    return looptorch::keep_product(looptorch::merge_heads<Projection>, heads_BHTd, out_proj);
+    return looptorch::keep_product(looptorch::merge_heads<Projection>, heads_BHTd, out_proj, x_BTD);
   }
 
   /// Returns how strongly each head attends from `queries_BTD` to each key, before softmax: `[B, H, T, S]`.

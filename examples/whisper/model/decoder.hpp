@@ -5,6 +5,7 @@
 // Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
 #pragma once
 
+#include <looptorch/layers/feed_forward.hpp>
 #include <looptorch/memory/chunked_cross_entropy.hpp>
 #include <looptorch/memory/embedding_rows.hpp>
 #include <looptorch/policies/checkpointed.hpp>
@@ -87,14 +88,14 @@ class DecoderLayerImpl : public torch::nn::Module {
 
   /// Decodes all tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
-    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), {.is_causal = true},
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm, x_BLD), {.is_causal = true},
                   encoder_attn->project(states_BSD));
   }
 
   /// The same, and sets `scores_BHLS` to each head's attention to the states, before softmax.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
                                    at::Tensor& scores_BHLS) {
-    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm(x_BLD)), {.is_causal = true},
+    return attend(x_BLD, self_attn->project_all(self_attn_layer_norm, x_BLD), {.is_causal = true},
                   encoder_attn->project(states_BSD), &scores_BHLS);
   }
 
@@ -104,7 +105,7 @@ class DecoderLayerImpl : public torch::nn::Module {
     const bool first = cache.self.length() == 0;
     TORCH_CHECK(first || x_BLD.size(1) == 1,
                 "decoder: after the prompt the cache takes one token at a time, not ", x_BLD.size(1));
-    auto self = self_attn->project_all(self_attn_layer_norm(x_BLD));
+    auto self = self_attn->project_all(self_attn_layer_norm, x_BLD);
     cache.self.append(self.source);
     self.source = cache.self.view();
     if (first) cache.cross = encoder_attn->project(states_BSD);
@@ -115,7 +116,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   /// shows the positions up to it.
   at::Tensor extend_at(const at::Tensor& x_R1D, const at::Tensor& position_1, const Mask& mask,
                        KeyValues held, const KeyValues& cross) {
-    auto self = self_attn->project_all(self_attn_layer_norm(x_R1D));
+    auto self = self_attn->project_all(self_attn_layer_norm, x_R1D);
     held.keys.index_copy_(2, position_1, self.source.keys);
     held.values.index_copy_(2, position_1, self.source.values);
     self.source = std::move(held);
@@ -129,13 +130,13 @@ class DecoderLayerImpl : public torch::nn::Module {
 
   [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const QueriesKeyValues& self, const Mask& mask,
                                   const KeyValues& cross, at::Tensor* scores_BHLS = nullptr) {
-    x_BLD = x_BLD + self_attn->attend(self.queries_BHTd, self.source, mask);
-    const auto clips = cross.keys.size(0);
-    auto queries_BLD = encoder_attn_layer_norm(x_BLD);
-    if (scores_BHLS) *scores_BHLS = encoder_attn->scores(queries_BLD, cross.keys);
-    if (clips != x_BLD.size(0)) queries_BLD = queries_BLD.reshape({clips, -1, x_BLD.size(2)});
-    x_BLD = x_BLD + encoder_attn(queries_BLD, cross).view_as(x_BLD);
-    return x_BLD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BLD))));
+    x_BLD = self_attn->attend(self.queries_BHTd, self.source, mask, x_BLD);
+    const auto rows = x_BLD.size(0), clips = cross.keys.size(0);
+    if (scores_BHLS) *scores_BHLS = encoder_attn->scores(encoder_attn_layer_norm(x_BLD), cross.keys);
+    if (clips != rows) x_BLD = x_BLD.reshape({clips, -1, x_BLD.size(2)});
+    x_BLD = encoder_attn(encoder_attn_layer_norm, x_BLD, cross);
+    if (clips != rows) x_BLD = x_BLD.view({rows, -1, x_BLD.size(2)});
+    return looptorch::feed_forward(x_BLD, final_layer_norm, fc1, fc2);
   }
 
   Attention self_attn{nullptr}, encoder_attn{nullptr};

@@ -7,6 +7,7 @@
 // Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
 #pragma once
 
+#include <looptorch/layers/feed_forward.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
 #include "attention.hpp"
@@ -39,9 +40,9 @@ class EncoderLayerImpl : public torch::nn::Module {
   }
 
   [[nodiscard]] at::Tensor forward(at::Tensor x_BSD) {
-    const auto [queries, source] = self_attn->project_all(self_attn_layer_norm(x_BSD));
-    x_BSD = x_BSD + self_attn->attend(queries, source, Mask{});
-    return x_BSD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BSD))));
+    const auto [queries, source] = self_attn->project_all(self_attn_layer_norm, x_BSD);
+    x_BSD = self_attn->attend(queries, source, Mask{}, x_BSD);
+    return looptorch::feed_forward(x_BSD, final_layer_norm, fc1, fc2);
   }
 
  private:
@@ -80,7 +81,8 @@ class EncoderImpl : public torch::nn::Module {
         mel_BMT.to(conv1->weight.scalar_type()));
     const auto length = x_BDS.size(2), limit = embed_positions->weight.size(0);
     TORCH_CHECK(length <= limit, "encoder: ", mel_BMT.size(2), " mel frames are more than its ", 2 * limit);
-    auto x_BSD = x_BDS.transpose(1, 2) + embed_positions->weight.narrow(0, 0, length);
+    // The first operand decides the layout: contiguous, as the layers take it without copies.
+    auto x_BSD = embed_positions->weight.narrow(0, 0, length) + x_BDS.transpose(1, 2);
     for (const auto& layer : *layers)
       x_BSD = layer->as<looptorch::Checkpointed<EncoderLayer>>()->forward(x_BSD);
     return layer_norm(x_BSD);

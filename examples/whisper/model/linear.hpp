@@ -100,11 +100,6 @@ using Projection = looptorch::Lora<PlainProjection>;
 /// Applies a layer, with its adapter if it has one.
 inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->forward(x); }
 
-/// The same. A Checkpointed layer in CheckpointMode::light keeps the result.
-inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
-  return looptorch::keep_product(linear, layer, x);
-}
-
 /// Applies layers to one input, by one product if that is faster, and returns heads `[B, H, T, d]`;
 /// CheckpointMode::light keeps the results.
 template <class... Layers>

@@ -33,17 +33,10 @@ namespace looptorch {
 
 namespace detail {
 
-/// Returns the type of the product: autocast's, or the input's.
-[[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
-  const auto device = input.device().type();
-  const bool casts = at::autocast::is_autocast_available(device) &&
-                     at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
-  return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
-}
-
 /// True if one product can replace the layers' own and is faster: copying a large weight takes longer than
 /// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
-[[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases) {
+[[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases,
+                                     bool input_learns) {
   constexpr std::int64_t kMaxOnCpu = 1 << 16, kMaxOnAccelerator = 1 << 23;
   if (!takes_node(input) || input.dim() < 2 || input.numel() == 0 || has_tangent(input)) return false;
   const at::Tensor& first = weights[0];
@@ -51,7 +44,7 @@ namespace detail {
   if (!first.is_floating_point() || (type == input.scalar_type() ? from != type : from == at::kDouble))
     return false;
   std::int64_t elements = 0;
-  bool requires_grad = input.requires_grad();
+  bool requires_grad = input_learns;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const at::Tensor &weight = weights[i], &bias = biases[i];
     if (weight.device() != input.device() || weight.scalar_type() != from ||
@@ -88,9 +81,9 @@ template <class Layer>
                                                            const std::vector<at::Tensor>& weights,
                                                            std::vector<at::Tensor> biases,
                                                            std::int64_t heads = 0) {
-  if (!are_joined(input, weights, biases)) return {};
+  if (!are_joined(input, weights, biases, input.requires_grad())) return {};
   complete(biases, weights);
-  return LinearBackward::product(as(input, product_type(input)), weights, biases, {.split = heads});
+  return LinearBackward::product(input, weights, biases, {.split = heads}, product_type(input));
 }
 
 /// Returns a layer's output by heads.
@@ -138,13 +131,18 @@ template <class... Layers>
   return result;
 }
 
-/// Returns a linear layer's output, `[B, T, N]`, for attention's result by heads, `[B, H, T, d]`.
+/// Returns a linear layer's output, `[B, T, N]`, for attention's result by heads, `[B, H, T, d]`; plus
+/// `residual_BTN` if that is given.
 template <class Layer>
-[[nodiscard]] at::Tensor merge_heads(const at::Tensor& x_BHTd, Layer layer) {
+[[nodiscard]] at::Tensor merge_heads(const at::Tensor& x_BHTd, Layer layer,
+                                     const at::Tensor& residual_BTN = {}) {
   at::Tensor output;
   if (detail::is_plain(layer))
-    output = detail::one_product(x_BHTd, layer->weight, layer->bias, {.is_merged = true});
-  return output.defined() ? output : layer->forward(x_BHTd.transpose(1, 2).flatten(2));
+    output = detail::one_product(x_BHTd, layer->weight, layer->bias,
+                                 {.is_merged = true, .residual = residual_BTN});
+  if (output.defined()) return output;
+  output = layer->forward(x_BHTd.transpose(1, 2).flatten(2));
+  return residual_BTN.defined() ? residual_BTN + output : output;
 }
 
 }  // namespace looptorch

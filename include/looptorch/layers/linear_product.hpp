@@ -6,6 +6,9 @@
 // Shapes: B batch, T positions, H heads of d numbers, K inputs of each layer, N outputs of all layers.
 #pragma once
 
+#include <looptorch/memory/recompute/recomputation.hpp>
+
+#include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -28,6 +31,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +42,7 @@ namespace looptorch::detail {
 struct HeadLayout {
   std::int64_t split = 0;  ///< H if outputs are `[B, H, T, d]`, all of one size; 0: `[..., N]`.
   bool is_merged = false;  ///< The input is `[B, H, T, d]`, and K = H d.
+  at::Tensor residual{};   ///< Added to one layer's output, `[..., N]`, if it is defined.
 };
 
 /// Returns `x` as `[rows, K]`.
@@ -55,6 +60,18 @@ struct HeadLayout {
   return as(parts.size() == 1 ? parts[0] : at::cat(parts), type);
 }
 
+/// Returns a list of the tensor, or none if it is undefined.
+[[nodiscard]] inline at::TensorList list_of(const at::Tensor& tensor) {
+  return tensor.defined() ? at::TensorList(tensor) : at::TensorList();
+}
+
+/// Saves a parameter past any keeper of checkpointed blocks, which would hold it as well, by a slower way.
+[[nodiscard]] inline torch::autograd::SavedVariable saved_parameter(const at::Tensor& parameter) {
+  std::optional<KeeperScope> plain;
+  if (is_trained_leaf(parameter)) plain.emplace(nullptr);
+  return {parameter, /*is_output=*/false};
+}
+
 /// Returns a new node of autograd. Newer versions of LibTorch count references within the node.
 template <class Node>
 [[nodiscard]] auto made_node() {
@@ -64,117 +81,213 @@ template <class Node>
     return std::shared_ptr<Node>(new Node, [](Node* node) { deleteNode(node); });
 }
 
+/// x W^T + b on rows for layers of one input, as a part of a node: one product, and one for each gradient.
+class RowProduct {
+ public:
+  using Tensors = torch::autograd::variable_list;
+
+  /// Saves what the gradient of x needs, if `x_learns`. `type` is that of the product. There is a bias for
+  /// each weight, or none.
+  void save(at::TensorList weights, at::TensorList biases, at::ScalarType type, bool x_learns) {
+    weight_type_ = weights[0].scalar_type(), type_ = type;
+    if ((bias_count_ = biases.size()) > 0) bias_type_ = biases[0].scalar_type();
+    for (const at::Tensor& weight : weights) rows_.push_back(weight.size(0)), outputs_ += rows_.back();
+    width_ = weights[0].size(1);
+    if (x_learns)
+      for (const at::Tensor& weight : weights) weights_.push_back(saved_parameter(weight));
+    if (weights.size() > 1) return;
+    const auto cast = [&](const at::Tensor& parameter) {  // autocast keeps the casts of a window
+      return at::autocast::cached_cast(type, parameter, parameter.device().type());
+    };
+    if (type != weight_type_) weight_NK_ = cast(weights[0]);
+    if (bias_count_ > 0 && type != bias_type_) bias_N_ = cast(biases[0]);
+  }
+  /// Returns `[rows, N]`. Called once, after `save`, below autograd.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& rows, at::TensorList weights, at::TensorList biases) {
+    if (!weight_NK_.defined()) weight_NK_ = joined(weights, type_);
+    if (!bias_N_.defined() && bias_count_ > 0) bias_N_ = joined(biases, type_);
+    const at::Tensor weight_NK = std::move(weight_NK_), bias_N = std::move(bias_N_);
+    if (!weights_.empty() && type_ != weight_type_) cast_NK_ = {weight_NK, /*is_output=*/false};
+    return bias_count_ == 0 ? at::mm(rows, weight_NK.t()) : at::addmm(bias_N, rows, weight_NK.t());
+  }
+
+  /// The saved tensors of one backward.
+  struct Unpacked {
+    Tensors weights;
+    at::Tensor cast_NK;
+  };
+  [[nodiscard]] Unpacked unpack() const {
+    Unpacked unpacked{{}, cast_NK_.unpack()};
+    for (const auto& weight : weights_) unpacked.weights.push_back(weight.unpack());
+    return unpacked;
+  }
+  /// Returns the gradient of x; `again` if it is differentiated again.
+  [[nodiscard]] at::Tensor of_rows(const Unpacked& saved, const at::Tensor& gradient, bool again) const {
+    return at::mm(gradient, saved.cast_NK.defined() && !again ? saved.cast_NK : joined(saved.weights, type_));
+  }
+  /// Returns a single layer's product again, to be differentiated. The bias may be undefined.
+  [[nodiscard]] at::Tensor again(const Unpacked& saved, const at::Tensor& bias,
+                                 const at::Tensor& rows) const {
+    const at::Tensor weight_KN = joined(saved.weights, type_).t();
+    return bias.defined() ? at::addmm(as(bias, type_), rows, weight_KN) : at::mm(rows, weight_KN);
+  }
+  /// Sets the weights' gradients in `result` from `first` on, and then the biases', as far as `is_needed(i)`.
+  template <class Rows, class IsNeeded>
+  void of_parameters(Tensors& result, std::size_t first, const at::Tensor& gradient, const Rows& rows,
+                     const IsNeeded& is_needed) const {
+    const std::size_t layers = rows_.size();
+    const auto hand_out = [&](std::size_t from, at::ScalarType type, auto&& make) {
+      bool any = false;
+      for (std::size_t i = 0; i < layers; ++i) any |= is_needed(from + i);
+      if (!any) return;
+      const at::Tensor made = as(make(), type);
+      if (layers == 1) return void(result[from] = made);
+      const auto parts = at::split_with_sizes(made, rows_, 0);
+      for (std::size_t i = 0; i < layers; ++i)
+        if (is_needed(from + i)) result[from + i] = parts[i];
+    };
+    hand_out(first, weight_type_, [&] { return at::mm(gradient.t(), rows()); });
+    if (bias_count_ > 0) hand_out(first + layers, bias_type_, [&] { return gradient.sum(0); });
+  }
+
+  void release() {
+    cast_NK_.reset_data();
+    for (auto& weight : weights_) weight.reset_data();
+  }
+
+  [[nodiscard]] const std::vector<std::int64_t>& rows() const { return rows_; }  ///< Outputs of each layer.
+  [[nodiscard]] std::int64_t outputs() const { return outputs_; }
+  [[nodiscard]] std::int64_t width() const { return width_; }
+  [[nodiscard]] at::ScalarType type() const { return type_; }
+  [[nodiscard]] std::size_t parameters() const { return rows_.size() + bias_count_; }
+
+ private:
+  torch::autograd::SavedVariable cast_NK_;
+  std::vector<torch::autograd::SavedVariable> weights_;
+  at::Tensor weight_NK_, bias_N_;  ///< Between `save` and `forward`.
+  std::vector<std::int64_t> rows_;
+  std::int64_t outputs_ = 0, width_ = 0;
+  std::size_t bias_count_ = 0;
+  at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat, type_ = at::kFloat;
+};
+
+/// Splits a product, `[rows, N]`, into layers' outputs, and joins their gradients.
+class OutputLayout {
+ public:
+  using Tensors = torch::autograd::variable_list;
+
+  /// Returns each layer's output. `sizes` are those of the input as `[..., K]`.
+  [[nodiscard]] Tensors split(const at::Tensor& y, std::vector<std::int64_t> sizes,
+                              const std::vector<std::int64_t>& rows, std::int64_t heads) {
+    sizes.back() = y.size(1);
+    if (heads == 0)
+      return rows.size() == 1 ? Tensors{y.view(sizes)} : at::split_with_sizes(y.view(sizes), rows, -1);
+    by_heads_ = true;
+    const at::Tensor all = y.view({sizes[0], sizes[1], -1, rows[0] / heads}).transpose(1, 2);
+    return rows.size() == 1 ? Tensors{all} : at::split(all, heads, 1);
+  }
+
+  /// Returns the gradient of `layers` outputs from `first` on, `[rows, N]`; undefined if none has one.
+  [[nodiscard]] at::Tensor join(Tensors& gradients, std::size_t first, std::size_t layers,
+                                std::int64_t outputs, const torch::autograd::Node& node) const {
+    const std::span own(gradients.data() + first, layers);
+    bool any = false;
+    for (at::Tensor& gradient : own) {
+      any |= gradient.defined();
+      if (gradient.defined() && by_heads_) gradient = gradient.transpose(1, 2);
+    }
+    if (!any) return {};
+    if (layers == 1) return own[0].reshape({-1, outputs});
+    for (std::size_t i = 0; i < layers; ++i) {
+      if (own[i].defined()) continue;
+      own[i] = node.input_metadata(first + i).zeros_like();
+      if (by_heads_) own[i] = own[i].transpose(1, 2);
+    }
+    return at::cat(at::TensorList(own.data(), layers), by_heads_ ? 2 : -1).reshape({-1, outputs});
+  }
+
+ private:
+  bool by_heads_ = false;
+};
+
 /// x W^T + b by layers, and its gradients.
 class LinearBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;
 
-  /// Returns each layer's output. `x` has the type of the product; the parameters may have another. There is
-  /// a bias for each weight, or none.
+  /// Returns each layer's output. The product has `type`; x and the parameters may have others. There is a
+  /// bias for each weight, or none.
   static Tensors product(const at::Tensor& x, at::TensorList weights, at::TensorList biases,
-                         const HeadLayout& heads) {
+                         const HeadLayout& heads, at::ScalarType type) {
     const auto node = made_node<LinearBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(x, weights, biases));
-    Tensors outputs = node->run(x, weights, biases, heads);
+    node->set_next_edges(torch::autograd::collect_next_edges(x, weights, biases, list_of(heads.residual)));
+    Tensors outputs = node->run(x, weights, biases, heads, type);
     torch::autograd::set_history(outputs, node);
     return outputs;
   }
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    Tensors weights;  // unpacked first: may rerun a block, with its own gradients
-    for (const auto& weight : weights_) weights.push_back(weight.unpack());
-    const at::Tensor x = x_.unpack(), cast = cast_NK_.unpack();
+    const auto saved = product_.unpack();  // first: may rerun a block, with its own gradients
+    const at::Tensor x = x_.unpack();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
     const bool again = at::GradMode::is_enabled();  // the results are differentiated again
     if (!again) no_views.emplace();
-    const std::size_t layers = rows_.size();
-    Tensors result(1 + layers + bias_count_);
-    const at::Tensor gradient = joined_gradient(gradients);
+    const std::size_t residual = 1 + product_.parameters();
+    Tensors result(residual + (residual_type_ ? 1 : 0));
+    if (residual_type_ && gradients[0].defined()) {
+      if (task_should_compute_output(residual)) result[residual] = as(gradients[0], *residual_type_);
+      gradients[0] = as(gradients[0], product_.type());
+    }
+    const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), product_.outputs(), *this);
     if (!gradient.defined()) return result;
     if (task_should_compute_output(0)) {
-      const at::Tensor weight_NK = cast.defined() && !again ? cast : joined(weights, gradient.scalar_type());
-      const at::Tensor of_x = at::mm(gradient, weight_NK);
-      result[0] = input_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2)
-                                   : of_x.view(sizes_);
+      const at::Tensor of_x = product_.of_rows(saved, gradient, again);
+      result[0] = as(input_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2)
+                                      : of_x.view(sizes_),
+                     input_type_);
     }
-    const auto hand_out = [&](std::size_t first, auto&& make) {
-      bool any = false;
-      for (std::size_t i = 0; i < layers; ++i) any |= task_should_compute_output(first + i);
-      if (!any) return;
-      const at::Tensor made = as(make(), parameter_type_);
-      if (layers == 1) return void(result[first] = made);
-      const auto parts = at::split_with_sizes(made, rows_, 0);
-      for (std::size_t i = 0; i < layers; ++i)
-        if (task_should_compute_output(first + i)) result[first + i] = parts[i];
-    };
-    hand_out(1, [&] { return at::mm(gradient.t(), rows_of(x, input_heads_ > 0, width_)); });
-    if (bias_count_ > 0) hand_out(1 + layers, [&] { return gradient.sum(0); });
+    product_.of_parameters(
+        result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, product_.width()); },
+        [this](std::size_t i) { return task_should_compute_output(i); });
     return result;
   }
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    x_.reset_data(), cast_NK_.reset_data();
-    for (auto& weight : weights_) weight.reset_data();
+    x_.reset_data(), product_.release();
   }
 
   std::string name() const override { return "LinearBackward"; }
 
  private:
-  Tensors run(const at::Tensor& x, at::TensorList weights, at::TensorList biases, const HeadLayout& heads) {
+  Tensors run(const at::Tensor& input, at::TensorList weights, at::TensorList biases, const HeadLayout& heads,
+              at::ScalarType type) {
+    sizes_ = input.sizes().vec(), input_heads_ = heads.is_merged ? input.size(1) : 0;
+    input_type_ = input.scalar_type();
+    product_.save(weights, biases, type, input.requires_grad());
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const auto type = x.scalar_type();
-    parameter_type_ = weights[0].scalar_type();
-    bias_count_ = biases.size(), sizes_ = x.sizes().vec(), input_heads_ = heads.is_merged ? x.size(1) : 0;
-    width_ = weights[0].size(1);
-    std::int64_t outputs = 0;
-    for (const at::Tensor& weight : weights) rows_.push_back(weight.size(0)), outputs += rows_.back();
-    if (x.requires_grad())
-      for (const at::Tensor& weight : weights) weights_.emplace_back(weight, /*is_output=*/false);
+    const at::Tensor x = as(input, type);  // with a history, for a second derivative
     if (weights[0].requires_grad()) x_ = {x, /*is_output=*/false};
     const at::AutoDispatchBelowADInplaceOrView no_views;
-    const at::Tensor weight_NK = joined(weights, type), rows = rows_of(x, heads.is_merged, width_);
-    if (x.requires_grad() && type != parameter_type_) cast_NK_ = {weight_NK, /*is_output=*/false};
-    const at::Tensor y =
-        biases.empty() ? at::mm(rows, weight_NK.t()) : at::addmm(joined(biases, type), rows, weight_NK.t());
-    auto sizes = heads.is_merged ? std::vector<std::int64_t>{x.size(0), x.size(2), 0} : sizes_;
-    sizes.back() = outputs;
-    if (heads.split == 0)
-      return rows_.size() == 1 ? Tensors{y.view(sizes)} : at::split_with_sizes(y.view(sizes), rows_, -1);
-    head_width_ = rows_[0] / heads.split;
-    const at::Tensor all = y.view({sizes[0], sizes[1], -1, head_width_}).transpose(1, 2);
-    return rows_.size() == 1 ? Tensors{all} : at::split(all, heads.split, 1);
+    const at::Tensor y = product_.forward(rows_of(x, heads.is_merged, product_.width()), weights, biases);
+    const auto sizes = heads.is_merged ? std::vector<std::int64_t>{x.size(0), x.size(2), 0} : sizes_;
+    Tensors outputs = layout_.split(y, sizes, product_.rows(), heads.split);
+    if (heads.residual.defined()) {
+      residual_type_ = heads.residual.scalar_type();
+      outputs[0] = heads.residual + outputs[0];
+    }
+    return outputs;
   }
 
-  /// Returns the gradient of all outputs, `[rows, N]`; undefined if none has one.
-  [[nodiscard]] at::Tensor joined_gradient(Tensors& gradients) const {
-    const bool by_heads = head_width_ > 0;
-    std::int64_t outputs = 0;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      outputs += rows_[i];
-      if (gradients[i].defined() && by_heads) gradients[i] = gradients[i].transpose(1, 2);
-    }
-    if (gradients.size() == 1)
-      return gradients[0].defined() ? gradients[0].reshape({-1, outputs}) : at::Tensor();
-    bool any = false;
-    for (const at::Tensor& gradient : gradients) any |= gradient.defined();
-    if (!any) return {};
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) continue;
-      gradients[i] = input_metadata(i).zeros_like();
-      if (by_heads) gradients[i] = gradients[i].transpose(1, 2);
-    }
-    return at::cat(gradients, by_heads ? 2 : -1).reshape({-1, outputs});
-  }
-
-  torch::autograd::SavedVariable x_, cast_NK_;
-  std::vector<torch::autograd::SavedVariable> weights_;
-  std::vector<std::int64_t> rows_, sizes_;  ///< Outputs of each layer, and the input's shape.
-  std::size_t bias_count_ = 0;
-  std::int64_t width_ = 0, head_width_ = 0, input_heads_ = 0;
-  at::ScalarType parameter_type_ = at::kFloat;
+  torch::autograd::SavedVariable x_;
+  RowProduct product_;
+  OutputLayout layout_;
+  std::vector<std::int64_t> sizes_;  ///< The input's shape.
+  std::int64_t input_heads_ = 0;
+  at::ScalarType input_type_ = at::kFloat;
+  std::optional<at::ScalarType> residual_type_;  ///< Empty if there is none.
 };
 
 /// True if a graph of autograd can have a node of ours on this input.
@@ -187,6 +300,27 @@ class LinearBackward final : public torch::autograd::Node {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
+/// Returns the type of the product: autocast's, or the input's.
+[[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
+  const auto device = input.device().type();
+  const bool casts = at::autocast::is_autocast_available(device) &&
+                     at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
+}
+/// True if a parameter has a product's type, or autocast gives it that. Takes the cast that autocast keeps of
+/// a forward without gradients, since at::linear gives such a parameter none.
+[[nodiscard]] inline bool is_castable(at::Tensor& parameter, at::ScalarType type) {
+  if (parameter.scalar_type() == type) return true;
+  const auto device = parameter.device().type();
+  if (type == at::kDouble || !at::autocast::is_autocast_available(device) ||
+      !at::autocast::is_autocast_enabled(device))
+    return false;
+  const at::Tensor cast = at::autocast::cached_cast(type, parameter, device);
+  if (cast.scalar_type() != type) return false;
+  if (!cast.requires_grad()) parameter = cast;
+  return true;
+}
+
 /// Returns one layer's output by one node of autograd; undefined where at::linear must compute it.
 [[nodiscard]] inline at::Tensor one_product(const at::Tensor& input, const at::Tensor& weight,
                                             const at::Tensor& bias, const HeadLayout& heads = {}) {
@@ -195,27 +329,24 @@ class LinearBackward final : public torch::autograd::Node {
           ? input.dim() != 4 || input.size(1) * input.size(3) != weight.size(1)
           : input.size(-1) != weight.size(1) || input.dim() < 2 || input.dim() > 3 || !input.is_contiguous())
     return {};
-  if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return {};
-  const auto none_learns = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
-    return !x.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad());
-  };
-  if (none_learns(input, weight, bias)) return {};
-  at::Tensor x = input, w = weight, b = bias;
-  const auto device = input.device().type();
-  if (at::autocast::is_autocast_available(device) && at::autocast::is_autocast_enabled(device)) {
-    const auto type = at::autocast::get_autocast_dtype(device);
-    x = at::autocast::cached_cast(type, x, device), w = at::autocast::cached_cast(type, w, device);
-    if (b.defined()) b = at::autocast::cached_cast(type, b, device);
-  }
-  const auto fits = [&](const at::Tensor& tensor) {
-    return tensor.device() == x.device() && tensor.scalar_type() == x.scalar_type() &&
-           tensor.layout() == at::kStrided && !has_tangent(tensor);
-  };
-  if (none_learns(x, w, b)) return {};  // autocast keeps casts that were made without gradients, too
-  if (!at::isFloatingType(x.scalar_type()) || x.numel() == 0 || w.numel() == 0 || !fits(x) || !fits(w) ||
-      (b.defined() && (!fits(b) || b.dim() != 1 || b.size(0) != w.size(0))))
+  if (heads.residual.defined() &&
+      (heads.residual.device() != input.device() || heads.residual.layout() != at::kStrided ||
+       has_tangent(heads.residual) || heads.residual.dim() != 3 ||
+       heads.residual.sizes() !=
+           at::IntArrayRef({input.size(0), input.size(heads.is_merged ? 2 : 1), weight.size(0)})))
     return {};
-  return LinearBackward::product(x, w, b.defined() ? at::TensorList(b) : at::TensorList(), heads).front();
+  if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return {};
+  const auto type = product_type(input);
+  at::Tensor w = weight, b = bias;
+  if (!is_castable(w, type) || (b.defined() && !is_castable(b, type))) return {};
+  if (!input.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad())) return {};
+  const auto fits = [&](const at::Tensor& tensor) {
+    return tensor.device() == input.device() && tensor.layout() == at::kStrided && !has_tangent(tensor);
+  };
+  if (!at::isFloatingType(input.scalar_type()) || input.numel() == 0 || w.numel() == 0 || !fits(input) ||
+      !fits(w) || (b.defined() && (!fits(b) || b.dim() != 1 || b.size(0) != w.size(0))))
+    return {};
+  return LinearBackward::product(input, w, list_of(b), heads, type).front();
 }
 
 }  // namespace looptorch::detail

@@ -241,7 +241,8 @@ TEST_CASE(
   const auto are_joined = [](std::int64_t width, at::DeviceType device) {
     const auto on_device = at::TensorOptions(device);
     const at::Tensor weight = at::empty({width, width}, on_device).requires_grad_();
-    return lt::detail::are_joined(at::empty({2, width}, on_device), {weight, weight, weight}, {{}, {}, {}});
+    return lt::detail::are_joined(at::empty({2, width}, on_device), {weight, weight, weight}, {{}, {}, {}},
+                                  false);
   };
   CHECK(are_joined(128, at::kCPU));
   CHECK_FALSE(are_joined(256, at::kCPU));

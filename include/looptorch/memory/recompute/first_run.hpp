@@ -80,7 +80,7 @@ class FirstRun final : public BlockKeeper {
   Recomputation& block() override { return block_; }
 
   Source source_of(const at::Tensor& tensor) {
-    if (const auto input = index_of(tensor); input || is_trained_leaf(tensor)) {
+    if (const auto input = index_of(tensor); input || is_trained_leaf(tensor) || block_.keeps(tensor)) {
       block_.add_holder({});
       return input ? Source(BlockInput{*input}) : Source(HeldTensor{SavedTensor(tensor)});
     }

@@ -19,8 +19,8 @@ template <class Tuple>
   return tensors;
 }
 
-/// Saves tensors during a call by `keep`. Records tensors of the inputs when the block is recomputed, and
-/// holds all others.
+/// Saves tensors during a call by `keep`. Records tensors of the inputs when the block is recomputed, unless
+/// they are kept results, and holds all others.
 class KeptCall final : public SavedTensorKeeper {
  public:
   KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
@@ -34,7 +34,7 @@ class KeptCall final : public SavedTensorKeeper {
   }
 
   Source source_of(const at::Tensor& tensor) {
-    if (!is_trained_leaf(tensor) && tensor.has_storage())
+    if (!is_trained_leaf(tensor) && tensor.has_storage() && !block_.keeps(tensor))
       for (std::size_t i = 0; i < inputs_.size(); ++i)
         if (is_view_of(tensor, inputs_[i])) return view_of(i, tensor);
     return HeldTensor{SavedTensor(tensor)};

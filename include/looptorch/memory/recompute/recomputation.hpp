@@ -140,6 +140,14 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   /// Adds the holder of the next tensor that the first run saves; null if that one is not recomputed.
   void add_holder(const std::shared_ptr<SavedTensorHolder>& holder) { holders_.emplace_back(holder); }
 
+  /// True if a result of `keep` holds the tensor's memory, so that recomputing it would save nothing.
+  [[nodiscard]] bool keeps(const at::Tensor& tensor) const {
+    for (const KeptResult& result : kept)
+      for (const auto& each : result.tensors)
+        if (each && each->saved.has_memory_of(tensor)) return true;
+    return false;
+  }
+
   [[nodiscard]] std::size_t number_of_saved() const { return holders_.size(); }
 
   /// Returns the tensor of a holder. Reruns the block if this pass has not recorded it. Throws
@@ -215,5 +223,11 @@ class BlockKeeper : public SavedTensorKeeper {
  protected:
   ~BlockKeeper() = default;
 };
+
+/// True in a block of CheckpointMode::light, in its second run too.
+[[nodiscard]] inline bool in_light_block() {
+  BlockKeeper* const block = BlockKeeper::current();
+  return block && block->block().keeps_products();
+}
 
 }  // namespace looptorch::detail

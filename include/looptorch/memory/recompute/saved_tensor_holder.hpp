@@ -57,6 +57,10 @@ class SavedTensor {
  public:
   explicit SavedTensor(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor) {}
 
+  /// True if the tensor is in the memory that this one holds.
+  [[nodiscard]] bool has_memory_of(const at::Tensor& tensor) const {
+    return tensor.has_storage() && tensor_.has_storage() && tensor.is_alias_of(tensor_);
+  }
   /// Returns the tensor. Throws CheckpointError if it was changed in place since.
   [[nodiscard]] const at::Tensor& unchanged(std::string_view block) const {
     check_unchanged(version_, tensor_.sizes(), block);

@@ -94,7 +94,8 @@ TEST_CASE("With --gradient-checkpointing each layer runs twice a step, without i
         plain + encoder_layers * encoder + decoder_layers * decoder);
   const int gelus = 2 + encoder_layers + decoder_layers;
   CHECK(count_in_a_step("aten::gelu", lt::CheckpointMode::off) == gelus);
-  CHECK(count_in_a_step("aten::gelu", lt::CheckpointMode::light) == 2 * gelus);
+  // The last GELU of the convolutions saves the product before it, which is kept.
+  CHECK(count_in_a_step("aten::gelu", lt::CheckpointMode::light) == 2 * gelus - 1);
 }
 
 TEST_CASE("Whisper's loss equals the mean cross-entropy of all scores, and its gradients") {

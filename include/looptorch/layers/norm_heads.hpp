@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// A layer norm and the linear layers that follow it before attention, as one node of autograd. The kernels
+// are those of the layers. In a block of CheckpointMode::light the node saves its input alone, and normalises
+// again in backward.
+//
+// Shapes: B batch, T positions, D width, H heads of d numbers.
+#pragma once
+
+#include <looptorch/layers/joint_linear.hpp>
+#include <looptorch/layers/norm_part.hpp>
+#include <looptorch/memory/keep.hpp>
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+namespace detail {
+
+class NormHeadsBackward final : public torch::autograd::Node {
+ public:
+  using Tensors = torch::autograd::variable_list;
+  /// Layers whose outputs are computed by one product. There is a bias for each weight, or none.
+  struct Group {
+    std::vector<at::Tensor> weights, biases;
+  };
+
+  /// Returns the outputs of all groups' layers by heads, for an x that `takes_norm` accepts.
+  static Tensors result(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
+                        std::int64_t heads, const SavingMode& mode) {
+    const auto node = made_node<NormHeadsBackward>();
+    Tensors parameters;
+    for (const Group& group : groups) {
+      parameters.insert(parameters.end(), group.weights.begin(), group.weights.end());
+      parameters.insert(parameters.end(), group.biases.begin(), group.biases.end());
+    }
+    node->set_next_edges(torch::autograd::collect_next_edges(x, norm.weight, norm.bias, parameters));
+    Tensors outputs = node->run(x, norm, groups, heads, mode);
+    torch::autograd::set_history(outputs, node);
+    return outputs;
+  }
+
+  Tensors apply(Tensors&& gradients) override {
+    const std::lock_guard lock(mutex_);
+    auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
+    std::vector<RowProduct::Unpacked> weights;
+    for (const Part& part : parts_) weights.push_back(part.product.unpack());
+    at::Tensor rows = rows_.unpack();
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
+    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
+    if (!again) no_views.emplace();
+    const auto is_needed = [this](std::size_t i) { return task_should_compute_output(i); };
+    const std::array norm_needs{is_needed(0), is_needed(1), is_needed(2)};
+    const auto normed_rows = [&]() -> const at::Tensor& {
+      const auto& product = parts_.front().product;
+      if (!rows.defined()) rows = as(norm_.again(norm), product.type()).view({-1, product.width()});
+      return rows;
+    };
+    if (again) rows.reset(), normed_rows();
+    Tensors result{{}, {}, {}};
+    Tensors of_rows;
+    for (std::size_t i = 0, output = 0; i < parts_.size(); ++i) {
+      const auto& [product, layout] = parts_[i];
+      const std::size_t first = result.size(), layers = product.rows().size();
+      result.resize(first + product.parameters());
+      const at::Tensor gradient = layout.join(gradients, output, layers, product.outputs(), *this);
+      output += layers;
+      if (!gradient.defined()) continue;
+      product.of_parameters(result, first, gradient, normed_rows, is_needed);
+      if (norm_needs[0] || norm_needs[1] || norm_needs[2])
+        of_rows.push_back(as(product.of_rows(weights[i], gradient, again), norm.x.scalar_type()));
+    }
+    if (of_rows.empty()) return result;
+    at::Tensor sum = of_rows.back();  // in the order in which autograd's engine runs nodes
+    for (std::size_t i = of_rows.size() - 1; i-- > 0;) sum = sum + of_rows[i];
+    std::tie(result[0], result[1], result[2]) = NormPart::gradients(norm, sum, norm_needs);
+    return result;
+  }
+
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    norm_.release(), rows_.reset_data();
+    for (Part& part : parts_) part.product.release();
+  }
+
+  std::string name() const override { return "NormHeadsBackward"; }
+
+ private:
+  struct Part {
+    RowProduct product;
+    OutputLayout layout{};
+  };
+
+  Tensors run(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
+              std::int64_t heads, const SavingMode& mode) {
+    const HeldScope held(mode);
+    const auto type = product_type(x);
+    const bool norm_learns = x.requires_grad() || norm.learns();
+    bool weights_learn = false;
+    norm_.save(x, norm);
+    parts_.resize(groups.size());
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      parts_[i].product.save(groups[i].weights, groups[i].biases, type, norm_learns);
+      for (const at::Tensor& weight : groups[i].weights) weights_learn |= weight.requires_grad();
+    }
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const at::AutoDispatchBelowADInplaceOrView no_views;
+    const at::Tensor rows = as(norm_.forward(x, norm), type).view({-1, x.size(-1)});
+    if (!mode.is_light && weights_learn) rows_ = {rows, /*is_output=*/false};
+    Tensors outputs;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      auto& [product, layout] = parts_[i];
+      const at::Tensor y = product.forward(rows, groups[i].weights, groups[i].biases);
+      const Tensors split = layout.split(y, x.sizes().vec(), product.rows(), heads);
+      outputs.insert(outputs.end(), split.begin(), split.end());
+    }
+    return outputs;
+  }
+
+  NormPart norm_;
+  std::vector<Part> parts_;
+  torch::autograd::SavedVariable rows_;
+};
+
+/// Returns the node's outputs; none if no node takes these tensors.
+[[nodiscard]] inline std::vector<at::Tensor> norm_outputs(const at::Tensor& x, const NormParameters& norm,
+                                                          std::vector<at::Tensor> weights,
+                                                          std::vector<at::Tensor> biases, std::int64_t heads,
+                                                          const SavingMode& mode) {
+  if (x.dim() != 3 || heads < 1 || !takes_norm(x, norm)) return {};
+  bool learns = x.requires_grad() || norm.learns();
+  const bool is_joined = weights.size() > 1 && are_joined(x, weights, biases, learns);
+  std::vector<NormHeadsBackward::Group> groups(is_joined ? 1 : weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    at::Tensor &weight = weights[i], &bias = biases[i];
+    if (!is_joined && !takes_layer(x, x.size(-1), weight, bias)) return {};
+    if (weight.size(0) % heads != 0 || weight.size(0) != weights[0].size(0)) return {};
+    learns |= weight.requires_grad() || (bias.defined() && bias.requires_grad());
+    if (is_joined) continue;
+    groups[i].weights = {weight};
+    if (bias.defined()) groups[i].biases = {bias};
+  }
+  if (!learns) return {};
+  if (is_joined) {
+    complete(biases, weights);
+    groups[0] = {std::move(weights), std::move(biases)};
+  }
+  return NormHeadsBackward::result(x, norm, groups, heads, mode);
+}
+
+}  // namespace detail
+
+/// Returns each linear layer's output for `norm(x)`, x of `[B, T, D]`, by heads: `[B, H, T, d]`. The numbers
+/// are those of `joint_heads(norm(x), heads, layers...)`, which it calls where no node is made. In a block of
+/// CheckpointMode::light the results are kept. `norm` is a holder of a torch::nn::LayerNorm over D.
+template <class Norm, class... Layers>
+[[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> norm_heads(const at::Tensor& x, std::int64_t heads,
+                                                                   Norm norm, Layers... layers) {
+  using Result = std::array<at::Tensor, sizeof...(Layers)>;
+  const detail::SavingMode mode;
+  const auto by_node = [&](const at::Tensor& x) -> Result {
+    const auto outputs = detail::norm_outputs(x, detail::NormParameters::of(norm), {layers->weight...},
+                                              {layers->bias...}, heads, mode);
+    Result result;
+    std::ranges::copy(outputs, result.begin());
+    return result;
+  };
+  if ((detail::is_plain(layers) && ...)) {
+    const Result result = keep_product(by_node, x);
+    if (result[0].defined()) return result;
+  }
+  return keep_product(joint_heads<Layers...>, norm->forward(x), heads, layers...);
+}
+
+}  // namespace looptorch

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Layer normalisation as the first part of a node of autograd: of a Transformer's attention (norm_heads.hpp)
+// and feed-forward layer (feed_forward.hpp). In a block of CheckpointMode::light such a node saves its input
+// and its products, which are held as autograd holds any tensor, and normalises again in backward: no second
+// run of the block. The kernels are at::layer_norm's.
+#pragma once
+
+#include <looptorch/layers/linear_product.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+namespace looptorch::detail {
+
+/// The parameters of a layer norm.
+struct NormParameters {
+  at::Tensor weight, bias;
+  double eps;
+
+  template <class Norm>
+  [[nodiscard]] static NormParameters of(const Norm& norm) {
+    return {norm->weight, norm->bias, norm->options.eps()};
+  }
+  [[nodiscard]] bool learns() const { return weight.requires_grad() || bias.requires_grad(); }
+};
+
+/// How a node saves: `is_light` if it recomputes what lies between its products.
+struct SavingMode {
+  bool is_light = in_light_block();
+};
+
+/// Saves tensors as autograd does while it lives, if a node is light: they are held, not recomputed.
+class HeldScope {
+ public:
+  explicit HeldScope(const SavingMode& mode) {
+    if (mode.is_light) plain_.emplace(nullptr);
+  }
+
+ private:
+  std::optional<KeeperScope> plain_;
+};
+
+class NormPart {
+ public:
+  /// Saves what backward needs besides the statistics.
+  void save(const at::Tensor& x, const NormParameters& norm) {
+    x_ = {x, /*is_output=*/false};
+    weight_ = saved_parameter(norm.weight), bias_ = saved_parameter(norm.bias);
+    eps_ = norm.eps;
+  }
+  /// Returns the normalised x. Called once, after `save`, below autograd.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const NormParameters& norm) {
+    auto [normed, mean, rstd] = at::native_layer_norm(x, x.sizes().back(), norm.weight, norm.bias, eps_);
+    mean_ = {mean, /*is_output=*/false}, rstd_ = {rstd, /*is_output=*/false};
+    return normed;
+  }
+
+  /// The saved tensors of one backward.
+  struct Unpacked {
+    at::Tensor x, weight, bias, mean, rstd;
+  };
+  [[nodiscard]] Unpacked unpack() const {
+    return {x_.unpack(), weight_.unpack(), bias_.unpack(), mean_.unpack(), rstd_.unpack()};
+  }
+  /// Returns the normalised x again.
+  [[nodiscard]] at::Tensor again(Unpacked& saved) const {
+    auto [normed, mean, rstd] =
+        at::native_layer_norm(saved.x, saved.x.sizes().back(), saved.weight, saved.bias, eps_);
+    saved.mean = mean, saved.rstd = rstd;
+    return normed;
+  }
+  /// Returns the gradients of x, weight and bias, as far as they are asked for.
+  [[nodiscard]] static std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients(
+      const Unpacked& saved, const at::Tensor& gradient_rows, std::array<bool, 3> asked) {
+    const at::Tensor gradient = as(gradient_rows, saved.x.scalar_type()).view(saved.x.sizes());
+    return at::native_layer_norm_backward(gradient, saved.x, saved.x.sizes().back(), saved.mean, saved.rstd,
+                                          saved.weight, saved.bias, asked);
+  }
+
+  void release() {
+    for (auto* saved : {&x_, &weight_, &bias_, &mean_, &rstd_}) saved->reset_data();
+  }
+
+ private:
+  torch::autograd::SavedVariable x_, weight_, bias_, mean_, rstd_;
+  double eps_ = 0;
+};
+
+/// True if a node can begin with this norm of x: one type and device, and fp32 where autocast casts.
+[[nodiscard]] inline bool takes_norm(const at::Tensor& x, const NormParameters& norm) {
+  if (!takes_node(x) || x.dim() < 2 || x.numel() == 0 || !x.is_contiguous() || has_tangent(x)) return false;
+  const auto type = x.scalar_type();
+  if (!at::isFloatingType(type) || (product_type(x) != type && type != at::kFloat)) return false;
+  for (const at::Tensor* parameter : {&norm.weight, &norm.bias})
+    if (!parameter->defined() || parameter->dim() != 1 || parameter->size(0) != x.size(-1) ||
+        parameter->scalar_type() != type || parameter->device() != x.device() || has_tangent(*parameter))
+      return false;
+  return true;
+}
+
+/// True if a node can multiply rows of `width`, of a product's `type`, by a layer's parameters. Replaces
+/// casts that autocast keeps of a forward without gradients, as `is_castable` says.
+[[nodiscard]] inline bool takes_layer(const at::Tensor& x, std::int64_t width, at::Tensor& weight,
+                                      at::Tensor& bias) {
+  const auto fits = [&](at::Tensor& tensor) {
+    return tensor.device() == x.device() && tensor.layout() == at::kStrided && !has_tangent(tensor) &&
+           at::isFloatingType(tensor.scalar_type()) && is_castable(tensor, product_type(x));
+  };
+  return weight.defined() && weight.dim() == 2 && weight.size(1) == width && weight.numel() > 0 &&
+         fits(weight) &&
+         (!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && fits(bias)));
+}
+
+}  // namespace looptorch::detail
