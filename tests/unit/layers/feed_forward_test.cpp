@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A feed-forward layer as one node of autograd: the bits of the layers one by one, what it saves, and when
-// the layers are called one by one. Runs on every device.
+// the layers are called one by one.
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/adapters/lora.hpp>

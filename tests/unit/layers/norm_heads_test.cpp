@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A layer norm and attention's projections as one node of autograd: the bits of joint_heads after the norm,
-// and when that is called. Runs on every device.
+// and when that is called.
+// Runs on every device.
+// Tests layers: norm_part
 #include "support/precompiled.hpp"
 
 #include <looptorch/adapters/lora.hpp>

@@ -2,6 +2,9 @@
 // CheckpointMode::light, which keeps products and computes the rest again; and blocks that run on one part of
 // their samples after the other.
 // Tests memory/recompute: checkpointed_call
+#include <looptorch/layers/feed_forward.hpp>
+#include <looptorch/layers/linear.hpp>
+#include <looptorch/layers/norm_heads.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
@@ -30,7 +33,33 @@ struct GatedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gated);
 
-at::Tensor through(std::vector<lt::Checkpointed<Gated>>& layers, at::Tensor x,
+/// A Transformer layer whose nodes recompute by themselves.
+struct TransformerImpl : torch::nn::Module {
+  TransformerImpl() {
+    for (auto* layer : {&q, &k, &v, &out, &up, &down})
+      register_module("linear" + std::to_string(children().size()), *layer);
+    register_module("first", first), register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto kernel = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+      return at::scaled_dot_product_attention(q, k, v);
+    };
+    const auto heads = lt::norm_heads(x, 2, first, q, k, v);
+    const at::Tensor attended = lt::keep(kernel, heads[0], heads[1], heads[2]);
+    const auto merge = [&](const at::Tensor& attended, const at::Tensor& x) {
+      return lt::merge_heads(attended, out, x);
+    };
+    return lt::feed_forward(lt::keep_product(merge, attended, x), second, up, down);
+  }
+  lt::Linear q{kWidth, kWidth}, k{kWidth, kWidth}, v{kWidth, kWidth}, out{kWidth, kWidth},
+      up{kWidth, 4 * kWidth}, down{4 * kWidth, kWidth};
+  torch::nn::LayerNorm first{torch::nn::LayerNormOptions({kWidth})},
+      second{torch::nn::LayerNormOptions({kWidth})};
+};
+TORCH_MODULE(Transformer);
+
+template <class Layer>
+at::Tensor through(std::vector<lt::Checkpointed<Layer>>& layers, at::Tensor x,
                    const lt::CheckpointOptions& options) {
   for (auto& layer : layers) {
     layer->checkpoint = options;
@@ -40,7 +69,8 @@ at::Tensor through(std::vector<lt::Checkpointed<Gated>>& layers, at::Tensor x,
 }
 
 /// Returns the gradients of the input and of all parameters, and clears those.
-Tensors differentiate(std::vector<lt::Checkpointed<Gated>>& layers, const at::Tensor& x,
+template <class Layer>
+Tensors differentiate(std::vector<lt::Checkpointed<Layer>>& layers, const at::Tensor& x,
                       const lt::CheckpointOptions& options) {
   torch::manual_seed(3);
   const at::Tensor leaf = x.detach().clone().requires_grad_();
@@ -54,10 +84,11 @@ Tensors differentiate(std::vector<lt::Checkpointed<Gated>>& layers, const at::Te
   return all;
 }
 
-std::int64_t held(const lt::CheckpointOptions& options) {
-  std::vector<lt::Checkpointed<Gated>> layers;
-  for (int i = 0; i < 8; ++i) layers.push_back(lt::Checkpointed<Gated>::make());
-  const at::Tensor x = torch::randn({kMany, kWidth}).requires_grad_();
+template <class Layer = Gated>
+std::int64_t held(const lt::CheckpointOptions& options, at::IntArrayRef sizes = {kMany, kWidth}) {
+  std::vector<lt::Checkpointed<Layer>> layers;
+  for (int i = 0; i < 8; ++i) layers.push_back(lt::Checkpointed<Layer>::make());
+  const at::Tensor x = torch::randn(sizes).requires_grad_();
   const LiveBytes live;
   const at::Tensor loss = through(layers, x, options).sum();
   return live.now() / (kMany * kWidth * 4);  // activations of one width
@@ -93,6 +124,25 @@ TEST_CASE("light holds inputs and products, a plain call all between them as wel
   CHECK(held({}) <= 8);
   CHECK(light <= 8 * 5);   // an input and a product of four widths
   CHECK(plain >= 8 * 13);  // input, sine, dropout's mask and result, GELU
+}
+
+TEST_CASE("light: a layer whose nodes recompute by themselves is not run again, and holds its products") {
+  std::vector<lt::Checkpointed<Transformer>> layers{lt::Checkpointed<Transformer>::make(),
+                                                    lt::Checkpointed<Transformer>::make()};
+  const at::Tensor x = torch::randn({2, 6, kWidth});
+  Tensors plain = differentiate(layers, x, {.mode = lt::CheckpointMode::off});
+  const OperatorsCalled called;
+  const Tensors light = differentiate(layers, x, {.mode = lt::CheckpointMode::light});
+  CHECK(called.count("aten::addmm") == 2 * 4);
+  CHECK(called.count("aten::scaled_dot_product_attention") == 2);
+  CHECK(called.count("aten::add") == 2 * 3);  // two in forward, and one of gradients
+  CHECK(called.count("aten::gelu") == 2 * 2);
+  CHECK(called.count("aten::native_layer_norm") == 2 * 4);
+  for (std::size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(light[i], plain[i]));
+
+  const std::vector<std::int64_t> sizes{2, kMany / 2, kWidth};
+  CHECK(held<Transformer>({.mode = lt::CheckpointMode::light}, sizes) <= 8 * 10 + 8);  // and statistics
+  CHECK(held<Transformer>({.mode = lt::CheckpointMode::off}, sizes) >= 8 * 16 - 1);
 }
 
 TEST_CASE("keep_product outside of a light block is a plain call") {
