@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The node of autograd for linear layers: at::linear's bits, heads' layouts, and when at::linear computes.
 // Runs on every device.
+// Tests layers: row_product
 #include "support/precompiled.hpp"
 
 #include <looptorch/layers/linear_product.hpp>

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// The parts of autograd's nodes for linear layers: the product of rows by layers' weights with its gradients,
+// and how its result lies by layers and heads.
+//
+// Shapes: K inputs of each layer, N outputs of all layers.
+#pragma once
+
+#include <looptorch/memory/recompute/recomputation.hpp>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/split.h>
+#include <ATen/ops/split_with_sizes.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns `x` as `[rows, K]`.
+[[nodiscard]] inline at::Tensor rows_of(const at::Tensor& x, bool by_heads, std::int64_t width) {
+  return (by_heads ? x.transpose(1, 2) : x).reshape({-1, width});
+}
+
+/// Returns the tensor in a type: a call less than `to` if it has that.
+[[nodiscard]] inline at::Tensor as(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.scalar_type() == type ? tensor : tensor.to(type);
+}
+
+/// Returns the layers' rows, `[N, K]`, or biases, `[N]`, in a type.
+[[nodiscard]] inline at::Tensor joined(at::TensorList parts, at::ScalarType type) {
+  return as(parts.size() == 1 ? parts[0] : at::cat(parts), type);
+}
+
+/// Returns a list of the tensor, or none if it is undefined.
+[[nodiscard]] inline at::TensorList list_of(const at::Tensor& tensor) {
+  return tensor.defined() ? at::TensorList(tensor) : at::TensorList();
+}
+
+/// Saves a parameter past any keeper of checkpointed blocks, which would hold it as well, by a slower way.
+[[nodiscard]] inline torch::autograd::SavedVariable saved_parameter(const at::Tensor& parameter) {
+  std::optional<KeeperScope> plain;
+  if (is_trained_leaf(parameter)) plain.emplace(nullptr);
+  return {parameter, /*is_output=*/false};
+}
+
+/// Returns a new node of autograd. Newer versions of LibTorch count references within the node.
+template <class Node>
+[[nodiscard]] auto made_node() {
+  if constexpr (std::derived_from<Node, c10::intrusive_ptr_target>)
+    return c10::make_intrusive<Node>();
+  else
+    return std::shared_ptr<Node>(new Node, [](Node* node) { deleteNode(node); });
+}
+
+/// x W^T + b on rows for layers of one input, as a part of a node: one product, and one for each gradient.
+class RowProduct {
+ public:
+  using Tensors = torch::autograd::variable_list;
+
+  /// Saves what the gradient of x needs, if `x_learns`. `type` is that of the product. There is a bias for
+  /// each weight, or none.
+  void save(at::TensorList weights, at::TensorList biases, at::ScalarType type, bool x_learns) {
+    weight_type_ = weights[0].scalar_type(), type_ = type;
+    if ((bias_count_ = biases.size()) > 0) bias_type_ = biases[0].scalar_type();
+    for (const at::Tensor& weight : weights) rows_.push_back(weight.size(0)), outputs_ += rows_.back();
+    width_ = weights[0].size(1);
+    if (x_learns)
+      for (const at::Tensor& weight : weights) weights_.push_back(saved_parameter(weight));
+    if (weights.size() > 1) return;
+    const auto cast = [&](const at::Tensor& parameter) {  // autocast keeps the casts of a window
+      return at::autocast::cached_cast(type, parameter, parameter.device().type());
+    };
+    if (type != weight_type_) weight_NK_ = cast(weights[0]);
+    if (bias_count_ > 0 && type != bias_type_) bias_N_ = cast(biases[0]);
+  }
+  /// Returns `[rows, N]`. Called once, after `save`, below autograd.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& rows, at::TensorList weights, at::TensorList biases) {
+    if (!weight_NK_.defined()) weight_NK_ = joined(weights, type_);
+    if (!bias_N_.defined() && bias_count_ > 0) bias_N_ = joined(biases, type_);
+    const at::Tensor weight_NK = std::move(weight_NK_), bias_N = std::move(bias_N_);
+    if (!weights_.empty() && type_ != weight_type_) cast_NK_ = {weight_NK, /*is_output=*/false};
+    return bias_count_ == 0 ? at::mm(rows, weight_NK.t()) : at::addmm(bias_N, rows, weight_NK.t());
+  }
+
+  /// The saved tensors of one backward.
+  struct Unpacked {
+    Tensors weights;
+    at::Tensor cast_NK;
+  };
+  [[nodiscard]] Unpacked unpack() const {
+    Unpacked unpacked{{}, cast_NK_.unpack()};
+    for (const auto& weight : weights_) unpacked.weights.push_back(weight.unpack());
+    return unpacked;
+  }
+  /// Returns the gradient of x; `again` if it is differentiated again.
+  [[nodiscard]] at::Tensor of_rows(const Unpacked& saved, const at::Tensor& gradient, bool again) const {
+    return at::mm(gradient, saved.cast_NK.defined() && !again ? saved.cast_NK : joined(saved.weights, type_));
+  }
+  /// Returns a single layer's product again, to be differentiated. The bias may be undefined.
+  [[nodiscard]] at::Tensor again(const Unpacked& saved, const at::Tensor& bias,
+                                 const at::Tensor& rows) const {
+    const at::Tensor weight_KN = joined(saved.weights, type_).t();
+    return bias.defined() ? at::addmm(as(bias, type_), rows, weight_KN) : at::mm(rows, weight_KN);
+  }
+  /// Sets the weights' gradients in `result` from `first` on, and then the biases', as far as `is_needed(i)`.
+  template <class Rows, class IsNeeded>
+  void of_parameters(Tensors& result, std::size_t first, const at::Tensor& gradient, const Rows& rows,
+                     const IsNeeded& is_needed) const {
+    const std::size_t layers = rows_.size();
+    const auto hand_out = [&](std::size_t from, at::ScalarType type, auto&& make) {
+      bool any = false;
+      for (std::size_t i = 0; i < layers; ++i) any |= is_needed(from + i);
+      if (!any) return;
+      const at::Tensor made = as(make(), type);
+      if (layers == 1) return void(result[from] = made);
+      const auto parts = at::split_with_sizes(made, rows_, 0);
+      for (std::size_t i = 0; i < layers; ++i)
+        if (is_needed(from + i)) result[from + i] = parts[i];
+    };
+    hand_out(first, weight_type_, [&] { return at::mm(gradient.t(), rows()); });
+    if (bias_count_ > 0) hand_out(first + layers, bias_type_, [&] { return gradient.sum(0); });
+  }
+
+  void release() {
+    cast_NK_.reset_data();
+    for (auto& weight : weights_) weight.reset_data();
+  }
+
+  [[nodiscard]] const std::vector<std::int64_t>& rows() const { return rows_; }  ///< Outputs of each layer.
+  [[nodiscard]] std::int64_t outputs() const { return outputs_; }
+  [[nodiscard]] std::int64_t width() const { return width_; }
+  [[nodiscard]] at::ScalarType type() const { return type_; }
+  [[nodiscard]] std::size_t parameters() const { return rows_.size() + bias_count_; }
+
+ private:
+  torch::autograd::SavedVariable cast_NK_;
+  std::vector<torch::autograd::SavedVariable> weights_;
+  at::Tensor weight_NK_, bias_N_;  ///< Between `save` and `forward`.
+  std::vector<std::int64_t> rows_;
+  std::int64_t outputs_ = 0, width_ = 0;
+  std::size_t bias_count_ = 0;
+  at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat, type_ = at::kFloat;
+};
+
+/// Splits a product, `[rows, N]`, into layers' outputs, and joins their gradients.
+class OutputLayout {
+ public:
+  using Tensors = torch::autograd::variable_list;
+
+  /// Returns each layer's output. `sizes` are those of the input as `[..., K]`.
+  [[nodiscard]] Tensors split(const at::Tensor& y, std::vector<std::int64_t> sizes,
+                              const std::vector<std::int64_t>& rows, std::int64_t heads) {
+    sizes.back() = y.size(1);
+    if (heads == 0)
+      return rows.size() == 1 ? Tensors{y.view(sizes)} : at::split_with_sizes(y.view(sizes), rows, -1);
+    by_heads_ = true;
+    const at::Tensor all = y.view({sizes[0], sizes[1], -1, rows[0] / heads}).transpose(1, 2);
+    return rows.size() == 1 ? Tensors{all} : at::split(all, heads, 1);
+  }
+
+  /// Returns the gradient of `layers` outputs from `first` on, `[rows, N]`; undefined if none has one.
+  [[nodiscard]] at::Tensor join(Tensors& gradients, std::size_t first, std::size_t layers,
+                                std::int64_t outputs, const torch::autograd::Node& node) const {
+    const std::span own(gradients.data() + first, layers);
+    bool any = false;
+    for (at::Tensor& gradient : own) {
+      any |= gradient.defined();
+      if (gradient.defined() && by_heads_) gradient = gradient.transpose(1, 2);
+    }
+    if (!any) return {};
+    if (layers == 1) return own[0].reshape({-1, outputs});
+    for (std::size_t i = 0; i < layers; ++i) {
+      if (own[i].defined()) continue;
+      own[i] = node.input_metadata(first + i).zeros_like();
+      if (by_heads_) own[i] = own[i].transpose(1, 2);
+    }
+    return at::cat(at::TensorList(own.data(), layers), by_heads_ ? 2 : -1).reshape({-1, outputs});
+  }
+
+ private:
+  bool by_heads_ = false;
+};
+
+}  // namespace looptorch::detail
