@@ -70,10 +70,10 @@ class PlanSearch {
     PlanTrial trial;
     {
       const looptorch::ShapesOnly shapes_only(looptorch::shapes_of(room_.device));
-      auto recognizer = settings_;
-      recognizer.model = detail::make_model(config_, options.memory.dtype());
-      options.memory.apply(recognizer.model);
-      trial = measure(recognizer, options, hardest, PlanBy::shapes);
+      settings_.model = detail::make_model(config_, options.memory.dtype());
+      options.memory.apply(settings_.model);
+      trial = measure(settings_, options, hardest, PlanBy::shapes);
+      settings_.model = nullptr;
     }
     if (!trial.by_batch) too_large_.emplace(held_by(options), trial);
     if (whole_program_) add_loading(trial, longest_clips(options), options, room_);
@@ -99,15 +99,15 @@ class PlanSearch {
   [[nodiscard]] TrainingClips longest_clips(const FinetuneOptions& options) const {
     return options.clips_of(corpus_, settings_).longest();
   }
-  /// Reads the hardest batches, once for each number of clips.
+  /// Reads the hardest batches, unless the last trial had as many clips. Holds no others, which would count.
   const std::vector<Batch>& batches_of(const FinetuneOptions& options) {
     const auto size = options.training.batch_size;
-    const auto [found, is_new] = hardest_.try_emplace(size);
-    if (is_new) {
+    if (std::exchange(clips_, size) != size) {
+      hardest_.clear();
       const auto clips = longest_clips(options);
-      found->second = hardest_batches(clips, size).of_at_most(size);
+      hardest_ = hardest_batches(clips, size).of_at_most(size);
     }
-    return found->second;
+    return hardest_;
   }
 
   const WithTrainer& with_trainer_;
@@ -116,8 +116,9 @@ class PlanSearch {
   WhisperConfig config_;
   PlanRoom room_;
   bool whole_program_;
-  std::map<std::int64_t, std::vector<Batch>> hardest_;  // by clips in a batch
-  std::map<std::string, PlanTrial> too_large_;          // by held_by
+  std::int64_t clips_ = 0;  // in each of `hardest_`
+  std::vector<Batch> hardest_;
+  std::map<std::string, PlanTrial> too_large_;  // by held_by
 };
 
 /// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names

@@ -51,14 +51,15 @@ struct PlanTrial {
   bool fits = false;
   bool by_batch = true;      ///< A smaller batch needs less: not all of it is held between the steps.
   bool ran_out = false;      ///< It needs more than `needed`, where memory ran out.
+  bool stopped = false;      ///< It needs at least `needed`, which was enough to refuse it.
   std::string refused = {};  ///< The status of a library that cannot compute it on this device.
   /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
   /// batches that wait. A run that writes no snapshot in its middle needs less.
   std::int64_t best_weights = 0, snapshot = 0, loading = 0;
   bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
 
-  /// True if it needs exactly `needed`, not at least or more.
-  [[nodiscard]] bool is_exact() const { return by_batch && !ran_out && refused.empty(); }
+  /// True if steps were measured that need `needed`.
+  [[nodiscard]] bool is_measured() const { return by_batch && !ran_out && refused.empty(); }
 
   /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
   [[nodiscard]] std::string parts() const {
@@ -78,9 +79,9 @@ struct PlanTrial {
   [[nodiscard]] std::string words() const {
     if (!refused.empty()) return "cannot be computed here: " + refused;
     return looptorch::message("needs ",
-                              ran_out    ? "more than "
-                              : by_batch ? ""
-                                         : "at least ",
+                              ran_out                ? "more than "
+                              : by_batch && !stopped ? ""
+                                                     : "at least ",
                               looptorch::app::bytes_text(needed));
   }
 };
@@ -127,13 +128,13 @@ namespace detail {
 class Misfits {
  public:
   void add(const PlanTrial& trial, std::string flags) {
-    auto& kept = trial.is_exact() ? measured_ : bound_;
+    auto& kept = trial.is_measured() ? measured_ : bound_;
     if (kept && kept->needed <= trial.needed) return;
     kept = trial;
-    if (trial.is_exact()) flags_ = std::move(flags);
+    if (trial.is_measured()) flags_ = std::move(flags);
   }
 
-  /// Returns the least need that was measured to its end; if there is none, what each needs at least.
+  /// Returns the least need of measured steps; if there is none, what each needs at least.
   [[nodiscard]] std::string words() const {
     if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
     return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,

@@ -124,12 +124,14 @@ struct PlanRoom {
 /// How a run is measured: by shapes, always on a CPU, or by steps of the run itself.
 enum class PlanBy { shapes, steps };
 
-/// Returns a text of what decides the bytes that a choice holds between steps; batches, recomputation and
-/// the precision of products do not.
+/// Returns a text of what decides the bytes that a choice holds between steps: not the size of batches,
+/// recomputation or the precision of products.
 [[nodiscard]] inline std::string held_by(const FinetuneOptions& options) {
   const auto& memory = options.memory;
-  return looptorch::message(memory.optimizer, memory.bf16_weights ? ", bf16, " : ", ",
-                            memory.update_in_backward, ", ", memory.lora, memory.int8_base ? ", int8" : "");
+  return looptorch::message(
+      memory.optimizer, memory.bf16_weights ? ", bf16, " : ", ", memory.update_in_backward, ", ", memory.lora,
+      memory.int8_base ? ", int8" : "",
+      memory.in_backward() && options.training.gradient_accumulation == 1 ? ", at once" : "");
 }
 
 /// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
@@ -146,10 +148,12 @@ template <class Trainer>
   if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
 
   const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight restores
-  const auto report = looptorch::preflight(
-      trainer, hardest,
-      {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(), .margin = room.margin, .try_remedies = false});
-  PlanTrial trial{.needed = report.needed, .ran_out = report.out_of_memory};
+  const auto report = looptorch::preflight(trainer, hardest,
+                                           {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(),
+                                            .margin = room.margin,
+                                            .stop_beyond = by == PlanBy::shapes ? room.allowed() : 0,
+                                            .try_remedies = false});
+  PlanTrial trial{.needed = report.needed, .ran_out = report.out_of_memory, .stopped = report.stopped};
   if (room.device.is_cpu()) trial.best_weights = held.copies, trial.snapshot = report.snapshot;
   // The program transcribes before and after training, and within it if validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;

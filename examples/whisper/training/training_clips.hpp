@@ -151,7 +151,8 @@ class TrainingClips {
 [[nodiscard]] inline looptorch::SampleBatches<TrainingClips> hardest_batches(const TrainingClips& clips,
                                                                              std::int64_t batch_size) {
   std::vector<looptorch::SampleLengths> lengths;
-  for (const std::int64_t tokens : clips.target_lengths()) lengths.push_back({.input = 1, .target = tokens});
+  for (const std::int64_t tokens : clips.target_lengths())
+    lengths.push_back({.input = tokens, .target = tokens});  // equal orders make one batch
   return {clips, looptorch::hard_batches(lengths, batch_size)};
 }
 

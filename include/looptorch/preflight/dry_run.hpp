@@ -37,6 +37,7 @@ struct DryMemory {
   HeldMemory held;          ///< After two windows, so that moments are there.
   std::int64_t needed = 0;  ///< The peak; on a device including its allocator's unused blocks.
   bool out_of_memory = false;
+  bool stopped = false;  ///< It ended early, since it needed more than `most`.
 };
 
 namespace detail {
@@ -58,14 +59,15 @@ class DryRun {
   DryRun& operator=(const DryRun&) = delete;
 
   /// Repeats the first batch until moments and averages exist, runs all of `batches`, and evaluates them if
-  /// `evaluates`. Running out of memory is a result.
-  [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates) {
+  /// `evaluates`. Stops after a micro-batch that needs more than `most` bytes. Running out of memory is
+  /// a result.
+  [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates, std::int64_t most) {
     empty_cache(counter_.device());
     if (auto* const device = HostMemory::device()) device->empty_cache();
     PhaseProbe probe(counter_);
     DryMemory memory;
     try {
-      guarded(engine_, [&] { run(batches, evaluates, probe, memory); });
+      guarded(engine_, [&] { run(batches, evaluates, most, probe, memory); });
     } catch (...) {
       memory.out_of_memory = ran_out_of_memory();
       if (!memory.out_of_memory) {
@@ -76,7 +78,7 @@ class DryRun {
     end();
     probe.enter(MemoryPhase::between);
     memory.phases = probe.phases();
-    memory.needed = std::max(memory.phases.peak().bytes, memory.phases.peak_reserved());
+    memory.needed = needed(probe);
     return memory;
   }
 
@@ -91,7 +93,12 @@ class DryRun {
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
   }
 
-  void run(const std::vector<Batch>& batches, bool evaluates, PhaseProbe& probe, DryMemory& memory) {
+  [[nodiscard]] static std::int64_t needed(const PhaseProbe& probe) {
+    return std::max(probe.phases().peak().bytes, probe.phases().peak_reserved());
+  }
+
+  void run(const std::vector<Batch>& batches, bool evaluates, std::int64_t most, PhaseProbe& probe,
+           DryMemory& memory) {
     prepare_fit(engine_, FitPlan::of_unknown_length());
     Progress& progress = RunAccess::progress(engine_.run());
     progress.batches_per_epoch = progress.steps_per_epoch = kLong;
@@ -103,14 +110,18 @@ class DryRun {
     memory.held = held_memory(engine_);  // in case memory suffices for nothing more
     begin_policies(engine_);
     const auto changed = change_ ? change_() : nullptr;  // after policies have set theirs
-    for (std::int64_t i = 0; i <= windows_until_all_updates(); ++i)
-      window(batches.front(), probe);  // averages come late
+    const auto windows = [&](const Batch& batch, std::int64_t count) {
+      for (std::int64_t i = 0; i < count && !memory.stopped; ++i) {
+        window(batch, most, probe);
+        memory.stopped = needed(probe) > most;
+      }
+    };
+    windows(batches.front(), windows_until_all_updates() + 1);  // averages come late
     memory.held = held_memory(engine_);
     std::int64_t times = windows_until_all_updates();  // with graphs: until one is captured; its pool stays
     with_graphs([&](auto& graphs) { times *= graphs.warmup + 1; });
-    for (const Batch& batch : batches)
-      for (std::int64_t i = 0; i < times; ++i) window(batch, probe);
-    if (evaluates) evaluate(batches, probe);
+    for (const Batch& batch : batches) windows(batch, times);
+    if (evaluates && !memory.stopped) evaluate(batches, probe);
     resolve_updates(engine_);
   }
 
@@ -137,11 +148,13 @@ class DryRun {
     return Engine::kStreams ? std::min<std::int64_t>(length, 2) : length;
   }
 
-  void window(const Batch& batch, PhaseProbe& probe) {
+  /// Takes no further micro-batch once one needed more than `most` bytes.
+  void window(const Batch& batch, std::int64_t most, PhaseProbe& probe) {
     Kept kept;
     const std::int64_t count = micro_batches();
     for (std::int64_t i = 0; i < count; ++i) {
       probe.enter(MemoryPhase::forward);
+      if (i > 0 && needed(probe) > most) break;
       take(kept, batch);
     }
     // Several updates do all of their work at the window's end.

@@ -21,7 +21,10 @@ struct PreflightOptions {
   /// Bytes that the run may take. 0: the device's free memory plus what this process holds. On a CPU the dry
   /// steps are limited to it (HostMemory).
   std::int64_t cap = 0;
-  double margin = 0.1;              ///< The fraction of the cap that must stay free, from 0 to below 1.
+  double margin = 0.1;  ///< The fraction of the cap that must stay free, from 0 to below 1.
+  /// Ends the dry steps after a micro-batch with which the run needs more bytes than this. `needed` is then a
+  /// lower bound. 0: runs them all.
+  std::int64_t stop_beyond = 0;
   bool evaluate = true;             ///< Evaluates the batches, too.
   bool try_remedies = true;         ///< Tries what would fit, if the run does not.
   PreflightRemedies remedies = {};  ///< Savings to try, by their names in the report.
@@ -40,7 +43,8 @@ struct PreflightReport {
   c10::Device device = c10::kCPU;
   bool fits = false;
   bool out_of_memory = false;  ///< The dry steps ran out of memory; the peak is what they reached.
-  std::int64_t needed = 0;     ///< Bytes at the peak, as the device's allocator holds them.
+  bool stopped = false;     ///< They ended early (PreflightOptions::stop_beyond); the peak is a lower bound.
+  std::int64_t needed = 0;  ///< Bytes at the peak, as the device's allocator holds them.
   std::int64_t cap = 0;
   double margin = 0;
   MemoryPhases phases;        ///< Peaks by phase.

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,7 +38,8 @@ class Trials {
     if (!(options.margin >= 0 && options.margin < 1))
       throw UsageError(
           message("PreflightOptions::margin is a share from 0 to below 1, got ", options.margin));
-    if (options.cap < 0) throw UsageError(message("PreflightOptions::cap is in bytes, got ", options.cap));
+    for (const auto& [name, bytes] : {std::pair{"cap", options.cap}, {"stop_beyond", options.stop_beyond}})
+      if (bytes < 0) throw UsageError(message("PreflightOptions::", name, " is in bytes, got ", bytes));
     size_ = source_.size();
     if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
     window_samples_ = size_ * engine.window_length();
@@ -55,6 +57,7 @@ class Trials {
     report.device = counter_.device();
     report.fits = fits(dry);
     report.out_of_memory = dry.out_of_memory;
+    report.stopped = dry.stopped;
     report.needed = dry.needed;
     report.cap = cap_;
     report.margin = options_.margin;
@@ -141,7 +144,7 @@ class Trials {
     DryMemory dry;
     scope.run(cap_ - counter_.uncounted(), [&] {
       dry = DryRun<Engine, Batch>(engine_, counter_, window_samples() / samples, change)
-                .measure(some, options_.evaluate);
+                .measure(some, options_.evaluate, most_of_steps(scope.backup_bytes()));
     });
     dry.phases.subtract(scope.backup_bytes());
     dry.needed -= scope.backup_bytes();
@@ -155,6 +158,11 @@ class Trials {
     dry.held.averages += averages;
     dry.phases.add(averages + expected_.copies);
     dry.needed += averages + expected_.copies + snapshot_on_device();
+  }
+  /// Returns the bytes beyond which dry steps beside a backup are stopped.
+  [[nodiscard]] std::int64_t most_of_steps(std::int64_t backup) const {
+    if (options_.stop_beyond == 0) return std::numeric_limits<std::int64_t>::max();
+    return options_.stop_beyond + backup - expected_.copies - snapshot_on_device();
   }
   [[nodiscard]] std::int64_t snapshot_on_device() const {
     return counter_.device().is_cpu() ? expected_.snapshot : 0;

@@ -8,14 +8,17 @@
 #include <looptorch/shapes_only/kernel_call.hpp>
 #include <looptorch/shapes_only/workspace.hpp>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -55,13 +58,22 @@ void visit_typed(const Arguments& arguments, F&& f) {
   return copies;
 }
 
+/// Returns zeros of the same shape, layout and type, without the dispatcher, which takes longer.
+[[nodiscard]] inline at::Tensor zeros_of_shape(const at::Tensor& shape) {
+  const RealBlocksScope blocks(steers_kernels(shape.scalar_type(), /*counts_bool=*/false));
+  at::Tensor zeros(at::detail::empty_strided_cpu(shape.sizes(), shape.strides(), shape.scalar_type()));
+  if (!is_virtual(zeros) && zeros.nbytes() > 0)
+    std::memset(zeros.storage().mutable_data(), 0, zeros.storage().nbytes());
+  return zeros;
+}
+
 /// Allocates the results that LibTorch's shape functions describe.
 inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
-  const auto on = [](const at::Tensor& tensor, c10::DeviceType device) {
-    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
-  };
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    replace_tensors(arguments[i], [&](const at::Tensor& tensor) { return on(tensor, at::kMeta); });
+    replace_tensors(arguments[i], [](const at::Tensor& tensor) {
+      return at::Tensor(
+          at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
+    });
     if (arguments[i].isDevice()) arguments[i] = c10::Device(c10::kMeta);
   }
   {
@@ -69,7 +81,7 @@ inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const 
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   }
   for (std::size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i)
-    replace_tensors(stack[i], [&](const at::Tensor& tensor) { return on(tensor, at::kCPU).zero_(); });
+    replace_tensors(stack[i], zeros_of_shape);
   return true;
 }
 
@@ -97,6 +109,17 @@ inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Ar
   if (!counted_run.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
   if (products_of_bf16_take_fp32()) return 4 * product.numel();
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
+}
+
+/// True if a matrix product is in a virtual block. Its factors need not be, as those of an adapter are not.
+[[nodiscard]] inline bool makes_virtual_product(const Arguments& arguments) {
+  const bool adds = arguments.name(1) != "mat2";  // addmm and baddbmm begin with what they add to
+  const at::Tensor &left = arguments[adds ? 1 : 0].toTensor(), &right = arguments[adds ? 2 : 1].toTensor();
+  if (!left.is_cpu() || !right.is_cpu() || steers_kernels(left.scalar_type(), /*counts_bool=*/true))
+    return false;
+  const auto elements = left.numel() / std::max<std::int64_t>(left.size(-1), 1) * right.size(-1);
+  return elements * static_cast<std::int64_t>(left.element_size()) >=
+         static_cast<std::int64_t>(VirtualBlocks::kLeast);
 }
 
 /// Allocates a matrix product, and its workspace.

@@ -43,11 +43,15 @@ struct KernelCall {
 
   /// Returns a text that is the same for equal calls with `some` samples.
   [[nodiscard]] std::string key(std::int64_t some) const {
-    std::string key = c10::str(op.operator_name());
+    std::string key = op.operator_name().name + '.' + op.operator_name().overload_name;
+    const auto add = [&key](at::IntArrayRef numbers) {
+      for (const std::int64_t number : numbers) key += std::to_string(number) += ',';
+    };
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!arguments[i].isTensor()) key += c10::str(arguments[i]);
       visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
-        key += c10::str(at::IntArrayRef(sizes(i, tensor, some)), tensor.strides(), tensor.scalar_type());
+        add(sizes(i, tensor, some)), key += ':';
+        add(tensor.strides()), key += c10::toString(tensor.scalar_type());
       });
       key += '|';
     }

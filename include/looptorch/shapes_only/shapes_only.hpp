@@ -77,12 +77,20 @@ class ShapesOnly {
   /// Lies between autograd and the backends, and LibTorch itself does not use it.
   static constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-  /// Registers `dispatch` for all operators, once; returns its key.
+  /// Registers `dispatch` once, for all operators but views, which allocate nothing; returns its key.
   static c10::DispatchKey register_fallback() {
     static torch::Library library = [] {
       torch::Library all(torch::Library::IMPL, "_", std::make_optional(kKey), __FILE__, __LINE__);
       all.fallback(torch::CppFunction::makeFromBoxedFunction<&ShapesOnly::dispatch>());
       return all;
+    }();
+    static torch::Library views = [] {
+      torch::Library aten(torch::Library::IMPL, "aten", std::make_optional(kKey), __FILE__, __LINE__);
+      for (const char* view :
+           {"_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "expand", "permute",
+            "select.int", "slice.Tensor", "squeeze.dim", "t", "transpose.int", "unsqueeze", "view"})
+        aten.impl(view, torch::CppFunction::makeFallthrough());
+      return aten;
     }();
     return kKey;
   }
@@ -95,8 +103,10 @@ class ShapesOnly {
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         meets_virtual |= detail::shapes::is_virtual(tensor);
       });
-    const auto skipped = meets_virtual ? detail::shapes::skipped_kernel(op.operator_name())
-                                       : detail::shapes::skipped_on_accelerator(op.operator_name());
+    auto skipped = detail::shapes::skipped_kernel(op.operator_name());
+    meets_virtual |=
+        skipped == &detail::shapes::allocate_product && detail::shapes::makes_virtual_product(arguments);
+    if (!meets_virtual) skipped = detail::shapes::skipped_on_accelerator(op.operator_name());
     if (skipped && skipped(op, *stack, arguments)) return;
     const detail::shapes::RealBlocksScope blocks(makes_integers(arguments));
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);

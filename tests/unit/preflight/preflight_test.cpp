@@ -243,6 +243,32 @@ TEST_CASE("preflight: the verdict follows the cap and the margin") {
                                             Contains("in backward: weights"));
 }
 
+TEST_CASE("preflight: dry steps end after the window that needs too much, with the verdict of all of them") {
+  torch::manual_seed(0);
+  Net net;
+  lt::FusedAdamW adam(net->parameters(), lt::FusedAdamWOptions{});
+  const auto windows = GENERATE(1, 2);  // micro-batches a window
+  lt::Trainer trainer(net, adam, objective, lt::Accumulate<>{windows}, lt::ClipGradNorm{1.0},
+                      lt::RestoreBest{.metric = "loss"});
+  auto hard = batches(2, 64);
+  hard.push_back(batches(1, 128).front());
+  const auto before = everything(trainer);  // counts, too
+  const auto whole = lt::preflight(trainer, hard, kRoomy).needed;
+  for (const std::int64_t most : {whole, whole - 16, whole * 3 / 4, whole / 2, std::int64_t{1}}) {
+    INFO(most);
+    auto options = kRoomy;
+    options.stop_beyond = most;
+    const auto report = lt::preflight(trainer, hard, options);
+    CHECK(report.stopped == (whole > most));
+    CHECK((report.needed > most) == (whole > most));
+    CHECK(report.needed <= whole);
+    if (!report.stopped) CHECK(report.needed == whole);
+    check_equal(before, everything(trainer));
+  }
+  CHECK_THROWS_WITH(lt::preflight(trainer, hard, {.stop_beyond = -1}),
+                    Contains("PreflightOptions::stop_beyond is in bytes, got -1"));
+}
+
 TEST_CASE("preflight: what would fit is tried, and named by policies that need what was measured") {
   Net net;
   lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});

@@ -57,6 +57,24 @@ const Work kWorks[] = {
                           trained({512}, at::kBFloat16)};
      },
      [](const auto& x) { return at::linear(x[0], x[1], x[2]); }},
+    {"linear of narrow rows, as an adapter's, whose result alone is large",
+     [] {
+       return std::vector{trained({1000, 8}), trained({512, 8})};
+     },
+     [](const auto& x) { return at::linear(x[0], x[1]); }},
+    {"linear of narrow rows in bf16",
+     [] {
+       return std::vector{trained({1000, 8}, at::kBFloat16), trained({512, 8}, at::kBFloat16)};
+     },
+     [](const auto& x) { return at::linear(x[0], x[1]); }},
+    {"views",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) {
+       const auto parts = x[0].view({4, 100, 512}).transpose(0, 1).unsqueeze(2).select(2, 0).slice(0, 1, 90);
+       return parts.permute({2, 0, 1}).detach() + parts.expand({89, 4, 512}).permute({2, 0, 1}).squeeze(0);
+     }},
     {"linear of rows in 8 bits",
      [] {
        const auto weight = at::randn({512, 256});

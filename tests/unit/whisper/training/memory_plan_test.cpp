@@ -319,7 +319,19 @@ TEST_CASE("--fit says of a run that ran out of memory only that it needs more") 
                  Contains("adapters alone, all layers recomputed, 1 x 1 clips: needs at least 5 GB\n"));
 }
 
-TEST_CASE("the least is of the choices that were measured to their end, beside what stays free") {
+TEST_CASE("a trial that ended early is said to need at least what it found") {
+  std::ostringstream log;
+  std::int64_t needed = 9'000'000'000;
+  const auto attempt = [&](const FinetuneOptions&) {
+    return PlanTrial{.needed = needed -= 10'000'000, .stopped = true};
+  };
+  CHECK_THROWS_WITH(
+      choose_plan(parsed({"--batch-size", "1"}), kCap, attempt, log),
+      Contains("nothing fits, and the least that was measured, ") && Contains(", needs at least 8."));
+  CHECK_THAT(log.str(), Contains("given, 1 x 1 clips: needs at least 8.99 GB\n"));
+}
+
+TEST_CASE("the least is of the choices whose steps were measured, beside what stays free") {
   std::ostringstream log;
   std::int64_t needed = 4'100'000'000;
   const auto attempt = [&](const FinetuneOptions& options) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// whisper_finetune --fit: what a choice holds between steps rules out the others that hold the same.
+// whisper_finetune --fit: what a choice holds between steps rules out the others that hold the same, and a
+// trial that ends early refuses what one to its end does.
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -12,6 +13,7 @@
 #include <whisper/training/plan_trial.hpp>
 #include <whisper/training/savings.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <new>
@@ -129,4 +131,21 @@ TEST_CASE("memory that runs out in any library is a choice's refusal, and no oth
   CHECK(refused([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"); }).ran_out);
   CHECK_THROWS_AS(refused([] { TORCH_CHECK(false, "another error"); }), c10::Error);
   CHECK_THROWS_AS(refused([] { throw lt::Error("rank 1 ended: std::bad_alloc"); }), lt::Error);
+}
+
+TEST_CASE("a trial of --fit that ends early refuses what one to its end refuses, and nothing else") {
+  int stopped = 0;
+  for (std::size_t i = 0; i < choices().size(); i += 2) {
+    const auto& [options, flags, whole] = choices()[i];
+    INFO(flags);
+    for (const std::int64_t cap : {whole.needed, whole.needed - 1, whole.needed * 9 / 10}) {
+      const auto trial = measure(options, cap, PlanBy::shapes);
+      CHECK(trial.fits == (whole.needed <= cap));
+      CHECK(trial.needed <= whole.needed);
+      CHECK((trial.fits || trial.needed > cap));
+      CHECK((trial.stopped || !trial.by_batch || trial.needed == whole.needed));
+      stopped += trial.stopped;
+    }
+  }
+  CHECK(stopped > 10);
 }

@@ -162,6 +162,22 @@ TEST_CASE(
   CHECK(none.longest().target_lengths() == speech.target_lengths());
 }
 
+TEST_CASE("the hardest batch has the longest texts, and no other is as hard") {
+  Talk talk;
+  std::reverse(talk.utterances.begin(), talk.utterances.end());  // the shortest text is first
+  const auto speech = talk.speech();
+  const TrainingClips clips(speech, {}, tokenizer(), decoding(), {});
+  const auto lengths = clips.target_lengths();
+  const auto longest = std::max_element(lengths.begin(), lengths.end());
+  REQUIRE(*longest > lengths.front());
+  for (const std::int64_t size : {1, 2}) {
+    const auto batches = whisper::hardest_batches(clips, size).of_at_most(size);
+    REQUIRE(batches.size() == 1);
+    CHECK(batches[0].tokens_BL.size(0) == size);
+    CHECK(batches[0].tokens_BL.size(1) >= *longest - 1);
+  }
+}
+
 TEST_CASE("SpecAugment hides parts of the clip, not of its padding, by the sample's seed alone") {
   const Talk talk;
   const auto speech = talk.speech();
