@@ -144,6 +144,7 @@ struct WindowContext {
 /// far. Policies add theirs.
 struct MemoryForecast {
   const Run& run;
+  std::int64_t window_length = 1;  ///< micro-batches
   std::unordered_set<const void*> trained_later =
       {};                                       ///< `unsafeGetTensorImpl` of parameters frozen until then
   std::unordered_set<const void*> frozen = {};  ///< those that are never trained, whatever their flags

@@ -182,7 +182,7 @@ struct UpdateInBackward {
     std::int64_t bytes = 0;
     if constexpr (!kInMoments)
       for (const at::Tensor& parameter : forecast.run.updates()[0].parameters)
-        if (forecast.trains(parameter))
+        if (forecast.window_length > 1 && forecast.trains(parameter))
           bytes += parameter.numel() < sums.min_size ? static_cast<std::int64_t>(parameter.nbytes())
                                                      : 2 * parameter.numel();
     forecast.gradient_sums = bytes;

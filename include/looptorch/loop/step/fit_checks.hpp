@@ -85,7 +85,7 @@ inline void refuse_lossy_weights(const MemoryForecast& forecast, const std::vect
 /// Checks all updates, once policies have frozen parameters.
 template <class Engine>
 void refuse_lossy_weights(Engine& engine) {
-  MemoryForecast forecast{engine.run()};
+  MemoryForecast forecast{engine.run(), engine.window_length()};
   engine.stack().template run<forecast_memory_hook>(forecast);
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& update = engine.template update<i>();

@@ -96,7 +96,7 @@ template <class Engine>
     }
   });
   for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
-  MemoryForecast forecast{engine.run()};
+  MemoryForecast forecast{engine.run(), engine.window_length()};
   engine.stack().template run<forecast_memory_hook>(forecast);
   held.gradients = forecast.gradient_sums.value_or(held.gradients);
   held.uncounted = bytes.uncounted();
@@ -108,7 +108,7 @@ template <class Engine>
 template <class Engine>
 [[nodiscard]] HeldMemory expected_memory(Engine& engine) {
   HeldMemory held = held_memory(engine);
-  MemoryForecast forecast{engine.run()};
+  MemoryForecast forecast{engine.run(), engine.window_length()};
   engine.stack().template run<forecast_memory_hook>(forecast);
   held.gradients = 0;
   for_each_index<Engine::kUpdates>([&](auto i) {

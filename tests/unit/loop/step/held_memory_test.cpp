@@ -94,6 +94,8 @@ TEST_CASE("where gradients are applied in backward, only their sums are held") {
   CHECK(forecast("in moments", lt::Accumulate<2>{}, lt::UpdateInBackward<lt::SumsInMoments>{}) == 0);
   CHECK(forecast("in bf16", lt::Accumulate<2>{},
                  lt::UpdateInBackward<lt::SumsInBf16>{.sums = {.min_size = 1}}) == 2 * elements);
+  CHECK(forecast("in bf16, in windows of one micro-batch",
+                 lt::UpdateInBackward<lt::SumsInBf16>{.sums = {.min_size = 1}}) == 0);
   CHECK(forecast("small ones as they are", lt::Accumulate<2>{},
                  lt::UpdateInBackward<lt::SumsInBf16>{.sums = {.min_size = 1 << 20}}) == bytes_of(net));
   CHECK(forecast("switched off", lt::When{false, lt::UpdateInBackward{}}) == bytes_of(net));
