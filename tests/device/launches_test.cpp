@@ -5,8 +5,8 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/libtorch_version.hpp>
-#include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/layers/linear_product.hpp>
+#include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
@@ -161,7 +161,8 @@ const std::vector<Row> kRows{
     {"`ScheduleLr`", {.schedule = true}},
     {"a metric of the objective", {.metrics = true}},
     {"weights on the device", {.weights = true}},
-    {"`Accumulate<4>`, weights on the device, difference from four plain steps", {.accumulate = 4, .weights = true}},
+    {"`Accumulate<4>`, weights on the device, difference from four plain steps",
+     {.accumulate = 4, .weights = true}},
     {"`Autocast<fp16>`, `AverageWeights`, `ClipGradNorm`, `ScheduleLr`",
      {.averages = true, .clip_norm = true, .fp16 = true, .schedule = true}},
 };

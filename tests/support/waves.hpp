@@ -20,7 +20,7 @@ struct WavesImpl : torch::nn::Module {
 TORCH_MODULE(Waves);
 
 /// Returns a loss whose gradient is 2 wave(i) in parameter i.
-inline at::Tensor doubled(Waves& waves, const int&) {
+inline at::Tensor loss_with_known_gradients(Waves& waves, const int&) {
   at::Tensor loss = torch::zeros({}, torch::kDouble);
   const auto parameters = waves->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)

@@ -9,7 +9,7 @@
 #include "support/waves.hpp"
 
 namespace lt = looptorch;
-using reference::doubled;
+using reference::loss_with_known_gradients;
 using reference::Waves;
 
 TEST_CASE("norms of each kind, and what they clip, are PyTorch's") {
@@ -23,7 +23,8 @@ TEST_CASE("norms of each kind, and what they clip, are PyTorch's") {
       Waves waves;
       torch::optim::SGD sgd(waves->parameters(), 1.0);
       std::vector<at::Tensor> seen;
-      lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{.max_norm = limits[i], .norm_type = type},
+      lt::Trainer trainer(waves, sgd, loss_with_known_gradients,
+                          lt::ClipGradNorm{.max_norm = limits[i], .norm_type = type},
                           lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
                                    for (const auto& gradient : update.gradients())
                                      seen.push_back(gradient.clone().flatten());

@@ -10,7 +10,7 @@
 #include "support/waves.hpp"
 
 namespace lt = looptorch;
-using reference::doubled;
+using reference::loss_with_known_gradients;
 using reference::Waves;
 
 namespace {
@@ -47,7 +47,7 @@ TEST_CASE("gradients clipped by value are PyTorch's") {
     Waves waves;
     torch::optim::SGD sgd(waves->parameters(), 1.0);
     std::vector<at::Tensor> seen;
-    lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradValue{limits[i]},
+    lt::Trainer trainer(waves, sgd, loss_with_known_gradients, lt::ClipGradValue{limits[i]},
                         lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
                                  for (const auto& gradient : update.gradients())
                                    seen.push_back(gradient.clone().flatten());
