@@ -175,7 +175,7 @@ holds errors.txt "preflight: 150 KB: chooses "
 # A precision is named instead of the one that is given, at one of these caps at least: what a step needs differs a
 # little between machines. A run that is resumed is named what it can go on with.
 for cap in 0.00012 0.00011 0.0001 0.00009; do
-  refused_late "preflight: " "${tune[@]}" --output large --bf16 --preflight --memory-cap $cap
+  refused_late "preflight" "${tune[@]}" --output large --bf16 --preflight --memory-cap $cap
   cat errors.txt >>all.log
   if grep -qF -- " --fp32 instead of --bf16" all.log; then break; fi
 done

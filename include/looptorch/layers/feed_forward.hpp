@@ -46,6 +46,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
+    mode_.rerun_block();
     auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
     const auto of_up = up_.unpack(), of_down = down_.unpack();
     const at::Tensor up_bias = up_bias_.unpack();
@@ -84,7 +85,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    norm_.release(), up_.release(), down_.release();
+    mode_.block.reset(), norm_.release(), up_.release(), down_.release();
     for (auto* saved : {&up_bias_, &rows_, &hidden_, &activated_}) saved->reset_data();
   }
 
@@ -92,8 +93,8 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
  private:
   at::Tensor run(const at::Tensor& x, const NormParameters& norm, const Layer& up, const Layer& down) {
-    const SavingMode mode;
-    const HeldScope held(mode);
+    mode_ = {};
+    const HeldScope held(mode_);
     const auto type = product_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
     norm_.save(x, norm);
@@ -103,14 +104,15 @@ class FeedForwardBackward final : public torch::autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const at::Tensor rows = as(norm_.forward(x, norm), type).view({-1, up_.width()});
-    if (!mode.is_light && up.weight.requires_grad()) rows_ = {rows, /*is_output=*/false};
+    if (!mode_.is_light() && up.weight.requires_grad()) rows_ = {rows, /*is_output=*/false};
     const at::Tensor hidden = up_.forward(rows, up.weight, list_of(up.bias));
     hidden_ = {hidden, /*is_output=*/false};
     const at::Tensor activated = at::gelu(hidden);
-    if (!mode.is_light && down.weight.requires_grad()) activated_ = {activated, /*is_output=*/false};
+    if (!mode_.is_light() && down.weight.requires_grad()) activated_ = {activated, /*is_output=*/false};
     return x + down_.forward(activated, down.weight, list_of(down.bias)).view(x.sizes());
   }
 
+  SavingMode mode_{nullptr};
   NormPart norm_;
   RowProduct up_, down_;
   torch::autograd::SavedVariable up_bias_, rows_, hidden_, activated_;

@@ -46,6 +46,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
+    mode_.rerun_block();
     auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
     std::vector<RowProduct::Unpacked> weights;
     for (const Part& part : parts_) weights.push_back(part.product.unpack());
@@ -84,7 +85,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    norm_.release(), rows_.reset_data();
+    mode_.block.reset(), norm_.release(), rows_.reset_data();
     for (Part& part : parts_) part.product.release();
   }
 
@@ -98,6 +99,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   Tensors run(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
               std::int64_t heads, const SavingMode& mode) {
+    mode_ = mode;
     const HeldScope held(mode);
     const auto type = product_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
@@ -111,7 +113,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const at::Tensor rows = as(norm_.forward(x, norm), type).view({-1, x.size(-1)});
-    if (!mode.is_light && weights_learn) rows_ = {rows, /*is_output=*/false};
+    if (!mode.is_light() && weights_learn) rows_ = {rows, /*is_output=*/false};
     Tensors outputs;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       auto& [product, layout] = parts_[i];
@@ -122,6 +124,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
     return outputs;
   }
 
+  SavingMode mode_{nullptr};
   NormPart norm_;
   std::vector<Part> parts_;
   torch::autograd::SavedVariable rows_;
@@ -163,8 +166,8 @@ template <class Norm, class... Layers>
                                                                    Norm norm, Layers... layers) {
   using Result = std::array<at::Tensor, sizeof...(Layers)>;
   const detail::SavingMode mode;
-  const auto by_node = [&](const at::Tensor& x) -> Result {
-    const auto outputs = detail::norm_outputs(x, detail::NormParameters::of(norm), {layers->weight...},
+  const auto by_node = [&](const at::Tensor& input) -> Result {
+    const auto outputs = detail::norm_outputs(input, detail::NormParameters::of(norm), {layers->weight...},
                                               {layers->bias...}, heads, mode);
     Result result;
     std::ranges::copy(outputs, result.begin());

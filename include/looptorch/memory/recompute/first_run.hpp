@@ -23,6 +23,11 @@ namespace looptorch::detail {
 struct BlockInput {  // an argument of the block
   std::size_t index = 0;
 };
+struct BlockInputView {  // a view into an argument, from element `offset` on
+  std::size_t index;
+  Geometry view;
+  std::int64_t offset;
+};
 struct HeldTensor {  // held as it is
   SavedTensor saved;
 };
@@ -34,7 +39,7 @@ struct RecomputedView {  // a view into a recorded tensor, from element `offset`
   Geometry view;
   std::int64_t offset;
 };
-using Source = std::variant<BlockInput, HeldTensor, RecomputedTensor, RecomputedView>;
+using Source = std::variant<BlockInput, BlockInputView, HeldTensor, RecomputedTensor, RecomputedView>;
 
 /// Gives a node of the first graph its saved tensor.
 template <class Keeper>
@@ -47,6 +52,7 @@ class SourceHooks final : public SavedVariableHooks {
     source_ = std::exchange(keeper_, nullptr)->source_of(tensor);
   }
   at::Tensor call_unpack_hook() override {
+    block_->rerun_before_gradients();
     return visit_held([this](const auto& source) { return this->get(source); }, source_);
   }
 
@@ -54,9 +60,11 @@ class SourceHooks final : public SavedVariableHooks {
   at::Tensor get(const HeldTensor& held) const { return held.saved.unchanged(block_->name()); }
   at::Tensor get(const BlockInput& input) const { return block_->input(input.index); }
   at::Tensor get(const RecomputedTensor& of) const { return block_->recomputed(*of.holder); }
-  at::Tensor get(const RecomputedView& view) const {
-    const at::Tensor base = block_->recomputed(*view.holder);
-    return base.as_strided(view.view.sizes, view.view.strides, base.storage_offset() + view.offset);
+  at::Tensor get(const BlockInputView& of) const { return view_of(block_->input(of.index), of); }
+  at::Tensor get(const RecomputedView& of) const { return view_of(block_->recomputed(*of.holder), of); }
+  template <class View>
+  static at::Tensor view_of(const at::Tensor& base, const View& of) {
+    return base.as_strided(of.view.sizes, of.view.strides, base.storage_offset() + of.offset);
   }
 
   Keeper* keeper_;
@@ -78,6 +86,11 @@ class FirstRun final : public BlockKeeper {
     return std::make_unique<SourceHooks<FirstRun>>(*this, block_.shared_from_this());
   }
   Recomputation& block() override { return block_; }
+  std::optional<std::size_t> index_of(const at::Tensor& tensor) const override {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].first.is_same(tensor)) return i;
+    return std::nullopt;
+  }
 
   Source source_of(const at::Tensor& tensor) {
     if (const auto input = index_of(tensor); input || is_trained_leaf(tensor) || block_.keeps(tensor)) {
@@ -100,12 +113,6 @@ class FirstRun final : public BlockKeeper {
   }
 
  private:
-  [[nodiscard]] std::optional<std::size_t> index_of(const at::Tensor& tensor) const {
-    for (std::size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i].first.is_same(tensor)) return i;
-    return std::nullopt;
-  }
-
   Recomputation& block_;
   Pass pass_ = torch::autograd::get_current_graph_task_id();
   std::vector<std::pair<at::Tensor, std::int64_t>> inputs_;

@@ -7,6 +7,7 @@
 #include <any>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,12 +21,16 @@ template <class Tuple>
 }
 
 /// Saves tensors during a call by `keep`. Records tensors of the inputs when the block is recomputed, unless
-/// they are kept results, and holds all others.
+/// they are the block's own arguments or kept results, and holds all others.
 class KeptCall final : public SavedTensorKeeper {
  public:
   KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
       : block_(block), inputs_(inputs), holders_(inputs.size()) {
-    for (const at::Tensor& input : inputs) versions_.push_back(input._version());
+    const BlockKeeper* const keeper = BlockKeeper::current();
+    for (const at::Tensor& input : inputs) {
+      versions_.push_back(input._version());
+      block_inputs_.push_back(keeper ? keeper->index_of(input) : std::nullopt);
+    }
   }
 
   std::unique_ptr<SavedVariableHooks> hooks() override {
@@ -61,18 +66,20 @@ class KeptCall final : public SavedTensorKeeper {
   }
 
   Source view_of(std::size_t i, const at::Tensor& tensor) {
+    const std::int64_t offset = tensor.storage_offset() - inputs_[i].storage_offset();
+    if (block_inputs_[i]) return BlockInputView{*block_inputs_[i], Geometry(tensor), offset};
     if (!holders_[i]) {
       holders_[i] = std::make_shared<SavedTensorHolder>(inputs_[i]);
       holders_[i]->requested_once = false;  // each view requests it
     }
-    return RecomputedView{holders_[i], Geometry(tensor),
-                          tensor.storage_offset() - inputs_[i].storage_offset()};
+    return RecomputedView{holders_[i], Geometry(tensor), offset};
   }
 
   Recomputation& block_;
   Pass pass_ = torch::autograd::get_current_graph_task_id();
   const std::vector<at::Tensor>& inputs_;
   std::vector<std::int64_t> versions_;
+  std::vector<std::optional<std::size_t>> block_inputs_;
   std::vector<std::shared_ptr<SavedTensorHolder>> holders_;
 };
 

@@ -138,7 +138,10 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   }
 
   /// Adds the holder of the next tensor that the first run saves; null if that one is not recomputed.
-  void add_holder(const std::shared_ptr<SavedTensorHolder>& holder) { holders_.emplace_back(holder); }
+  void add_holder(const std::shared_ptr<SavedTensorHolder>& holder) {
+    holders_.emplace_back(holder);
+    recomputes_ |= holder != nullptr;
+  }
 
   /// True if a result of `keep` holds the tensor's memory, so that recomputing it would save nothing.
   [[nodiscard]] bool keeps(const at::Tensor& tensor) const {
@@ -159,6 +162,18 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     at::Tensor tensor = holder.find(pass)->unchanged(name());
     if (holder.requested_once) holder.forget(pass);  // its node lives until its gradients have been checked
     return tensor;
+  }
+
+  /// Reruns the block if backward is going to need what it recomputes, and this pass has not run it. Each of
+  /// the block's nodes calls this before it computes a gradient: UpdateInBackward then updates a parameter,
+  /// and a later rerun would find the new value.
+  void rerun_before_gradients() {
+    const Pass pass = torch::autograd::get_current_graph_task_id();
+    if (!recomputes_ || !has_run_ || pass < 0) return;
+    const std::lock_guard lock(mutex_);
+    if (reran_in_ == pass) return;
+    for (const auto& holder : holders_)
+      if (!holder.expired()) return run_again(pass);
   }
 
   std::vector<KeptResult> kept;
@@ -184,6 +199,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   void forget(Pass pass) {
     const std::lock_guard lock(mutex_);
+    if (reran_in_ == pass) reran_in_.reset();
     for (const auto& weak : holders_)
       if (const auto holder = weak.lock()) holder->forget(pass);
   }
@@ -199,7 +215,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   BlockName name_;
   bool early_stop_, keeps_products_;
-  bool has_run_ = false;
+  bool has_run_ = false, recomputes_ = false;
+  std::optional<Pass> reran_in_;
   AmbientState ambient_;
   std::vector<Input> inputs_;
   std::vector<std::weak_ptr<SavedTensorHolder>> holders_;  // in the order in which tensors were saved
@@ -216,6 +233,8 @@ class BlockKeeper : public SavedTensorKeeper {
   [[nodiscard]] virtual Recomputation& block() = 0;
   /// Returns the recorder of a block that runs again; null in its first run.
   [[nodiscard]] virtual Recorder* recorder() { return nullptr; }
+  /// Returns the index of an argument of the block in its first run.
+  [[nodiscard]] virtual std::optional<std::size_t> index_of(const at::Tensor&) const { return std::nullopt; }
 
   /// Returns the keeper of the innermost block that runs on this thread; null outside of all.
   [[nodiscard]] static BlockKeeper* current() { return dynamic_cast<BlockKeeper*>(current_keeper); }
@@ -224,10 +243,10 @@ class BlockKeeper : public SavedTensorKeeper {
   ~BlockKeeper() = default;
 };
 
-/// True in a block of CheckpointMode::light, in its second run too.
-[[nodiscard]] inline bool in_light_block() {
-  BlockKeeper* const block = BlockKeeper::current();
-  return block && block->block().keeps_products();
+/// Returns the block of CheckpointMode::light that runs, in its second run too; null outside of all.
+[[nodiscard]] inline std::shared_ptr<Recomputation> light_block() {
+  BlockKeeper* const keeper = BlockKeeper::current();
+  return keeper && keeper->block().keeps_products() ? keeper->block().shared_from_this() : nullptr;
 }
 
 }  // namespace looptorch::detail

@@ -132,6 +132,7 @@ inline void Recomputation::run_again(Pass pass) {
     throw CheckpointError(
         message(name(), " threw something when it ran again that is not derived from std::exception"));
   }
+  reran_in_ = pass;
   forget_at_end_of(pass);
 }
 

@@ -6,7 +6,10 @@
 #include <looptorch/layers/linear.hpp>
 #include <looptorch/layers/norm_heads.hpp>
 #include <looptorch/memory/keep.hpp>
+#include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/policies/checkpointed.hpp>
+#include <looptorch/policies/update_in_backward.hpp>
+#include <looptorch/trainer.hpp>
 
 #include "support/operators_called.hpp"
 #include "unit/memory/recompute/support/live_bytes.hpp"
@@ -57,6 +60,30 @@ struct TransformerImpl : torch::nn::Module {
       second{torch::nn::LayerNormOptions({kWidth})};
 };
 TORCH_MODULE(Transformer);
+
+/// Two products: the second reads what is kept of the first, the first what is computed again.
+struct TwoProductsImpl : torch::nn::Module {
+  TwoProductsImpl() { register_module("in", in), register_module("out", out); }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto first = [this](const at::Tensor& x) { return in(x); };
+    const auto second = [this](const at::Tensor& x) { return out(x); };
+    return lt::keep_product(second, lt::keep_product(first, x.sin()));
+  }
+  torch::nn::Linear in{kWidth, kWidth}, out{kWidth, kWidth};
+};
+TORCH_MODULE(TwoProducts);
+
+/// A product of a view of its argument, and an operation that no gradient needs.
+struct OfArgumentImpl : torch::nn::Module {
+  OfArgumentImpl() { register_module("in", in); }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor shift = x.detach().cos();
+    const auto product = [this](const at::Tensor& x) { return at::linear(x.flatten(0, 1), in->weight); };
+    return lt::keep_product(product, x).view_as(x) + shift;
+  }
+  torch::nn::Linear in{torch::nn::LinearOptions(kWidth, kWidth).bias(false)};
+};
+TORCH_MODULE(OfArgument);
 
 template <class Layer>
 at::Tensor through(std::vector<lt::Checkpointed<Layer>>& layers, at::Tensor x,
@@ -143,6 +170,34 @@ TEST_CASE("light: a layer whose nodes recompute by themselves is not run again, 
   const std::vector<std::int64_t> sizes{2, kMany / 2, kWidth};
   CHECK(held<Transformer>({.mode = lt::CheckpointMode::light}, sizes) <= 8 * 10 + 8);  // and statistics
   CHECK(held<Transformer>({.mode = lt::CheckpointMode::off}, sizes) >= 8 * 16 - 1);
+}
+
+TEST_CASE("light: a block is run again before one of its parameters is updated in backward") {
+  struct Batch {
+    at::Tensor x;
+  };
+  const auto trained = [](lt::CheckpointMode mode) {
+    torch::manual_seed(5);
+    auto layer = lt::Checkpointed<TwoProducts>::make();
+    layer->checkpoint = {.mode = mode};
+    lt::FusedSGD sgd(layer->parameters(), {.lr = 0.1});
+    const auto objective = [](lt::Checkpointed<TwoProducts>& layer, const Batch& batch) {
+      return layer(batch.x).square().mean();
+    };
+    lt::Trainer trainer(layer, sgd, objective, lt::UpdateInBackward<>{});
+    trainer.fit(std::vector<Batch>{{torch::randn({6, kWidth})}, {torch::randn({6, kWidth})}}, {.epochs = 2});
+    return layer->parameters();
+  };
+  check_same(trained(lt::CheckpointMode::light), trained(lt::CheckpointMode::off));
+}
+
+TEST_CASE("light: a product of a part of an argument needs no second run") {
+  std::vector<lt::Checkpointed<OfArgument>> layers{lt::Checkpointed<OfArgument>::make()};
+  const at::Tensor x = torch::randn({2, 3, kWidth});
+  const auto plain = differentiate(layers, x, {.mode = lt::CheckpointMode::off});
+  const OperatorsCalled called;
+  check_same(differentiate(layers, x, {.mode = lt::CheckpointMode::light}), plain);
+  CHECK(called.count("aten::cos") == 1);
 }
 
 TEST_CASE("keep_product outside of a light block is a plain call") {
