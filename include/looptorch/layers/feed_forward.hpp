@@ -70,9 +70,10 @@ class FeedForwardBackward final : public torch::autograd::Node {
     down_.of_parameters(
         result, first_down, of_y, [&] { return activated.defined() ? activated : at::gelu(hidden); },
         is_needed);
+    activated.reset();
     if (any_before(first_down)) {
       const at::Tensor of_hidden = at::gelu_backward(down_.of_rows(of_down, of_y, again), hidden);
-      activated.reset(), hidden.reset();
+      hidden.reset();
       up_.of_parameters(
           result, first_up, of_hidden, [&] { return rows.defined() ? rows : normed_rows(); }, is_needed);
       if (any_before(first_up))
