@@ -11,6 +11,7 @@
 #include <looptorch/policies/autocast.hpp>
 
 #include "support/place.hpp"
+#include "unit/layers/support/second_gradients.hpp"
 
 #include <optional>
 #include <string>
@@ -115,12 +116,7 @@ TEST_CASE("feed_forward's node can be differentiated twice, light too") {
     const at::Tensor x = placed(at::randn({3, kWidth}, at::kDouble)).set_requires_grad(true);
     const auto run = [&](const at::Tensor& x) { return by_node ? layer.by_node(x) : layer.by_layers(x); };
     const at::Tensor y = lt::checkpoint({.mode = mode}, run, x);
-    std::vector<at::Tensor> inputs{x};
-    for (const auto& parameter : layer.parameters()) inputs.push_back(parameter);
-    const auto first = torch::autograd::grad({y.pow(3).sum()}, inputs, {}, {}, /*create_graph=*/true);
-    at::Tensor sum = first[0].square().sum();
-    for (const at::Tensor& gradient : first) sum = sum + gradient.square().sum();
-    return torch::autograd::grad({sum}, inputs);
+    return looptorch::testing::second_gradients(y.pow(3).sum(), x, layer.parameters());
   };
   const auto expected = second(false, lt::CheckpointMode::off);
   for (const auto mode : {lt::CheckpointMode::off, lt::CheckpointMode::light}) {
