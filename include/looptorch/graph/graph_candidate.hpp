@@ -58,7 +58,7 @@ struct GraphCandidate {
   /// may be one.
   [[nodiscard]] const char* reason_against_graph() {
     if (!maker()) return "this device has no graphs";
-    if (engine.window().summing_ranks > 0) return "gradients are summed over several ranks";
+    if (engine.window().shared.ranks > 0) return "gradients are summed over several ranks";
     if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
     if (applies_in_backward(engine)) return "parameters are updated during backward";
     if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";

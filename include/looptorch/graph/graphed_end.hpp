@@ -93,7 +93,7 @@ class GraphedEnd {
 
   [[nodiscard]] std::string reason_against_window() {
     if (context_.vetoed()) return "the update is vetoed";
-    if (engine_.window().summing_ranks > 0) return "gradients are summed over several ranks";
+    if (engine_.window().shared.ranks > 0) return "gradients are summed over several ranks";
     if (applies_in_backward(engine_)) return "parameters are updated during backward";
     if (may_split(engine_)) return "they are retried if memory runs out";
     if (work().weight.is_unread()) return "the losses' weights lie on the device";

@@ -57,7 +57,7 @@ class MicroBatchWarmUp {
       entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
       entry.refuse("the loss's weight lies on the device");
-    if (!loss_tensor(loss).defined() || candidate_.work().at_fault)
+    if (!loss_tensor(loss).defined() || candidate_.work().fault.micro_batch)
       return void(--entry.seen);  // it shows no gradients
     if (!candidate_.graphs.lies_on(with_index(candidate_.device())))
       entry.refuse("the model lies on several devices");

@@ -21,7 +21,7 @@ template <class Engine, class Differentiate>
 void run_in_lockstep(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
   if (!is_lockstep(engine)) return differentiate();
   Ranks& ranks = *engine.ranks().get();
-  std::int64_t& turns = engine.window().lockstep_turns;
+  std::int64_t& turns = engine.window().shared.lockstep_turns;
   for (; turns < number; ++turns) {  // batches that this rank's loader skipped
     (void)ranks.begin_micro_batch(Ranks::Turn::later);
     ranks.end_micro_batch();
@@ -37,7 +37,7 @@ template <class Engine>
 void wait_in_lockstep(Engine& engine) {
   if (!is_lockstep(engine)) return;
   Ranks& ranks = *engine.ranks().get();
-  std::int64_t& turns = engine.window().lockstep_turns;
+  std::int64_t& turns = engine.window().shared.lockstep_turns;
   for (; turns < engine.window_length() && ranks.begin_micro_batch(Ranks::Turn::over); ++turns)
     ranks.end_micro_batch();
 }

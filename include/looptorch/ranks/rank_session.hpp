@@ -32,7 +32,7 @@ class RankSession {
     require_policies_for_ranks();
     shard_optimizers();
     for (UpdateWork& work : engine.works()) work.weight.leave();
-    engine.window().ranks_end = false;
+    engine.window().shared.fit_ends = false;
     leave_on_error.release();
   }
   ~RankSession() {

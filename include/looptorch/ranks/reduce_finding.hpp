@@ -69,13 +69,13 @@ template <class Engine>
 /// Makes all ranks end with one sentence.
 inline void reduce_error(Ranks& ranks, const std::string& update, UpdateWork& work,
                          const WindowOrigin& window, const std::string& moment) {
-  const WindowOrigin origin = origin_of_finding(work, window);
+  const WindowOrigin origin = work.found.origin(work.fault, window);
   const std::string own =
       origin
-          .error<NonFiniteWindow>(work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update),
+          .error<NonFiniteWindow>(work.found.in_loss ? subject_of_loss(update) : subject_of_gradients(update),
                                   "")
           .what();
-  work.full_error = reduce_sentence(ranks, *work.finding, own, moment);
+  work.found.full_error = reduce_sentence(ranks, *work.found.finding, own, moment);
 }
 
 }  // namespace looptorch::detail

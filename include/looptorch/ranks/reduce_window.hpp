@@ -34,8 +34,8 @@ class UpdateReduction {
         unit_(work.weight.unit()),
         shards_(shards),
         total_(work.weight.total()) {
-    if (work.at_fault)
-      fault_ = origin.narrowed(*work.at_fault)
+    if (work.fault.micro_batch)
+      fault_ = origin.narrowed(*work.fault.micro_batch)
                    .error<NonFiniteLoss>(subject_of_loss(view.name), "Look at these samples")
                    .what();
     reduction.max(name_ + "unit", unit_);
@@ -51,7 +51,7 @@ class UpdateReduction {
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
     work_.losses.take(reduction, name_, shards_);
     if (shards_ > 0) total_ = work_.losses.weight();
-    if (!work_.at_fault) work_.fault_elsewhere = fault_;
+    if (!work_.fault.micro_batch) work_.fault.elsewhere = fault_;
     work_.weight.join(reduced, total_, unit_);
     return reduced != 0 && own != 0 ? own / reduced : 1.0;
   }
@@ -115,12 +115,12 @@ class WindowReduction {
   void take(WindowState& window, Run& run) {
     if (stop_) run.stop(*stop_);
     if (interruption_) run.interrupt(*interruption_);
-    window.ranks_end = stop_ || interruption_;
-    window.end = stop_                ? WindowEnd::fit_over
-                 : micro_batches_ > 0 ? WindowEnd::counted
-                 : advance_ > 0       ? WindowEnd::skipped
-                 : window.ranks_end   ? WindowEnd::fit_over
-                                      : WindowEnd::epoch_over;
+    window.shared.fit_ends = stop_ || interruption_;
+    window.end = stop_                    ? WindowEnd::fit_over
+                 : micro_batches_ > 0     ? WindowEnd::counted
+                 : advance_ > 0           ? WindowEnd::skipped
+                 : window.shared.fit_ends ? WindowEnd::fit_over
+                                          : WindowEnd::epoch_over;
     window.skipped_batches = advance_ - window.micro_batches;
     window.samples = samples_;
   }
@@ -234,7 +234,7 @@ void reduce_end(Engine& engine) {
   Run& run = engine.run();
   std::optional<std::string> stop = run.stop_reason(), interruption = run.interruption();
   RankReduction reduction;
-  if (!engine.window().ranks_end) {
+  if (!engine.window().shared.fit_ends) {
     reduction.first_text("stop", stop);
     reduction.first_text("interruption", interruption);
   }

@@ -105,7 +105,7 @@ class SeveralRanks {
   template <class Loop, class Plan>
   [[nodiscard]] bool ends_fit(Engine& engine, Loop& loop, const Plan& plan) {
     if (!ranks_) return plan.ended(engine.run());
-    if (plan.at_its_length(engine.run()) || engine.window().ranks_end) return true;
+    if (plan.at_its_length(engine.run()) || engine.window().shared.fit_ends) return true;
     if (!engine.run().stop_reason()) return false;
     loop.join_final_window();
     return true;
@@ -154,7 +154,7 @@ class SeveralRanks {
   }
   void drop_sums(Engine& engine) {
     if (ranks_) ranks_->drop_sums();
-    engine.window().lockstep_turns = 0;
+    engine.window().shared.lockstep_turns = 0;
   }
   template <std::size_t I>
   void drop_parts(Engine& engine) {
@@ -187,7 +187,7 @@ class SeveralRanks {
   template <std::size_t I>
   void reduce_error(Engine& engine) {
     UpdateWork& work = engine.works()[I];
-    if (ranks_ && work.finding)
+    if (ranks_ && work.found.finding)
       looptorch::detail::reduce_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
                                       moment_of_search(engine, I, "the error"));
   }

@@ -52,21 +52,13 @@ class WindowJudge {
     return empty.defined() && empty.template item<bool>();
   }
 
-  [[nodiscard]] bool known_at_fault() { return work().at_fault || work().fault_elsewhere; }
-
-  /// Returns the origin of what is at fault: a micro-batch, another rank's window, or the whole window.
-  [[nodiscard]] WindowOrigin origin_at_fault() {
-    const WindowOrigin& window = engine_.window().origin;
-    if (work().at_fault) return window.narrowed(*work().at_fault);
-    return work().fault_elsewhere ? window.elsewhere(*work().fault_elsewhere) : window;
-  }
-
   [[nodiscard]] bool is_skipped_by_policy() {
     if (!engine_.window().may_retry || is_empty_on_device()) return false;
     const double loss = work().losses.mean();
+    const LossFault& fault = work().fault;
     WindowLossContext context(engine_.run(), I, loss,
-                              known_at_fault() || (engine_.watches_losses() && !std::isfinite(loss)),
-                              origin_at_fault().place(), engine_.redo().rerun);
+                              fault.is_known() || (engine_.watches_losses() && !std::isfinite(loss)),
+                              fault.origin(engine_.window().origin).place(), engine_.redo().rerun);
     engine_.stack().template run<on_window_loss_hook>(context);
     if (context.is_skipped()) engine_.redo().window_start.restore_buffers();
     return context.is_skipped();
@@ -75,14 +67,15 @@ class WindowJudge {
   void examine(const UpdateContext& update) {
     ExamineContext context(engine_.run(), I, engine_.window().origin.place(), *engine_.redo().rerun);
     context.loss = work().losses.mean();
-    context.loss_non_finite = known_at_fault() || !std::isfinite(context.loss);
+    context.loss_non_finite = work().fault.is_known() || !std::isfinite(context.loss);
     context.refused = update.refusal().read();
     context.skipped = skipped_;
     context.overflowed = !engine_.watches_losses() && !skipped_ && !context.refused && is_vetoed_now(update);
     engine_.stack().template run<examine_hook>(context);
-    work().finding = context.finding();
-    work().explanation = context.explanation();
-    work().found_in_loss = context.loss_non_finite;
+    work().found = {.finding = context.finding(),
+                    .explanation = context.explanation(),
+                    .full_error = {},
+                    .in_loss = context.loss_non_finite};
     engine_.ranks().template reduce_error<I>(engine_);
   }
 

@@ -88,7 +88,7 @@ class TracedRerun final : public WindowRerun {
         seed(i);
         random.push_back(RandomStates::now());
       }
-      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().summing_ranks,
+      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().shared.ranks,
                                       std::move(random), folder_of_rank(folder));
     } else {
       throw UsageError(
@@ -123,7 +123,7 @@ class TracedRerun final : public WindowRerun {
 
   /// Returns the folder of this rank's bundles within `folder`.
   [[nodiscard]] std::filesystem::path folder_of_rank(const std::filesystem::path& folder) const {
-    return engine_.window().summing_ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
+    return engine_.window().shared.ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
   }
 
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
@@ -134,14 +134,14 @@ class TracedRerun final : public WindowRerun {
   Finding trace(bool scaled) {
     const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
     OperatorWatch watch(parameters(), buffers(), modules());
-    const std::int64_t turns = std::exchange(engine_.window().lockstep_turns, 0);
+    const std::int64_t turns = std::exchange(engine_.window().shared.lockstep_turns, 0);
     try {
       rerun_micro_batches(watch, scaled);
       watch.take_gradient_bits();
     } catch (...) {
       watch.fail(what_of(std::current_exception()));
     }
-    engine_.window().lockstep_turns = turns;
+    engine_.window().shared.lockstep_turns = turns;
     drop_gradients(view().parameters);
     return watch.finding();
   }

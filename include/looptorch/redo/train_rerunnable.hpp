@@ -88,7 +88,7 @@ class OverflowObserver : public TrainingObserver<I, Engine> {
 /// Does what `train_micro_batch` does, in a window that may be rerun.
 template <std::size_t I, class Engine, class Batch>
 void train_rerunnable(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
-  if (engine.works()[I].at_fault) return;
+  if (engine.works()[I].fault.micro_batch) return;
   save_window_start<I>(engine);
   if constexpr (RedoReasons<Engine>::kSeeksScale)
     train_on<I>(engine, batch,

@@ -100,7 +100,7 @@ class ReplayWindow {
   Finding trace(const WindowBundle& bundle) {
     engine_.window().may_retry = false;
     begin_window(engine_);
-    engine_.window().summing_ranks = bundle.ranks;
+    engine_.window().shared.ranks = bundle.ranks;
     std::vector<Batch> batches;
     for (std::size_t i = 0; i < bundle.batches.size(); ++i) {
       batches.push_back(batch_of_state<Batch>(bundle.batches[i]));

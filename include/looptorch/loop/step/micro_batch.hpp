@@ -58,7 +58,7 @@ inline void require_graph(const at::Tensor& weighed, at::ScalarType type, const 
 /// True if the window is one whole micro-batch on one process, which needs no weighing.
 template <class Engine>
 [[nodiscard]] bool is_whole_window(Engine& engine, const UpdateWork& work) {
-  return engine.window().summing_ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
+  return engine.window().shared.ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
 }
 
 /// Returns the factor that turns the sum of differentiated values, and its gradients, into the window's mean
@@ -73,7 +73,7 @@ template <std::size_t I, class Engine>
 /// weights up, waits for and reads a weight on a device.
 template <class Engine>
 [[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
-  if (engine.window().summing_ranks > 0 && !loss.weight.is_known())
+  if (engine.window().shared.ranks > 0 && !loss.weight.is_known())
     loss.weight = loss.weight.tensor().template item<double>();
   return is_whole_window(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
@@ -89,7 +89,7 @@ struct MicroBatchObserver {
   }
   /// True if the window's next micro-batch uses the same weights.
   [[nodiscard]] static bool may_keep_casts() { return false; }
-  const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root_gradient(scaled); }
+  const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root.of(scaled); }
   void before_backward(const at::Tensor&, double) {}
   void after_backward(const Loss&) {}
 };
@@ -175,7 +175,7 @@ class TrainingObserver : public MicroBatchObserver {
 
   [[nodiscard]] bool take(const Loss& loss) {
     if (is_known_non_finite(engine_, loss)) {
-      work().at_fault = number_;
+      work().fault.micro_batch = number_;
       if (MetricSink* const sink = engine_.run().sink()) sink->take(I, "loss", cpu_number(loss_tensor(loss)));
       return false;
     }
@@ -231,7 +231,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
 /// Learns from a micro-batch, unless an earlier one was at fault and the update is off anyway.
 template <std::size_t I, class Engine, class Batch>
 void train_micro_batch(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
-  if (engine.works()[I].at_fault) return;
+  if (engine.works()[I].fault.micro_batch) return;
   train_on<I>(engine, batch, TrainingObserver<I, Engine>(engine, number, is_last));
 }
 

@@ -108,7 +108,7 @@ class WindowStart::Aside {
         work_(work),
         weight_(work.weight),
         losses_(std::exchange(work.losses, {})),
-        at_fault_(work.at_fault),
+        at_fault_(work.fault.micro_batch),
         closure_sum_(work.closure_sum),
         list_(std::exchange(work.gradients, {})),
         buffers_(model.buffers()) {
@@ -122,7 +122,7 @@ class WindowStart::Aside {
     generators_.restore();
     work_.weight = weight_;
     work_.losses = std::move(losses_);
-    work_.at_fault = at_fault_;
+    work_.fault.micro_batch = at_fault_;
     work_.closure_sum = closure_sum_;
     work_.gradients = std::move(list_);
   }

@@ -72,16 +72,14 @@ inline void request_update(UpdateWork& work, const UpdateContext& context, std::
 /// Requests whether the losses and gradients of a window were finite, unless it was skipped.
 inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
                             const WindowOrigin& window) {
-  if (work.finding) {
-    const WindowOrigin origin = origin_of_finding(work, window);
-    work.at_fault || work.found_in_loss ? work.verdict.await_losses({.known = true}, origin)
-                                        : work.verdict.await_gradients({.known = true}, origin);
+  if (work.found.finding) {
+    const WindowOrigin origin = work.found.origin(work.fault, window);
+    work.fault.micro_batch || work.found.in_loss ? work.verdict.await_losses({.known = true}, origin)
+                                                 : work.verdict.await_gradients({.known = true}, origin);
     return;
   }
-  if (work.at_fault)
-    work.verdict.await_losses({.known = true}, window.narrowed(*work.at_fault));
-  else if (work.fault_elsewhere)
-    work.verdict.await_losses({.known = true}, window.elsewhere(*work.fault_elsewhere));
+  if (work.fault.is_known())
+    work.verdict.await_losses({.known = true}, work.fault.origin(window));
   else if (non_finite.defined())
     work.verdict.await_losses({.non_finite = non_finite}, window);
   if (context.refusal().is_possible()) work.verdict.await_gradients(context.refusal(), window);
@@ -131,7 +129,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateContext context(engine.run(), I, scale, work.gradients);
   // What is known before any hook.
   const bool skipped = judge.skips();
-  context.veto(work.at_fault || work.fault_elsewhere || skipped);
+  context.veto(work.fault.is_known() || skipped);
   // Hooks before the update: by a graph, or eagerly.
   auto graphed = graphed_end<I>(engine, context);
   at::Tensor non_finite;
@@ -168,7 +166,7 @@ void finish_update(Engine& engine, Move&& move, Judge&& judge = {}) {
   UpdateWork& work = engine.works()[I];
   engine.window().derived.drop();
   resolve_updates(engine);
-  if (work.weight.is_empty() && !work.at_fault && !work.fault_elsewhere)
+  if (work.weight.is_empty() && !work.fault.is_known())
     keep_first(engine.window().thrown,
                resolve_outcome<I>(engine, /*made=*/false, Progress(engine.progress())));
   else

@@ -58,7 +58,7 @@ void begin_window(Engine& engine) {
     work.due = progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
   });
   window.origin.begin(progress.step, progress.epoch);
-  window.summing_ranks = engine.ranks() ? engine.ranks()->size() : 0;
+  window.shared.ranks = engine.ranks() ? engine.ranks()->size() : 0;
   window_kind_t<Engine>::begin(engine);
 }
 
@@ -71,7 +71,7 @@ void count_step(Engine& engine) {
   if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.skipped_batches, 0);
   progress.samples += std::exchange(window.samples, 0);
   window.previous_micro_batches = std::exchange(window.micro_batches, 0);
-  window.lockstep_turns = 0;
+  window.shared.lockstep_turns = 0;
   for (UpdateWork& work : engine.works()) work.skipped = 0;
   window.open.close();
 }
@@ -107,7 +107,7 @@ void abandon_window(Engine& engine) {
     --RunAccess::progress(engine.run()).skipped;
     window.last_skipped = -1;
   }
-  window.micro_batches = window.samples = window.skipped_batches = window.lockstep_turns = 0;
+  window.micro_batches = window.samples = window.skipped_batches = window.shared.lockstep_turns = 0;
 }
 
 /// Discards a window that does not count: no rank had a batch, or a rank has stopped the fit.
