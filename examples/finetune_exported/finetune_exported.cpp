@@ -5,8 +5,8 @@
 #include <looptorch/adapters/lora_files.hpp>
 #include <looptorch/app/run/skipped_items.hpp>
 #include <looptorch/app/training_program.hpp>
-#include <looptorch/exported/export_again.hpp>
 #include <looptorch/exported/exported_model.hpp>
+#include <looptorch/exported/save_exported.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -112,7 +112,7 @@ void train(app::Session& session, const Options& options) {
     if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
     lt::fold_lora(*model);
   }
-  if (app::leads()) lt::export_model(model, session.output() / "model.pt2");
+  if (app::leads()) lt::save_exported(model, session.output() / "model.pt2");
   session.finish(*model, figures);
 }
 

@@ -73,10 +73,9 @@ int main(int argc, char** argv) {
       line, options.reading,
       {.only = {TrainingFlag::batch_size, TrainingFlag::device, TrainingFlag::workers,
                 TrainingFlag::on_bad_audio},
-       .help = {
-           {TrainingFlag::batch_size, "clips at once"},
-           {TrainingFlag::workers, "threads that read audio"},
-           {TrainingFlag::on_bad_audio,
-            "leaves out lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
+       .help = {{TrainingFlag::batch_size, "clips at once"},
+                {TrainingFlag::workers, "threads that read audio"},
+                {TrainingFlag::on_bad_audio,
+                 "skips lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
   return app::run_main(argc, argv, line, [&] { evaluate(options); });
 }

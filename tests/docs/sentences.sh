@@ -37,6 +37,7 @@ for of in AUTHOR PROTOCOL; do
   while IFS= read -r name; do
     said+="looptorch: a policy's \`$name\` would be ignored. Make it a public"
     grep -q "^| \`$name\` |" "$documented" || fail "$documented does not list the capability $name"
+    grep -q "\`$name\`" docs/errors.md || fail "docs/errors.md does not list the capability $name"
   done < <(rows $of CAPABILITIES | sed -nE 's/^ROW\(([a-z_]+), ".*/\1/p')
 done
 [ "$authors" -ge 10 ] && [ "$authors" -le 16 ] || fail "$table has $authors hooks for authors, and promises at most 16"

@@ -145,7 +145,7 @@ sed 's/tone1/cut/' speech.jsonl >half.jsonl
 sed 's/tone3/cut/' speech.jsonl >held_out.jsonl
 cut=("${speech[@]}" --train half.jsonl --validation held_out.jsonl --loss ctc --epochs 1 --batch-size 2)
 runs "${cut[@]}" --output cut
-holds errors.txt "2 samples are left out (--on-bad-audio stop ends the run instead):"
+holds errors.txt "2 samples are skipped (--on-bad-audio stop ends the run instead):"
 holds errors.txt "  half.jsonl:2: "
 holds errors.txt "  held_out.jsonl:4: "
 grep "half.jsonl:2: " errors.txt | grep -q "cut.wav" || fail "the sound is not named: $(cat errors.txt)"

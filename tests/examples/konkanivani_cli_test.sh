@@ -201,7 +201,7 @@ sed -i '3s/"text":"[^"]*"/"text":"?!"/; 4s/"audio_filepath":"/&gone/; 5s/"text"/
 bad=(konkanivani_train --data bad --output bad_model "${size[@]}" --epochs 2 --snapshot-every 1 --resume auto)
 runs "${bad[@]}" --max-steps 1
 runs "${bad[@]}"
-holds errors.txt "7 entries are left out (--on-bad-audio stop ends the run instead):"
+holds errors.txt "7 entries are skipped (--on-bad-audio stop ends the run instead):"
 holds errors.txt "$(clip_of train 1): is silent" "$(clip_of train 2): cut off or damaged" "has no characters" gone \
   "train.jsonl:5: " "$(clip_of validation 1): is silent" "$(clip_of test 1): is silent"
 holds bad_model/summary.json '"skipped": 7'

@@ -153,7 +153,7 @@ skipping=(gan_train --data damaged --small --n-mels 16 --channels 8 --batch-size
 refused "annotations.csv:2: arousal_mean is \"loud\"" "${skipping[@]}" --output x --on-bad-audio stop
 runs "${skipping[@]}" --output skipped
 holds errors.txt \
-  "3 songs are left out (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+  "3 songs are skipped (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
 holds errors.txt "  damaged/annotations.csv:2: arousal_mean is \"loud\""
 holds errors.txt "there is no audio file ${songs[1]}.mp3"
 holds errors.txt "  damaged/audio/${songs[2]}.flac: "
@@ -250,7 +250,7 @@ runs gan_measure --data corpus --cache cache --output measures --epochs 1 alone 
 mv said.txt measures.txt
 runs gan_measure --data damaged --output damaged_measures --epochs 1 valid/best
 holds errors.txt \
-  "3 songs are left out (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+  "3 songs are skipped (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
 holds damaged_measures/summary.json '"skipped": 3'
 refused "annotations.csv:2" gan_measure --data damaged --output z --on-bad-audio stop alone
 has_keys measures/summary.json frechet_first frechet_last frechet_noise frechet_shuffled frechet_real kid_first \

@@ -184,7 +184,7 @@ spoilt=(--model "$tiny" --output spoilt --train spoilt.jsonl --validation spoilt
 runs whisper_finetune "${spoilt[@]}" --epochs 2
 holds said.txt "transcribing 3 clips"
 holds said.txt "training on 4 clips"
-holds errors.txt " clips are left out (--on-bad-audio stop ends the run instead):"
+holds errors.txt " clips are skipped (--on-bad-audio stop ends the run instead):"
 for reason in "cut.wav: cut off" "long.wav: lasts 120 s, longer than the 30 s that Whisper hears at once" \
   "silent.wav: is silent"; do
   holds errors.txt "  $reason"

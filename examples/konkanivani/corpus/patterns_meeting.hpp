@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Templates of Konkani sentences about greetings, courtesy, people and work, one a line. sentences.hpp fills
+// Patterns of Konkani sentences about greetings, courtesy, people and work, one a line. sentences.hpp fills
 // them in to make the synthetic corpus.
 #pragma once
 

@@ -80,7 +80,7 @@ inline void check_method(const std::string& method) {
   return texts;
 }
 
-/// Returns the same from log-mel frames; `lengths_B` is the number of each clip's unpadded frames.
+/// Returns the texts of log-mel frames; `lengths_B` is the number of each clip's unpadded frames.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
                                                                     const at::Tensor& mel_BMF,
                                                                     const at::Tensor& lengths_B,

@@ -173,20 +173,19 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
   add_training_flags(
       line, options.training,
       {.without = {TrainingFlag::batch_size},
-       .help = {
-           {TrainingFlag::epochs, "passes over the training clips"},
-           {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
-           {TrainingFlag::gradient_checkpointing,
-            "blocks run a second time in backward: less memory, same result, more time"},
-           {TrainingFlag::workers, "threads that read audio"},
-           {TrainingFlag::seed, "weights, order and augmentation"},
-           {TrainingFlag::cache,
-            "keeps decoded audio there, as log-mel frames at each speed, for later epochs and runs"},
-           {TrainingFlag::snapshot_every,
-            "writes the whole run to OUTPUT/snapshots so often; the best epoch's and the last state are "
-            "written in any case"},
-           {TrainingFlag::on_bad_audio,
-            "leaves out lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
+       .help = {{TrainingFlag::epochs, "passes over the training clips"},
+                {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
+                {TrainingFlag::gradient_checkpointing,
+                 "blocks run a second time in backward: less memory, same result, more time"},
+                {TrainingFlag::workers, "threads that read audio"},
+                {TrainingFlag::seed, "weights, order and augmentation"},
+                {TrainingFlag::cache,
+                 "keeps decoded audio there, as log-mel frames at each speed, for later epochs and runs"},
+                {TrainingFlag::snapshot_every,
+                 "writes the whole run to OUTPUT/snapshots so often; the best epoch's and the last state are "
+                 "written in any case"},
+                {TrainingFlag::on_bad_audio,
+                 "skips lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
   line.toggle("report-sound", options.report_sound,
               "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
 }

@@ -44,7 +44,7 @@ class DiscriminatorImpl : public torch::nn::Module {
     return judge(spectrograms_B1MF, conditions_B2).logits_B;
   }
 
-  /// Returns the same, and the emotion predicted from the spectrograms alone.
+  /// Returns the logits, and the emotion predicted from the spectrograms alone.
   Judgement judge(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
     check(spectrograms_B1MF, conditions_B2);
     at::Tensor x = spectrograms_B1MF;

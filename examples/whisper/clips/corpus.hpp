@@ -34,7 +34,7 @@ struct CorpusOptions {
   std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
   std::filesystem::path transcripts;              ///< Instead of the three.
   bool empty_texts = false;                       ///< Uses clips without a text too.
-  bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
+  bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and skipped.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
   double train_subset = 100;         ///< Per cent of the training clips to use, drawn at random.
   double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.

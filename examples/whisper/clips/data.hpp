@@ -155,7 +155,7 @@ class SpeechDataset {
   /// Reads and transforms one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index) const { return sample(index, index); }
 
-  /// The same with more of the clip's sound, which must exist.
+  /// Reads and transforms one clip with more of its sound, which must exist.
   [[nodiscard]] Sample get_longer(std::int64_t index) const {
     return sample(index, size() + std::distance(longer_.begin(), longer_.find(index)));
   }

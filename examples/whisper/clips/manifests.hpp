@@ -51,7 +51,7 @@ inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::
   auto read =
       looptorch::read_manifest(manifest, {.strict = strict, .check = check, .empty_texts = empty_texts});
   if (!read.faults.empty())
-    log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
+    log << read.describe_faults(kListedLines) << "\nthey are skipped (--strict stops instead)" << std::endl;
   if (lines != nullptr) lines->add(read);
   return std::move(read.utterances);
 }

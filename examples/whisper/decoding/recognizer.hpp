@@ -85,14 +85,14 @@ struct Recognizer {
   /// Returns the device and type of the model.
   [[nodiscard]] at::TensorOptions options() { return model->encoder()->parameters().front().options(); }
 
-  /// The same as `hear` from the encoder's states.
+  /// Returns what `hear` returns, from the encoder's states.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
                                                     const std::vector<std::string>& languages = {}) {
     return hear_states(states_BSD, codes_of(states_BSD, languages), decoding);
   }
 
-  /// The same with other `options`: `decoding` with another previous text. `codes` holds the language of each
-  /// clip.
+  /// Returns the transcripts of states by other `options`: `decoding` with another previous text. `codes`
+  /// holds the language of each clip.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
                                                     const std::vector<std::string>& codes,
                                                     const DecodingOptions& options) {

@@ -55,7 +55,7 @@ class WindowReader {
     return window;
   }
 
-  /// The same, but keeps empty segments, which clear_empty clears.
+  /// Reads a window's segments, and keeps empty ones, which clear_empty clears.
   [[nodiscard]] WindowSegments read(const Transcript& transcript, const at::Tensor& states_1SD,
                                     WindowPlace place, double last_speech) const {
     auto window = split_(transcript, place);

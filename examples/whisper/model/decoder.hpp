@@ -92,7 +92,8 @@ class DecoderLayerImpl : public torch::nn::Module {
                   encoder_attn->project(states_BSD));
   }
 
-  /// The same, and sets `scores_BHLS` to each head's attention to the states, before softmax.
+  /// Decodes all tokens at once, and sets `scores_BHLS` to each head's attention to the states before
+  /// softmax.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
                                    at::Tensor& scores_BHLS) {
     return attend(x_BLD, self_attn->project_all(self_attn_layer_norm, x_BLD), {.is_causal = true},
@@ -168,8 +169,8 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
-  /// The same without recomputation; `use` takes each layer's number, from 0 on, and its attention to the
-  /// states before softmax, `[B, H, L, S]`.
+  /// Decodes all tokens without recomputation; `use` takes each layer's number, from 0 on, and its attention
+  /// to the states before softmax, `[B, H, L, S]`.
   template <class Use>
   [[nodiscard]] at::Tensor forward_watched(const at::Tensor& tokens_BL, const at::Tensor& states_BSD,
                                            const Use& use) {
@@ -182,7 +183,7 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
-  /// As above for the tokens that follow those in `cache`.
+  /// Decodes the tokens that follow those in `cache`, and adds them to it.
   at::Tensor extend(const at::Tensor& tokens_BL, const at::Tensor& states_BSD, DecoderCache& cache) {
     auto x_BLD = embed(tokens_BL, cache.length());
     cache.layers.resize(layers->size());
@@ -192,7 +193,7 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
-  /// The same for one token of each row, at `position_1` on the device: no shape and no address depends on
+  /// Decodes one token of each row, at `position_1` on the device: no shape and no address depends on
   /// it, so that a graph can hold the step. Later positions in `cache` must be finite.
   at::Tensor extend_at(const at::Tensor& tokens_R1, const at::Tensor& position_1, const FixedCache& cache) {
     auto x_R1D = looptorch::embedding_rows(embed_tokens->weight, tokens_R1) +

@@ -94,7 +94,7 @@ class PlainProjectionImpl : public torch::nn::LinearImpl {
 };
 TORCH_MODULE(PlainProjection);
 
-/// The same, with room for an adapter.
+/// A PlainProjection with room for an adapter.
 using Projection = looptorch::Lora<PlainProjection>;
 
 /// Applies a layer, with its adapter if it has one.

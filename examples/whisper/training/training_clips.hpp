@@ -81,7 +81,7 @@ class TrainingClips {
     return sample;
   }
 
-  /// Returns the same clips, each in the longest form that may be drawn.
+  /// Returns these clips, each in the longest form that may be drawn.
   [[nodiscard]] TrainingClips longest() const {
     auto clips = *this;
     for (auto* share : {&clips.draws_.timestamps_share, &clips.draws_.prompt_share})

@@ -60,14 +60,14 @@ struct NoCallback {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. `read` are folders of data, which the output must not be. Throws what choose_device, OutputFolder
+  /// names. The output must be none of the `data_folders`. Throws what choose_device, OutputFolder
   /// and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
-          std::initializer_list<std::filesystem::path> read = {})
+          std::initializer_list<std::filesystem::path> data_folders = {})
       : training_(std::move(training)),
         output_(std::move(output)),
         device_(training_.choose_device()),
-        folder_(output_, read),
+        folder_(output_, data_folders),
         snapshot_(training_.snapshot_to_resume(snapshots())) {
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
@@ -102,7 +102,7 @@ class Session {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
                                 shard_of_rank(std::move(sampler)));
   }
-  /// Returns a loader of this rank's share of the samples, in a new order each epoch, drawn from --seed.
+  /// Returns a loader of this rank's shard of the samples, in a new order each epoch, drawn from --seed.
   template <class Dataset>
   [[nodiscard]] auto shuffled(Dataset&& data) const {
     return loader(std::forward<Dataset>(data), RandomSampler{.seed = training_.unsigned_seed()});
@@ -154,8 +154,9 @@ class Session {
       std::cerr << "the rehearsal is through: " << output_.string()
                 << " holds no result. Begin the run itself in another folder" << std::endl;
   }
-  /// Does the same, and saves the model's weights to model.safetensors. Adds the number of steps, prints the
-  /// summary to std::cout, and says on std::cerr where the weights are.
+  /// Saves the model's own weights to model.safetensors and writes summary.json with `figures`, the number of
+  /// steps, time and memory. Prints the summary to std::cout, and on std::cerr where the weights are. On rank
+  /// 0 only.
   void finish(const torch::nn::Module& model, const std::vector<std::pair<std::string, Json>>& figures) {
     const auto weights = output_ / "model.safetensors";
     finish([&](Summary& summary) {

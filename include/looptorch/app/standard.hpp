@@ -23,8 +23,9 @@ namespace looptorch::app {
                   SaveWeights{.file = folder / "model.safetensors"}};
 }
 
-/// The same with a Validate of `held_out`, batches in a range that can restart, held as Validate holds them:
-/// the objective's mean after each epoch, and two batches of it before the first step, to see that it works.
+/// Returns the policies of `standard(folder)` and a Validate of `held_out`, batches in a range that can
+/// restart, held as Validate holds them: the objective's mean after each epoch, and two batches of it before
+/// the first step, to see that it works.
 template <class Batches>
 [[nodiscard]] auto standard(const std::filesystem::path& folder, Batches&& held_out) {
   return Policies{standard(folder), Validate(std::forward<Batches>(held_out), {.sanity = 2})};

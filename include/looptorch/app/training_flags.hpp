@@ -210,6 +210,8 @@ class TrainingFlagWriter {
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},
           help(on_bad_audio, "samples that cannot be used: lists and skips them, or stops at the first"));
+    else
+      options_.on_bad_audio = "stop";  // such a program does not list what it skips
   }
 
   void add_watching() {

@@ -75,7 +75,7 @@ struct TrainingOptions {
   std::int64_t seed = 1;                      ///< of everything drawn
   std::optional<std::int64_t> prefetch = {};  ///< finished batches that may wait; empty: the loader's number
   std::filesystem::path cache = {};           ///< folder of decoded samples; empty: the program's choice
-  std::string on_bad_audio = "skip";          ///< or "stop"
+  std::string on_bad_audio = "skip";          ///< or "stop", without --on-bad-audio
 
   // ---- Snapshots and resuming ----
   std::int64_t snapshot_every = 0;  ///< steps; 0: none but those that the program takes anyway

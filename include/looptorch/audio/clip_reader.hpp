@@ -72,7 +72,7 @@ class ClipReader {
     return samples_T;
   }
 
-  /// The same for the part of a file between two times in seconds.
+  /// Reads the part of a file between two times in seconds; throws what reading an utterance throws.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
                                       double end = kFileEnd) const {
     Utterance clip{.audio_filepath = file, .text = {}, .start = start};

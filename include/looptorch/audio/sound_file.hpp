@@ -36,11 +36,11 @@ namespace looptorch::audio {
 namespace detail {
 
 /// True once the warning was printed. Tests reset it.
-inline std::atomic<bool> told_unfinished = false;
+inline std::atomic<bool> warned_of_unfinished = false;
 
 /// Warns of the first such file: a corpus may consist of them.
 inline void warn_unfinished(const std::filesystem::path& path, std::uint64_t bytes) {
-  if (told_unfinished.exchange(true)) return;
+  if (warned_of_unfinished.exchange(true)) return;
   TORCH_WARN(
       "looptorch: ", path.string(), ": its header was never finished, so the ", bytes,
       " bytes up to the file's end count as samples; if it was cut off, that cannot be known. Other files "

@@ -73,23 +73,23 @@ class GroupRanks final : public Ranks {
     at::manual_seed(derive_seed(derive_seed(shards_.seed, static_cast<std::uint64_t>(step)), among_all));
   }
 
-  void all_reduce(RankReduction& reduction, const std::string& moment) override {
+  void all_reduce(RankReduction& reduction, const std::string& point) override {
     require_whole();
-    moment_ = moment;
-    if (group_) group_->watch().at(moment);
-    const std::string mine = moment + '\n' + reduction.message();
-    std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
+    point_ = point;
+    if (group_) group_->watch().at(point);
+    const std::string mine = point + '\n' + reduction.message();
+    std::vector<std::string> all = group_ ? group_->gather(mine, point) : std::vector{mine};
     while (!leads() && all[0].starts_with(kRequest)) {  // rank 0 asks for something else first (see `serve`)
       const std::string asked = all[0].substr(kRequest.size());
-      (void)group_->gather(service_ ? service_(asked) : std::string(), moment);
-      all = group_->gather(mine, moment);
+      (void)group_->gather(service_ ? service_(asked) : std::string(), point);
+      all = group_->gather(mine, point);
     }
     std::vector<std::string> messages;
     for (std::size_t other = 0; other < all.size(); ++other) {
       const std::size_t end = all[other].find('\n');
-      if (const std::string there = all[other].substr(0, end); there != moment)
+      if (const std::string there = all[other].substr(0, end); there != point)
         throw RanksDiffer(message("the ranks do different things: rank ", other, " is at ", there, ", rank ",
-                                  rank(), " at ", moment));
+                                  rank(), " at ", point));
       messages.push_back(all[other].substr(end + 1));
     }
     reduction.take(messages);
@@ -99,9 +99,9 @@ class GroupRanks final : public Ranks {
   std::vector<std::string> ask(const std::string& request) override {
     require_whole();
     if (!group_) return {};
-    const std::string moment = "a request to all ranks";
-    (void)group_->gather(std::string(kRequest) + request, moment);
-    return group_->gather({}, moment);
+    const std::string point = "a request to all ranks";
+    (void)group_->gather(std::string(kRequest) + request, point);
+    return group_->gather({}, point);
   }
   void serve(std::function<std::string(const std::string&)> service) override {
     service_ = std::move(service);
@@ -124,13 +124,13 @@ class GroupRanks final : public Ranks {
     return *parts;
   }
   void gather(const std::vector<at::Tensor>& parameters) override {
-    const std::string moment = message("the parameters of ", moment_);
-    group_->watch().at(moment);
+    const std::string point = message("the parameters of ", point_);
+    group_->watch().at(point);
     buckets_of(parameters)
         .gather(
             static_cast<std::size_t>(rank()),
             [&](const at::Tensor& tensor, std::int64_t from) { return group_->broadcast(tensor, from); },
-            [&](ProcessGroup::Work& work) { group_->wait(*work, moment); });
+            [&](ProcessGroup::Work& work) { group_->wait(*work, point); });
   }
 
   void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
@@ -146,11 +146,11 @@ class GroupRanks final : public Ranks {
     buckets.send_rest(factor);
   }
   void take_sums() override {
-    const std::string moment = message("the gradients of ", moment_);
+    const std::string point = message("the gradients of ", point_);
     for (std::int64_t level = 0; !sums_in_flight_.empty(); ++level) {
       const bool is_last = !by_pairs() || (std::int64_t{2} << level) >= size();
       for (Sum& sum : sums_in_flight_) {
-        group_->wait(*sum.work, moment);
+        group_->wait(*sum.work, point);
         if (!is_last) sum.work = group_->sum_of_pair(sum.flat, level + 1);
       }
       if (is_last) sums_in_flight_.clear();
@@ -191,7 +191,7 @@ class GroupRanks final : public Ranks {
     buckets_.clear(), buckets_in_flight_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
     RankReduction reduction;
-    all_reduce(reduction, "the last moment of a fit");
+    all_reduce(reduction, "the end of a fit");
     service_ = nullptr;
     group_->watch().end_fit();
     group_->leave_together();
@@ -224,9 +224,9 @@ class GroupRanks final : public Ranks {
     if (!group_) return;
     RankReduction reduction;
     reduction.require_equal(what, text);
-    const std::string before = moment_;
+    const std::string before = point_;
     all_reduce(reduction, message("the comparison of ", what));
-    moment_ = before, --reductions_;
+    point_ = before, --reductions_;
   }
   [[nodiscard]] std::string description_of(const std::vector<at::Tensor>& parameters) const {
     std::int64_t tensors = 0, numbers = 0;
@@ -277,7 +277,7 @@ class GroupRanks final : public Ranks {
   }
 
   static constexpr std::size_t kListsOfParameters = 8;
-  static constexpr std::string_view kRequest = "\1";  // no moment begins so
+  static constexpr std::string_view kRequest = "\1";  // no point begins so
 
   struct Sum {
     ProcessGroup::Work work;
@@ -293,7 +293,7 @@ class GroupRanks final : public Ranks {
   std::vector<std::unique_ptr<GradientBuckets>> buckets_;  // one of each update's parameters
   GradientBuckets* buckets_in_flight_ = nullptr;
   std::vector<Sum> sums_in_flight_;
-  std::string moment_ = "the beginning";
+  std::string point_ = "the beginning";
   std::int64_t reductions_ = 0;
   bool broken_ = false;
   bool is_sharded_ = false, syncs_batch_norm_ = false;

@@ -116,11 +116,11 @@ class ProcessGroup {
     if (!statistics_) statistics_ = gloo(store_, "statistics", /*threads=*/1);
   }
   /// Returns the tensors of all ranks, of one shape, in their order.
-  [[nodiscard]] std::vector<at::Tensor> gather_statistics(const at::Tensor& mine, const std::string& moment) {
+  [[nodiscard]] std::vector<at::Tensor> gather_statistics(const at::Tensor& mine, const std::string& point) {
     std::vector<at::Tensor> in{mine};
     std::vector<std::vector<at::Tensor>> out(1);
     for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty_like(mine));
-    wait(*statistics_->allgather(out, in), moment);
+    wait(*statistics_->allgather(out, in), point);
     return std::move(out[0]);
   }
   [[nodiscard]] Work broadcast_statistics(const at::Tensor& tensor, std::int64_t from) {
@@ -130,11 +130,11 @@ class ProcessGroup {
     return statistics_->broadcast(list, options);
   }
 
-  /// Sets the limit of a rank's wait for the others at one moment.
+  /// Sets the limit of a rank's wait for the others at one point.
   void set_patience(std::chrono::seconds patience) { patience_ = patience; }
 
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
-  void wait(c10d::Work& work, const std::string& moment) {
+  void wait(c10d::Work& work, const std::string& point) {
     const auto begin = std::chrono::steady_clock::now();
     const bool asks = detail::is_to_be_asked(work);
     while (true) {
@@ -143,11 +143,11 @@ class ProcessGroup {
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
           if (work.isSuccess()) return;  // it ended between the two lines
-          watch_->explain(moment, detail::first_line(error.what()));
+          watch_->explain(point, detail::first_line(error.what()));
         }
       }
-      watch_->check(moment);
-      if (std::chrono::steady_clock::now() - begin > patience_) watch_->give_up(moment, patience_);
+      watch_->check(point);
+      if (std::chrono::steady_clock::now() - begin > patience_) watch_->give_up(point, patience_);
     }
   }
 
@@ -162,9 +162,9 @@ class ProcessGroup {
   }
 
   /// Returns the texts of all ranks, in their order.
-  [[nodiscard]] std::vector<std::string> gather(const std::string& text, const std::string& moment) {
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text, const std::string& point) {
     while (true) {
-      std::vector<std::string> texts = gather_up_to(capacity_, text, moment);
+      std::vector<std::string> texts = gather_up_to(capacity_, text, point);
       const auto longest = longest_of(texts);
       if (longest <= capacity_) return texts;
       capacity_ = (longest + 1023) / 1024 * 1024;  // the same on all ranks: a collective call
@@ -231,7 +231,7 @@ class ProcessGroup {
 
   /// Gathers texts of at most `capacity` bytes; only the lengths of longer ones.
   std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
-                                        const std::string& moment) {
+                                        const std::string& point) {
     constexpr std::size_t kHead = sizeof(std::uint64_t);
     const auto bytes = static_cast<std::int64_t>(kHead + capacity);
     at::Tensor mine = at::empty({bytes}, at::kByte);
@@ -241,7 +241,7 @@ class ProcessGroup {
     std::vector<at::Tensor> in{mine};
     std::vector<std::vector<at::Tensor>> out(1);
     for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty({bytes}, at::kByte));
-    wait(*reductions_->allgather(out, in), moment);
+    wait(*reductions_->allgather(out, in), point);
     std::vector<std::string> texts;
     for (const at::Tensor& given : out[0]) {
       std::uint64_t size = 0;

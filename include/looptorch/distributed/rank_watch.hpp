@@ -90,9 +90,9 @@ class RankWatch {
   }
 
   /// Sets what this rank is about to do, for the others' messages.
-  void at(const std::string& moment) {
+  void at(const std::string& point) {
     const std::lock_guard lock(shared_->mutex);
-    shared_->moment = moment;
+    shared_->point = point;
   }
 
   /// Tells the others that this rank has failed, and waits until they could read it. Does nothing unless it
@@ -109,38 +109,38 @@ class RankWatch {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
-  /// Throws RanksDiffer if a rank has failed or is silent, while this one waits at `moment`.
-  void check(const std::string& moment, std::chrono::seconds silence = kSilence) const {
+  /// Throws RanksDiffer if a rank has failed or is silent, while this one waits at `point`.
+  void check(const std::string& point, std::chrono::seconds silence = kSilence) const {
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->reported_failure.empty()) throw RanksDiffer(shared_->reported_failure);
     if (const auto silent = shared_->silent(silence)) {
       shared_->seen_silence =
-          message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", moment);
+          message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", point);
       throw RanksDiffer(shared_->seen_silence);
     }
   }
 
-  /// Throws RanksDiffer for ranks that have not reached `moment` in time.
-  [[noreturn]] void give_up(const std::string& moment, std::chrono::seconds patience) const {
+  /// Throws RanksDiffer for ranks that have not reached `point` in time.
+  [[noreturn]] void give_up(const std::string& point, std::chrono::seconds patience) const {
     const std::lock_guard lock(shared_->mutex);
     std::string late;
     for (const std::int64_t other : shared_->watched)
-      if (const std::string place = shared_->place_of(other); place != moment)
+      if (const std::string place = shared_->place_of(other); place != point)
         late += message("; rank ", other, " is at ", place);
     throw RanksDiffer(message("rank ", shared_->rank, " has waited ", patience.count(),
-                              " s for the others at ", moment, late,
+                              " s for the others at ", point, late,
                               ". Give DataParallel more `patience` if that is no fault"));
   }
 
   /// Throws the error of a broken connection: first waits a moment for the other ranks' reports.
-  [[noreturn]] void explain(const std::string& moment, const std::string& error) const {
+  [[noreturn]] void explain(const std::string& point, const std::string& error) const {
     const auto until = Clock::now() + kPatienceForReports;
     while (Clock::now() < until) {
-      check(moment, kSilenceOfLost);
+      check(point, kSilenceOfLost);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     throw RanksDiffer(message("the connection to another rank broke while rank ", shared_->rank, " was at ",
-                              moment, ": ", error));
+                              point, ": ", error));
   }
 
  private:
@@ -168,7 +168,7 @@ class RankWatch {
     // The rest is read and written under the lock.
     mutable std::mutex mutex;
     std::int64_t fit = 0;                     // training: its number
-    std::string moment = "the beginning";     // training: what this rank is about to do
+    std::string point = "the beginning";      // training: what this rank is about to do
     std::string own_failure;                  // training: what ends this rank, for the others
     std::string seen_silence;                 // training: a silent rank that ends this one
     std::string reported_failure;             // watching: what ended another rank
@@ -202,7 +202,7 @@ class RankWatch {
     /// This rank's report, and what the store held when it was published.
     struct Look {
       std::int64_t fit = 0;
-      std::string moment, own_failure;    // of this rank
+      std::string point, own_failure;     // of this rank
       std::string failure;                // of the fit; empty: none
       std::vector<std::int64_t> unaware;  // ranks that have not read own_failure
       std::vector<std::string> lives;     // of the watched ranks
@@ -213,7 +213,7 @@ class RankWatch {
       Look now;
       {
         const std::lock_guard lock(mutex);
-        now.fit = fit, now.moment = moment, now.own_failure = own_failure;
+        now.fit = fit, now.point = point, now.own_failure = own_failure;
       }
       publish(now, beat);
       read(now);
@@ -222,7 +222,7 @@ class RankWatch {
 
     /// Writes the heartbeat, this rank's failure unless there is one already, and that it has read it.
     void publish(Look& now, std::uint64_t beat) {
-      set(key("life", now.fit, rank), message(beat, ' ', now.moment));
+      set(key("life", now.fit, rank), message(beat, ' ', now.point));
       now.failure = get(key("failure", now.fit));
       if (!now.own_failure.empty() && now.failure.empty())
         set(key("failure", now.fit), now.failure = now.own_failure);

@@ -80,7 +80,7 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Recomputes nothing from now on.
   void checkpoint_nothing() { runner_.recompute_nothing(); }
 
-  /// Returns the program and where it came from, for export_again.hpp.
+  /// Returns the program and where it came from, for save_exported.hpp.
   [[nodiscard]] const detail::exported::ProgramFile& program() const { return program_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines the arguments of hooks, one type for each moment in the loop (fit > epoch > window > micro-batch).
+// Defines the arguments of hooks, one type for each point of the loop (fit > epoch > window > micro-batch).
 // None is a template, so a policy is written once for all models. This header also includes UpdateContext.
 #pragma once
 

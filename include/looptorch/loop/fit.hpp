@@ -180,7 +180,7 @@ class FitPlan {
     return message(count, " ", what, count == 1 ? "" : "s");
   }
   /// Returns the message of a fit that trained nothing.
-  [[nodiscard]] std::string text_of_nothing(const Progress& progress) const {
+  [[nodiscard]] std::string idle_text(const Progress& progress) const {
     const bool by_steps = max_steps_ && progress.step >= *max_steps_;
     return message(
         "fit trained nothing: it was to end at ",

@@ -5,7 +5,7 @@
 //   scaled: with each loss, before backward (loop/step/micro_batch.hpp)
 //   back_off: after an overflow before the first update; the window is retried (redo/seek_scale.hpp)
 //   unscale: on a window's gradients, before policies see them; an overflow vetoes the update
-//   adapt: at the window's end (loop/step/fit_moments.hpp)
+//   adapt: at the window's end (loop/step/fit_events.hpp)
 //   require_enough: at the epoch's end
 #pragma once
 

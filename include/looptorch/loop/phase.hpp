@@ -26,7 +26,8 @@ enum class Phase {
 template <class... Others>
 struct Before {};
 
-/// The same for policies that it follows: `using runs_after = looptorch::After<ClipGradNorm>;`.
+/// A policy's declaration that it runs after others of its phase, in each hook: `using runs_after =
+/// looptorch::After<ClipGradNorm>;`.
 template <class... Others>
 struct After {};
 

@@ -60,11 +60,12 @@ concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& loop, A
   /// Takes part in windows for which this rank has no batch: its loader skipped all before a number. Returns
   /// false if the fit ends.
   { ranks.join_skipped_windows(loop, number) } -> std::same_as<bool>;
-  /// The same at an epoch's end, while other ranks have more batches.
+  /// Takes part in windows at an epoch's end, while other ranks have more batches. Returns false if the fit
+  /// ends.
   { ranks.join_remaining_windows(loop) } -> std::same_as<bool>;
   /// Runs forward and backward of the window's micro-batch with this number.
   ranks.join_micro_batch(engine, number, run);
-  /// The same for a rerun, which changes nothing.
+  /// Reruns forward and backward of that micro-batch, which changes nothing.
   ranks.join_rerun_micro_batch(engine, number, run);
   /// True if each micro-batch must wait for those of the other ranks.
   { ranks.is_lockstep(engine) } -> std::same_as<bool>;

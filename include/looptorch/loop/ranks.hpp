@@ -25,9 +25,9 @@ class Ranks {
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  /// Blocks until all ranks have reached this moment, and fills `reduction`. Throws RanksDiffer, which names
+  /// Blocks until all ranks have reached this point, and fills `reduction`. Throws RanksDiffer, which names
   /// rank and cause, if a rank is elsewhere, has failed or does not answer.
-  virtual void all_reduce(RankReduction& reduction, const std::string& moment) = 0;
+  virtual void all_reduce(RankReduction& reduction, const std::string& point) = 0;
 
   /// Returns the number of shards of a window. Each shard's sums are kept apart and added in a fixed tree,
   /// for the same bits on any number of ranks. 0: no shards.

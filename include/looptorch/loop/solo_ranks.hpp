@@ -60,7 +60,7 @@ class SoloRanks {
   template <std::size_t I>
   static void reduce_update(Engine&) {}
   template <std::size_t I>
-  static void reduce_overflow(Engine&, bool& /*overflowed*/, bool& /*hopeless*/) {}
+  static void reduce_overflow(Engine&, bool& /*overflowed*/, bool& /*loss_overflowed*/) {}
   static void drop_sums(Engine&) {}
   template <std::size_t I>
   static void drop_parts(Engine&) {}

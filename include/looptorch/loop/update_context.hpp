@@ -30,9 +30,9 @@ struct UpdateAccess;
 
 /// Losses or gradients that are NaN or infinite, or may be: only the device knows. The tensor is read only if
 /// the window's update was not made.
-struct Trouble {
+struct NonFiniteFlag {
   bool known = false;
-  at::Tensor non_finite = {};     ///< 0-dim, not zero if there is trouble; undefined: none
+  at::Tensor non_finite = {};     ///< 0-dim, not zero if some are; undefined: none
   at::Tensor vetoed_before = {};  ///< 0-dim, not zero if the update was vetoed for another reason before
 
   [[nodiscard]] bool is_possible() const { return known || non_finite.defined(); }
@@ -47,7 +47,7 @@ struct Trouble {
 struct UpdateDecision {
   GradientScale pending = {};
   at::Tensor found_inf = {};
-  Trouble refusal = {};
+  NonFiniteFlag refusal = {};
 };
 
 }  // namespace detail
@@ -137,7 +137,7 @@ class UpdateContext {
   /// tensor on a device.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
   /// Returns whether a policy refused the gradients.
-  [[nodiscard]] const detail::Trouble& refusal() const { return refusal_; }
+  [[nodiscard]] const detail::NonFiniteFlag& refusal() const { return refusal_; }
 
  private:
   friend detail::UpdateAccess;
@@ -166,7 +166,7 @@ class UpdateContext {
   bool made_ = false;
   bool skip_ = false;
   at::Tensor found_;
-  detail::Trouble refusal_;
+  detail::NonFiniteFlag refusal_;
   Ranks* ranks_ = nullptr;
   const std::vector<at::Tensor>* parts_ = nullptr;
   std::string reader_;

@@ -54,7 +54,8 @@ class OperationCounter {
   OperationCounter(const OperationCounter&) = delete;
   OperationCounter& operator=(const OperationCounter&) = delete;
 
-  /// True if it counts: no counter of another thread, and none that counts alone, lived as it was made.
+  /// True if this counter counts. It does not if another thread's counter, or one that counts alone, existed
+  /// when it was made.
   [[nodiscard]] bool is_active() const { return is_active_; }
 
   /// Returns the operations so far.

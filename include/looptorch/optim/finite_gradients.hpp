@@ -25,7 +25,8 @@ template <class Bits>
   return any != 0;
 }
 
-/// The same for any number of them: in large blocks, then in small ones, then what is left.
+/// True if any of `count` numbers has the exponent: looks at large blocks, at small ones, then at what is
+/// left.
 template <class Bits>
 [[nodiscard]] bool any_with_exponent(const Bits* bits, std::size_t count, Bits exponent) {
   constexpr std::size_t kLarge = 1024, kSmall = 32;

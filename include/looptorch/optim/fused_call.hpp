@@ -88,7 +88,7 @@ struct FusedCall {
   }
 };
 
-/// The same for LibTorch's fused kernels, which read a rate on a device in fp32.
+/// Calls `use` with the call's rate for LibTorch's fused kernels, which read a rate on a device in fp32.
 template <class Moments, class Use>
 void with_fused_rate(const FusedCall<Moments>& call, double lr, Use&& use) {
   if (call.rate.defined() && !call.rate.is_cpu()) return use(call.rate.to(at::kFloat));
@@ -152,7 +152,7 @@ inline void require_updatable(const at::Tensor& parameter, const char* name) {
                              parameter.sizes(), " has strides ", parameter.strides()));
 }
 
-/// The same, and throws UsageError for a parameter that is in two groups.
+/// Throws UsageError for a parameter that is in two groups, or that the kernels cannot update.
 inline void require_listed_once(const at::Tensor& parameter, bool is_new, const char* name) {
   if (!is_new)
     throw UsageError(

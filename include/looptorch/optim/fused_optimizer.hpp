@@ -47,7 +47,7 @@ class FusedOptimizer : public AnyOptimizer {
   using AnyOptimizer::Group;
   using Field = MomentField<Moments, Options>;
   using Position = ListedParameters::Position;
-  /// True if elements are updated apart from each other, so that ranks may share a parameter out.
+  /// True if elements are updated apart from each other, so that ranks may split a parameter.
   static constexpr bool updates_by_element = requires { Rule::by_element; };
 
   /// Makes one group of the parameters. A parameter that is listed twice, as a tied weight is, is taken once.

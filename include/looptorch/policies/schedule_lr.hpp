@@ -72,7 +72,7 @@ struct ScheduleLr {
     double ratio = 1.0;            ///< Current share of the full rate, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
     double at_most = kNoLimit;     ///< The ratio before the end moved back out.
-    bool told_of_jump = false;     ///< A fit of another length was warned that the rate jumps.
+    bool warned_of_jump = false;   ///< A fit of another length was warned that the rate jumps.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups
@@ -200,13 +200,13 @@ struct ScheduleLr {
     const std::size_t index = first_update(state);
     const UpdateView& view = run.updates()[index];
     const std::int64_t step = run.progress().step - view.skipped;
-    if (state.told_of_jump || end_before == 0 || step == 0 || state.total_steps <= step ||
+    if (state.warned_of_jump || end_before == 0 || step == 0 || state.total_steps <= step ||
         state.groups[index].empty())
       return;
     const detail::RateJump jump{.last = state.ratio,
                                 .planned = std::min(ratio_at(step, end_before), state.at_most),
                                 .now = ratio_at(step, state.total_steps)};
-    state.told_of_jump = jump.is_one();
+    state.warned_of_jump = jump.is_one();
     if (jump.is_one())
       TORCH_WARN("looptorch: ", jump.sentence(view.full_rates[state.groups[index].front()], step, end_before,
                                               state.total_steps));

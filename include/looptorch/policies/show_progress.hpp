@@ -231,7 +231,7 @@ struct ShowProgress {
 
   static std::string skipped(const Run& run, const LoaderStats& before) {
     const std::int64_t skipped = run.feed().stats ? run.feed().stats->skipped - before.skipped : 0;
-    return skipped > 0 ? "  samples left out " + std::to_string(skipped) : std::string();
+    return skipped > 0 ? "  samples skipped " + std::to_string(skipped) : std::string();
   }
 
   static std::string epoch_line(const Run& run, State& state) {

@@ -110,7 +110,7 @@ struct SkipBadWindows {
           judged && judged->step + 1 == context.run.progress().step)
         judged->skipped ? note(*judged->skipped, state) : learn(state.losses[i], judged->loss);
     if (const auto count = std::ssize(state.windows); count > at_most)
-      throw TooManyBadWindows(message(count, " windows were left out because of their losses, and at most ",
+      throw TooManyBadWindows(message(count, " windows were skipped because of their losses, and at most ",
                                       at_most, " may be; the last one was ", state.windows.back().text(),
                                       ". Look at these samples, lower the learning rate or clip gradients"),
                               state.windows);
@@ -190,9 +190,9 @@ struct SkipBadWindows {
   void tell(const WindowLossContext& window, const std::string& trouble) const {
     const std::string sentence =
         window.place.elsewhere.empty()
-            ? message("left out ", window.place.text(), " for ", window.run.updates()[window.index].name,
+            ? message("skipped ", window.place.text(), " for ", window.run.updates()[window.index].name,
                       ": its loss ", trouble)
-            : message("left out step ", window.place.step, ": ", window.place.elsewhere);
+            : message("skipped step ", window.place.step, ": ", window.place.elsewhere);
     say(sentence);
   }
   void say(const std::string& sentence) const {

@@ -66,7 +66,7 @@ using InBackwardExclusions = ExclusionList<
     Excludes<Autopsy, "gradients are applied and freed before they could be looked at",
              "List one of the two">,
     Excludes<SkipBadWindows,
-             "a bad window is left out before its update, but backward has made that update already",
+             "a bad window is skipped before its update, but backward has made that update already",
              "List one of the two">,
     Excludes<
         ClipGradNorm, "the norm of all gradients is known only when all exist",

@@ -103,8 +103,8 @@ class Validate {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count at that evaluation.
     std::int64_t parts = 0;          ///< With `per_epoch`: finished parts of the current epoch.
-    bool told_of_epochs = false;     ///< A loop of `step` was warned that it has none.
-    bool told_of_metrics = false;    ///< It was warned of a metric that is not published.
+    bool warned_of_epochs = false;   ///< A loop of `step` was warned that it has none.
+    bool warned_of_metrics = false;  ///< It was warned of a metric that is not published.
   };
 
   /// Throws UsageError for `per_epoch` with an unknown number of batches.
@@ -127,7 +127,7 @@ class Validate {
   /// Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
-    if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.told_of_epochs, true))
+    if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.warned_of_epochs, true))
       TORCH_WARN("looptorch: ", describe(),
                  " evaluates at the end of each epoch, and a loop of step() has none: give `every` in steps");
     const bool by_steps = options_.every > 0 && progress.step % options_.every == 0;
@@ -197,7 +197,7 @@ class Validate {
     for (const auto& [name, value] : state.last->metrics)
       run.metrics().publish(options_.name + "." + name, value);
     awaited_metrics().check_evaluation(run.metrics(), *state.last);
-    if (!run.feed().has_epochs && !state.told_of_metrics) warn_of_missing(run.metrics(), state);
+    if (!run.feed().has_epochs && !state.warned_of_metrics) warn_of_missing(run.metrics(), state);
   }
 
   [[nodiscard]] Evaluation evaluation(Run& run) const {
@@ -232,8 +232,8 @@ class Validate {
   /// `MetricBoard::require_published` never comes.
   static void warn_of_missing(const MetricBoard& board, State& state) {
     const std::string sentence = board.describe_missing();
-    state.told_of_metrics = !sentence.empty();
-    if (state.told_of_metrics) TORCH_WARN("looptorch: ", sentence);
+    state.warned_of_metrics = !sentence.empty();
+    if (state.warned_of_metrics) TORCH_WARN("looptorch: ", sentence);
   }
 
   [[nodiscard]] detail::AwaitedMetrics<Measure> awaited_metrics() const {

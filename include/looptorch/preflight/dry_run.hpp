@@ -10,7 +10,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
-#include <looptorch/loop/step/fit_moments.hpp>
+#include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/memory/empty_cache.hpp>
@@ -87,7 +87,7 @@ class DryRun {
 
   /// Lets policies undo what they set, without their actions at the end of a successful fit.
   void end() {
-    engine_.window().may_retry = true;
+    engine_.window().may_redo = true;
     ignoring_errors([&] { resolve_updates(engine_); });
     with_graphs([](auto& graphs) { graphs.counts = {}; });  // which are not reported
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
@@ -105,7 +105,7 @@ class DryRun {
     progress.total_steps = progress.step + kLong;
     progress.epoch = kLong;  // so late that no layer is frozen any more
     engine_.window().in_epoch = false;
-    engine_.window().may_retry = false;  // running out of memory is a result
+    engine_.window().may_redo = false;  // running out of memory is a result
     engine_.window().pinned = PinnedSource::staged;
     memory.held = held_memory(engine_);  // in case memory suffices for nothing more
     begin_policies(engine_);

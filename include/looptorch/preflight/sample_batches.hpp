@@ -74,7 +74,7 @@ template <class Batch>
   return some;
 }
 
-/// The same for a range of batches, read once.
+/// The first samples of the batches of a range, which is read once.
 template <class Batch>
 class GivenBatches {
  public:

@@ -19,7 +19,7 @@
 namespace looptorch::detail {
 
 /// Returns this rank's finding, with its number; if it has none, that of the first rank with one.
-[[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& moment) {
+[[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& point) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
   // A maximum picks the rank. 0: no finding. 1 to size(): one that BatchNorm may have passed on. Above: one
@@ -36,7 +36,7 @@ namespace looptorch::detail {
   reduction.first_text("sentence", sentence);
   reduction.first_text("passed on", passed_on);
   reduction.first_text("trouble", trouble);
-  ranks.all_reduce(reduction, moment);
+  ranks.all_reduce(reduction, point);
   own.ranks = ranks.size();
   const bool is_made = first > ranks.size();  // a rank's own operator, batch or weight is at fault
   const bool is_own = found && !(may_be_passed_on && is_made);
@@ -51,31 +51,31 @@ namespace looptorch::detail {
 
 /// Returns the sentence of the first rank whose part holds the fault; of all ranks if none does.
 [[nodiscard]] inline std::string reduce_sentence(Ranks& ranks, const Finding& finding, std::string sentence,
-                                                 const std::string& moment) {
+                                                 const std::string& point) {
   std::optional<std::string> said;
   if (finding.cause != Finding::Cause::elsewhere) said = std::move(sentence);
   RankReduction reduction;
   reduction.first_text("sentence", said);
-  ranks.all_reduce(reduction, moment);
+  ranks.all_reduce(reduction, point);
   return said.value_or("");
 }
 
 /// Names a collective of the search, for error messages.
 template <class Engine>
-[[nodiscard]] std::string moment_of_search(const Engine& engine, std::size_t update, const char* what) {
+[[nodiscard]] std::string point_of_search(const Engine& engine, std::size_t update, const char* what) {
   return message("step ", engine.progress().step, " (", what, " of update ", update + 1, ")");
 }
 
 /// Makes all ranks end with one sentence.
 inline void reduce_error(Ranks& ranks, const std::string& update, UpdateWork& work,
-                         const WindowOrigin& window, const std::string& moment) {
+                         const WindowOrigin& window, const std::string& point) {
   const WindowOrigin origin = work.found.origin(work.fault, window);
   const std::string own =
       origin
           .error<NonFiniteWindow>(work.found.in_loss ? subject_of_loss(update) : subject_of_gradients(update),
                                   "")
           .what();
-  work.found.full_error = reduce_sentence(ranks, *work.found.finding, own, moment);
+  work.found.full_error = reduce_sentence(ranks, *work.found.finding, own, point);
 }
 
 }  // namespace looptorch::detail

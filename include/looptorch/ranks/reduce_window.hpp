@@ -83,13 +83,13 @@ void expect_sums(Engine& engine) {
 /// first collective must decide the unit.
 template <std::size_t I, class Engine>
 void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction& of_update,
-                      const std::string& moment) {
+                      const std::string& point) {
   Ranks& ranks = *engine.ranks().get();
   const auto& parameters = engine.run().updates()[I].parameters;
   const WindowWeight& weight = engine.works()[I].weight;
   const bool known = weight.joined_unit() != 0;
   if (known) ranks.begin_sums(parameters, factor_of(weight));
-  ranks.all_reduce(reduction, moment);
+  ranks.all_reduce(reduction, point);
   const double factor = of_update.take(reduction);
   if (!known) ranks.begin_sums(parameters, factor);
   ranks.take_sums();
@@ -161,7 +161,7 @@ bool reduce_window(Engine& engine) {
   Run& run = engine.run();
   WindowState& window = engine.window();
   wait_in_lockstep(engine);
-  const std::string moment = message("the end of step ", run.progress().step);
+  const std::string point = message("the end of step ", run.progress().step);
   RankReduction reduction;
   WindowReduction of_window(window, run, reduction);
   DueReduction<Engine> due(engine, reduction);
@@ -169,9 +169,9 @@ bool reduce_window(Engine& engine) {
   if (Engine::kStreams && engine.works()[0].due) {
     UpdateReduction of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
                               reduction);
-    reduce_gradients<0>(engine, reduction, of_update, moment);
+    reduce_gradients<0>(engine, reduction, of_update, point);
   } else {
-    engine.ranks()->all_reduce(reduction, moment);
+    engine.ranks()->all_reduce(reduction, point);
   }
   of_window.take(window, run);
   due.take();

@@ -143,12 +143,12 @@ class SeveralRanks {
     if (ranks_) looptorch::detail::reduce_update<I>(engine);
   }
   template <std::size_t I>
-  void reduce_overflow(Engine& engine, bool& overflowed, bool& hopeless) {
+  void reduce_overflow(Engine& engine, bool& overflowed, bool& loss_overflowed) {
     if (!ranks_) return;
     if constexpr (Engine::kStreams) wait_in_lockstep(engine);
     RankReduction reduction;
     reduction.any("overflowed", overflowed);
-    reduction.any("hopeless", hopeless);
+    reduction.any("loss_overflowed", loss_overflowed);
     ranks_->all_reduce(reduction,
                        message("the loss scale of update ", I + 1, " in step ", engine.progress().step));
   }
@@ -177,19 +177,19 @@ class SeveralRanks {
   template <std::size_t I>
   [[nodiscard]] Finding agreed_finding(Engine& engine, Finding own) {
     if (!ranks_) return own;
-    return reduce_finding(*ranks_, std::move(own), moment_of_search(engine, I, "a second look"));
+    return reduce_finding(*ranks_, std::move(own), point_of_search(engine, I, "a second look"));
   }
   template <std::size_t I>
   [[nodiscard]] std::string agreed_sentence(Engine& engine, const Finding& finding, std::string own) {
     if (!ranks_) return own;
-    return reduce_sentence(*ranks_, finding, std::move(own), moment_of_search(engine, I, "the report"));
+    return reduce_sentence(*ranks_, finding, std::move(own), point_of_search(engine, I, "the report"));
   }
   template <std::size_t I>
   void reduce_error(Engine& engine) {
     UpdateWork& work = engine.works()[I];
     if (ranks_ && work.found.finding)
       looptorch::detail::reduce_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
-                                      moment_of_search(engine, I, "the error"));
+                                      point_of_search(engine, I, "the error"));
   }
 
   template <std::size_t I>

@@ -53,7 +53,7 @@ class WindowJudge {
   }
 
   [[nodiscard]] bool is_skipped_by_policy() {
-    if (!engine_.window().may_retry || is_empty_on_device()) return false;
+    if (!engine_.window().may_redo || is_empty_on_device()) return false;
     const double loss = work().losses.mean();
     const LossFault& fault = work().fault;
     WindowLossContext context(engine_.run(), I, loss,

@@ -32,7 +32,7 @@ namespace looptorch::detail {
 template <class Engine>
 [[nodiscard]] std::int64_t pieces_of(Engine& engine) {
   std::int64_t pieces = 1;
-  if (engine.window().may_retry)
+  if (engine.window().may_redo)
     engine.stack().template each_with<pieces_hook>(
         [&](auto& slot) { pieces = std::max(pieces, pieces_hook::call(slot.policy, slot.state)); });
   return pieces;
@@ -46,7 +46,7 @@ template <class Engine>
     if (auto* const graphs = engine.graphs()) graphs->drop();
   engine.window().derived.drop();
   empty_cache(engine.run().device());
-  if (engine.window().may_retry) engine.stack().template run<on_out_of_memory_hook>(context);
+  if (engine.window().may_redo) engine.stack().template run<on_out_of_memory_hook>(context);
   TORCH_CHECK_WITH(OutOfMemoryError, context.pieces() > 0, context.error);
   return context.pieces();
 }
@@ -95,9 +95,9 @@ void with_retries(Engine& engine, [[maybe_unused]] std::vector<Batch>& kept, Lea
   }
 }
 
-/// True for an optimizer that allocates all its memory before it changes anything.
+/// True for an optimizer that allocates the memory of a parameter group before it changes the group.
 template <class Optimizer>
-inline constexpr bool fails_whole = FoldingOptimizer<Optimizer>;
+inline constexpr bool allocates_first = FoldingOptimizer<Optimizer>;
 
 /// Makes update I. If memory runs out before any parameter has changed, retries its window and the update for
 /// as long as policies split further; not on several ranks, whose sums exist only once.
@@ -111,7 +111,7 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
       return finish_update<I>(
           engine,
           [&](auto& optimizer, UpdateContext& context, const GradientScale&) {
-            began = !fails_whole<std::remove_reference_t<decltype(optimizer)>>;
+            began = !allocates_first<std::remove_reference_t<decltype(optimizer)>>;
             return step_optimizer(optimizer, context);
           },
           WindowJudge<I, Engine>(engine));

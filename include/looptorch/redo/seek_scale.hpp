@@ -36,9 +36,9 @@ void detach_from_range(Engine& engine, Batch& kept) {
 template <std::size_t I, class Engine>
 [[nodiscard]] bool overflows_by_scale(Engine& engine) {
   const UpdateWork& work = engine.works()[I];
-  bool overflowed = work.overflowed, hopeless = work.loss_overflowed;
-  engine.ranks().template reduce_overflow<I>(engine, overflowed, hopeless);
-  return overflowed && !hopeless;
+  bool overflowed = work.overflowed, loss_overflowed = work.loss_overflowed;
+  engine.ranks().template reduce_overflow<I>(engine, overflowed, loss_overflowed);
+  return overflowed && !loss_overflowed;
 }
 
 /// Learns from the window's kept batches for update I, from its initial state.

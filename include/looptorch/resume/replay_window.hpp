@@ -9,7 +9,7 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/fit_moments.hpp>
+#include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/redo/traced_rerun.hpp>
@@ -92,13 +92,13 @@ class ReplayWindow {
   void end() {
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
     engine_.stack().mute(false);
-    engine_.window().may_retry = true;
+    engine_.window().may_redo = true;
     engine_.window().in_epoch = true;
   }
 
   /// Opens the bundle's window, examines its update, and discards the window.
   Finding trace(const WindowBundle& bundle) {
-    engine_.window().may_retry = false;
+    engine_.window().may_redo = false;
     begin_window(engine_);
     engine_.window().shared.ranks = bundle.ranks;
     std::vector<Batch> batches;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes autocast run the operators in fp32 that it runs so on an accelerator, such as layer norms and
-// softmax, also for CPU tensors that stand for an accelerator's. On a CPU they keep the 16 bits of their
-// inputs, so that what they return, and autograd keeps, is half as large.
+// Makes autocast run layer norms, softmax and the like in fp32, as on an accelerator, for CPU tensors that
+// stand for an accelerator's. On a CPU, autocast leaves them in 16 bits, and what autograd saves of them is
+// half as large.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -42,7 +42,7 @@ void visit_tensors(const c10::IValue& value, F&& f) {
   }
 }
 
-/// The same, and replaces each tensor by `f`'s result.
+/// Replaces each defined tensor of an argument, also within lists, by `f`'s result.
 template <class F>
 void replace_tensors(c10::IValue& value, F&& f) {
   if (value.isTensor()) {

@@ -50,6 +50,8 @@ TEST_CASE("TrainingProgram: an error is a line and an exit code; flags that it c
   app::TrainingProgram program("digits", "Reads digits.");
   for (const char* flag : {"preflight", "memory-cap", "gradient-checkpointing", "cache", "on-bad-audio"})
     CHECK_FALSE(program.line().has(flag));
+  // Without the flag nothing lists what is skipped, so a bad sample ends the run.
+  CHECK(program.options().loader_options().on_error == looptorch::OnError::fail);
   CHECK_THAT(program.line().help(),
              Contains("Reads digits.") && Contains("A run lists ") && Contains("SnapshotEvery"));
   looptorch::testing::CapturedStderr said;

@@ -572,7 +572,7 @@ TEST_CASE("An unfinished header is told once, and no finished one is") {
   const std::string whole = written(folder / "whole.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, 1000);
   const auto path = put(folder / "a.wav", with_size(whole, "data", '\0'));
   const CapturedStderr captured;
-  audio::detail::told_unfinished = false;
+  audio::detail::warned_of_unfinished = false;
   (void)decode(folder / "whole.wav");
   CHECK(captured.text().empty());
   for (int i = 0; i < 3; ++i) (void)agreed(path);

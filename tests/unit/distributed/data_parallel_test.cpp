@@ -333,7 +333,7 @@ TEST_CASE("rank: a window with a NaN on one rank is skipped on all", "[.ranks]")
   CHECK(result.skipped == 1);
   CHECK(toy::distance(one, net) < 1e-12);
   CHECK(said.size() == 1);
-  CHECK((said.at(0).find("left out step 2: rank 1: the loss of update is NaN") == 0) == (rank != 1));
+  CHECK((said.at(0).find("skipped step 2: rank 1: the loss of update is NaN") == 0) == (rank != 1));
 }
 
 /// Vetoes a step on one rank, and says so to no other.

@@ -225,7 +225,7 @@ TEST_CASE("samples that are skipped are told, and a fit continues at the right b
   const Rows rows{.count = 12, .broken = 1};  // samples 2 and 3: batch 1
   const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
   CHECK(count(shown(lt::PinnedPrefetchLoader(rows, options), {.epochs = 2}),
-              "done .*  samples left out 2  data") == 2);
+              "done .*  samples skipped 2  data") == 2);
 
   const auto net_after = [&](std::vector<std::int64_t> stops, std::vector<std::int64_t>* batches) {
     auto net = toy::net();
@@ -533,8 +533,8 @@ TEST_CASE("what policies say on stderr stands in lines of its own, above the liv
   const std::string text = troubled_run();
   INFO(text);
   const auto rows = rows_shown(text);
-  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3",
-                            "left out step 3", "Profile: ", "epoch 1 done  step 6", "memory: "}) {
+  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3", "skipped step 3",
+                            "Profile: ", "epoch 1 done  step 6", "memory: "}) {
     INFO(begin);
     CHECK(std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.starts_with(begin); }) ==
           1);

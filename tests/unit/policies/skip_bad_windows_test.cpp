@@ -107,7 +107,7 @@ TEST_CASE("SkipBadWindows: counts, means and averages are as for a veto, and the
   CHECK((result.steps == 7 && result.skipped == 1));
   CHECK((trainer.updates()[0].applied == 6 && std::isfinite(result.loss)));
   REQUIRE(told.size() == 1);
-  CHECK(told[0] == "left out step 3, batch 3 of epoch 0 for update: its loss is NaN or infinite");
+  CHECK(told[0] == "skipped step 3, batch 3 of epoch 0 for update: its loss is NaN or infinite");
   const auto& windows = trainer.policy<SkipBadWindows>().windows;
   REQUIRE(windows.size() == 1);
   CHECK((windows[0].step == 3 && windows[0].first_batch == 3 && windows[0].samples.empty()));

@@ -181,7 +181,7 @@ TEST_CASE("Lines that are wrong and songs without audio are skipped and listed, 
   CHECK(skipped.count(spectrogram_gan::Fault::missing_file) == 1);
   const auto text = skipped.describe(), table = deam.table().string();
   CHECK_THAT(text,
-             Contains("4 songs are left out (--on-bad-audio stop ends the run instead): 3 by a wrong line, 1 "
+             Contains("4 songs are skipped (--on-bad-audio stop ends the run instead): 3 by a wrong line, 1 "
                       "without audio, 0 whose audio cannot be used"));
   CHECK_THAT(text, Contains("\n  " + table + ":3: valence_mean is \"0\"; it must be a number from 1 to 9\n"));
   CHECK_THAT(text, Contains("\n  " + table + ":5: there is no audio file 4.mp3"));

@@ -212,6 +212,6 @@ TEST_CASE("Padding makes no two clips alike, and clips that cannot be read are e
   spectrogram_gan::SkippedItems skipped;
   spectrogram_gan::require_no_leakage({.on_error = lt::OnError::skip}, skipped, validation, testing,
                                       generated);
-  CHECK_THAT(skipped.describe(), Contains("1 song is left out") && Contains("spectrogram 0 is not finite"));
+  CHECK_THAT(skipped.describe(), Contains("1 song is skipped") && Contains("spectrogram 0 is not finite"));
   CHECK_THROWS_AS(check_parts(validation, testing, generated), lt::LoaderError);
 }

@@ -31,7 +31,7 @@ struct SkippedListing {
   std::size_t at_most = 20;  ///< lines of each kind
 };
 
-/// A list of what was left out. One thread adds to it.
+/// A list of what was skipped. One thread adds to it.
 class SkippedItems {
  public:
   explicit SkippedItems(SkippedWords words = {}) : words_(std::move(words)) {}
@@ -70,7 +70,7 @@ class SkippedItems {
     const auto count = entries_.size() - std::min(listing.from, entries_.size());
     if (count == 0) return {};
     auto text = message(count, " ", count == 1 ? words_.one + " is" : words_.many + " are",
-                        " left out (--on-bad-audio stop ends the run instead):");
+                        " skipped (--on-bad-audio stop ends the run instead):");
     for (std::size_t kind = 0; kind < words_.kinds.size(); ++kind)
       text += message(kind == 0 ? " " : ", ", of_kind(kind, listing.from).size(), " ", words_.kinds[kind]);
     text += "\n";

@@ -243,8 +243,8 @@ FirstWeightsReport load_first_weights(const Module& model, const FirstWeights& w
   return report;
 }
 
-/// The same for a run: prints a line on what was loaded and one a note. Loads nothing without --weights, or
-/// in a run resumed from a snapshot, which has its own weights; the latter is printed.
+/// Loads the weights that a run begins with, prints a line on what was loaded, and one a note. Loads nothing
+/// without --weights, or in a run resumed from a snapshot, which has its own weights; the latter is printed.
 template <class Module>
 FirstWeightsReport begin_from_weights(const Module& model, const FirstWeights& weights, bool resumes,
                                       const FirstWeightsOptions& options = {}) {

@@ -84,7 +84,7 @@ class OggNumbers {
   return is_followed || (page && next_ogg_page(file, offset + 1) >= page->end) ? page : std::nullopt;
 }
 
-/// Returns the links of a file that begins with a page. Bytes between pages are passed over, as libogg does;
+/// Returns the links of a file that begins with a page. Bytes between pages are skipped, as libogg does;
 /// a link that ends within a page is not whole.
 [[nodiscard]] inline std::vector<OggLink> ogg_links(const PiecedFile& file) {
   std::vector<OggLink> links;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Returns the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
+// Measures the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
 // wait to a step. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does.
 #pragma once
 

@@ -80,7 +80,7 @@ inline void sweep_partial_files(const std::filesystem::path& folder) {
   }
 }
 
-/// The same, once a process and folder: a folder may get thousands of files.
+/// Calls sweep_partial_files once a process and folder: a folder may get thousands of files.
 inline void sweep_partial_files_once(const std::filesystem::path& folder) {
   static std::mutex mutex;
   static auto& swept = *new std::set<std::filesystem::path>;  // files are written until the process ends

@@ -41,7 +41,7 @@ class ConfigFields {
  public:
   constexpr explicit ConfigFields(Rows... rows) : rows_(rows...) {}
 
-  /// Returns the same table, which refuses keys that it does not have and names a near one. By default such
+  /// Returns this table, which refuses keys that it does not have and names a near one. By default such
   /// keys are ignored.
   [[nodiscard]] constexpr ConfigFields refusing_unknown_keys() const {
     auto fields = *this;
@@ -49,7 +49,7 @@ class ConfigFields {
     return fields;
   }
 
-  /// Returns the same table with errors that call a key `field "heads"` instead of `heads`.
+  /// Returns this table with errors that call a key `field "heads"` instead of `heads`.
   [[nodiscard]] constexpr ConfigFields quoting_keys() const {
     auto fields = *this;
     fields.quotes_ = true;

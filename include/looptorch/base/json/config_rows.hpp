@@ -62,7 +62,7 @@ struct ConfigField {
                         const char* help_ = "")
       : key(key_), member(member_), limits(limits_), help(help_) {}
 
-  /// Returns the same for a key that may be absent: the struct's default then counts.
+  /// Returns this row for a key that may be absent: the struct's default then counts.
   [[nodiscard]] constexpr ConfigField optional() const {
     auto field = *this;
     field.is_optional = true;

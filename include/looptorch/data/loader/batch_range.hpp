@@ -30,7 +30,7 @@ concept EpochRange = requires(Range& range, std::int64_t epoch) {
   range.begin_epoch(epoch);
 };
 
-/// A range that can pass over batches without making them.
+/// A range that can skip batches without making them.
 template <class Range>
 concept SkippableRange = requires(Range& range, std::int64_t count) {
   range.skip(count);

@@ -17,7 +17,7 @@ namespace looptorch {
 /// The treatment of an exception from a dataset or a collate.
 enum class OnError {
   fail,  ///< throws LoaderError instead of the batch; the epoch ends
-  skip,  ///< leaves out the sample, so its batch is smaller; lack of memory and CUDA's errors still fail
+  skip,  ///< skips the sample, so its batch is smaller; lack of memory and CUDA's errors still fail
 };
 
 /// Thrown for an exception from a dataset or a collate, with the sample's position. The original exception is

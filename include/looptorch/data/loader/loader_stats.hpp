@@ -14,12 +14,12 @@ namespace looptorch {
 /// copy.
 struct LoaderStats {
   std::int64_t batches = 0;     ///< yielded
-  std::int64_t asked = 0;       ///< requests for a batch, including those for batches that were passed over
+  std::int64_t asked = 0;       ///< requests for a batch, including those for batches that were skipped
   std::int64_t waited_for = 0;  ///< requests whose batch was not ready
   double wait_seconds = 0;      ///< time that the reader waited
   double opening_seconds = 0;   ///< part of it: for the first batches of epochs
   double use_seconds = 0;       ///< time between a batch and the next request
-  std::int64_t skipped = 0;     ///< samples that were left out; see OnError
+  std::int64_t skipped = 0;     ///< samples that were skipped; see OnError
   std::int64_t queued = 0;      ///< finished batches that were ready, summed over all requests
   /// Time that each worker made batches, without waits for a stream.
   std::vector<double> worker_seconds = {};

@@ -41,7 +41,7 @@ namespace looptorch {
 /// iterator throws.
 ///
 /// An exception of a sample or a collate becomes a `LoaderError` instead of its batch and ends the epoch.
-/// `skip(error.batch + 1)` continues behind it, and `on_error = OnError::skip` leaves such samples out and
+/// `skip(error.batch + 1)` continues behind it, and `on_error = OnError::skip` skips such samples and
 /// lists them. A batch that has lost all its samples is skipped, and leaves a gap in the numbers. A stream
 /// whose samples fail a thousand times in a row throws LoaderError. A batch that does not arrive within
 /// `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving` of its time, the
@@ -89,7 +89,7 @@ class PinnedPrefetchLoader {
     /// advanced. A stream's samples are numbered as they are read.
     std::span<const std::int64_t> indices() const { return epoch_->indices(); }
 
-    /// Returns the batch's number in its epoch; a batch that was passed over leaves a gap.
+    /// Returns the batch's number in its epoch; a skipped batch leaves a gap.
     std::int64_t number() const { return epoch_->number(); }
 
     /// Returns the epoch of the batch.
@@ -212,7 +212,7 @@ class PinnedPrefetchLoader {
   /// Returns the times that the reader waited and the workers worked.
   [[nodiscard]] const LoaderStats& stats() const { return log_->stats; }
 
-  /// Returns the same for an owner that may outlive the loader.
+  /// Returns `stats()` for an owner that may outlive the loader.
   [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return {log_, &log_->stats}; }
 
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }

@@ -42,7 +42,8 @@ class ModuleRanges {
   ModuleRanges(const ModuleRanges&) = delete;
   ModuleRanges& operator=(const ModuleRanges&) = delete;
 
-  /// Goes on in a module. Ranges of those that hold it stay open: "encoder", "encoder.layers", ...
+  /// Enters a module: opens its range and those of its parents ("encoder", "encoder.layers", ...), and closes
+  /// the others.
   void enter(std::size_t module) {
     if (!is_recorded_ || running_module == &modules_[module]) return;
     running_module = &modules_[module];

@@ -7,7 +7,7 @@
 // call it in the loop, and document it. A hook that only one policy needs is one of the protocol.
 #pragma once
 
-/// Calls ROW(name, argument, result) for each hook for authors, in the order of their moments.
+/// Calls ROW(name, argument, result) for each hook for authors, in the order in which they run.
 ///
 /// A hook is an optional, public, const member function of exactly this signature. A policy with a nested
 /// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` means
@@ -41,13 +41,13 @@
   /* Adds memory that the policy will hold, in a forecast before the first step. */           \
   ROW(forecast_memory, MemoryForecast&, void)
 
-/// The same for hooks of the protocol.
+/// Calls ROW(name, argument, result) for each hook of the protocol.
 #define LOOPTORCH_DETAIL_PROTOCOL_HOOKS(ROW)                                                    \
   /* How many micro-batches make a window. */                                                   \
   ROW(micro_batches, void, std::int64_t)                                                        \
   /* The pieces of each micro-batch, if windows can be retried. */                              \
   ROW(pieces, void, std::int64_t)                                                               \
-  /* When a window has run out of memory; it has no gradients then. */                          \
+  /* When memory ran out in a window, which then has no gradients, or in an evaluation. */      \
   ROW(on_out_of_memory, OutOfMemoryContext&, void)                                              \
   /* Whether to keep a window's batches and initial state until its updates are made. */        \
   ROW(may_rerun, void, bool)                                                                    \
@@ -93,7 +93,8 @@
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")     \
   ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight")
 
-/// The same for capabilities of the protocol, and for those that only matter on several ranks.
+/// Calls ROW(name, meaning) for each capability of the protocol, and for those that only matter on several
+/// ranks.
 #define LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)                                            \
   ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient")   \
   ROW(veto_is_rank_invariant, "vetoes an update on all ranks or on none, without an exchange") \

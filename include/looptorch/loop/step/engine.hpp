@@ -131,11 +131,11 @@ class Engine {
 
   /// Returns true once per Trainer, if its model is in eval mode as training begins.
   [[nodiscard]] bool is_first_in_eval_mode() {
-    return !model_->is_training() && !std::exchange(told_eval_mode_, true);
+    return !model_->is_training() && !std::exchange(warned_of_eval_mode_, true);
   }
 
-  /// Returns true once per Trainer.
-  [[nodiscard]] bool is_first_fit_that_trains() { return !std::exchange(told_untrained_, true); }
+  /// Returns true once per Trainer, for the warning of parameters that no optimizer trains.
+  [[nodiscard]] bool is_first_fit_that_trains() { return !std::exchange(warned_of_untrained_, true); }
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
@@ -306,8 +306,8 @@ class Engine {
   TrainedParameters parameters_{kUpdates};
   std::unique_ptr<LayerWatch> layer_watch_;
   bool had_idle_fit_ = false;
-  bool told_eval_mode_ = false;
-  bool told_untrained_ = false;
+  bool warned_of_eval_mode_ = false;
+  bool warned_of_untrained_ = false;
 };
 
 }  // namespace looptorch::detail

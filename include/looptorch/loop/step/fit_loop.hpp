@@ -13,7 +13,7 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/step/fit_moments.hpp>
+#include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/step/window.hpp>
 
@@ -26,9 +26,9 @@ namespace looptorch::detail {
 
 /// Reports, once per Trainer and on one rank, that a fit had nothing to do.
 template <class Engine>
-void tell_once_of_nothing(Engine& engine, const FitPlan& plan) {
+void warn_of_first_idle_fit(Engine& engine, const FitPlan& plan) {
   if (engine.ranks().leads() && engine.is_first_idle_fit())
-    TORCH_WARN("looptorch: ", plan.text_of_nothing(engine.progress()));
+    TORCH_WARN("looptorch: ", plan.idle_text(engine.progress()));
 }
 
 /// The epochs of one fit.
@@ -255,7 +255,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
   }
   const FitStatus status = plan.status(run, before);
   end_policies(engine, status);
-  if (status == FitStatus::nothing_left) tell_once_of_nothing(engine, plan);
+  if (status == FitStatus::nothing_left) warn_of_first_idle_fit(engine, plan);
   FitResult result = fit_result(run, status, clock);
   if (resumed) result.resumed = resumed->report();
   result.skipped_samples = batches.skipped();

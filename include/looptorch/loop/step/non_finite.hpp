@@ -133,7 +133,7 @@ class WindowOrigin {
 
   [[nodiscard]] const std::shared_ptr<const Finding>& finding() const { return finding_; }
   [[nodiscard]] const std::string& explanation() const { return explanation_; }
-  /// Returns the same origin with a policy's finding, whose sentences replace the advice.
+  /// Returns this origin with a policy's finding, whose sentences replace the advice.
   [[nodiscard]] WindowOrigin explained(std::shared_ptr<const Finding> finding, std::string sentences) const {
     WindowOrigin origin = *this;
     origin.finding_ = std::move(finding);
@@ -141,7 +141,7 @@ class WindowOrigin {
     return origin;
   }
 
-  /// Returns the same origin with `sentence`, common to all ranks, as its error. Empty: its own.
+  /// Returns this origin with `sentence`, common to all ranks, as its error. Empty: its own.
   [[nodiscard]] WindowOrigin reported_as(const std::string& sentence) const {
     WindowOrigin origin = *this;
     origin.elsewhere_ = sentence;

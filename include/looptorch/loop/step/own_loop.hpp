@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/fit_moments.hpp>
+#include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <any>

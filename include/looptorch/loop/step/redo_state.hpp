@@ -219,14 +219,14 @@ template <class Engine>
 /// True if a policy that is switched on may rerun the window under way, whose batches are therefore kept.
 template <class Engine>
 [[nodiscard]] bool may_rerun(Engine& engine) {
-  return RedoReasons<Engine>::kExamines && engine.redo().may_rerun() && engine.window().may_retry;
+  return RedoReasons<Engine>::kExamines && engine.redo().may_rerun() && engine.window().may_redo;
 }
 
 /// True until update I is first applied, if losses are scaled: overflowing windows are retried.
 template <std::size_t I, class Engine>
 [[nodiscard]] bool may_seek_scale(Engine& engine) {
   if constexpr (RedoReasons<Engine>::kSeeksScale && !Engine::template kByClosure<I>)
-    return engine.loss_scale() && engine.window().may_retry && engine.run().updates()[I].applied == 0;
+    return engine.loss_scale() && engine.window().may_redo && engine.run().updates()[I].applied == 0;
   else
     return false;
 }

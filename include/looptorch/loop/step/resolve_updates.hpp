@@ -88,17 +88,17 @@ bool resolves_at_once(Engine& engine) {
 
 /// Throws errors of the last window that the host already knows, before another batch is computed.
 template <class Engine>
-void throw_if_known_bad(Engine& engine) {
-  bool trouble = false;
-  for (const UpdateWork& work : engine.works()) trouble |= work.verdict.knows_trouble();
-  if (trouble) resolve_updates(engine);
+void throw_known_errors(Engine& engine) {
+  bool known = false;
+  for (const UpdateWork& work : engine.works()) known |= work.verdict.knows_error();
+  if (known) resolve_updates(engine);
 }
 
 /// Drops what the host knows of bad losses and gradients, so that it is not thrown later.
 template <class Engine>
 void clear_known_errors(Engine& engine) {
   for (UpdateWork& work : engine.works())
-    if (work.verdict.knows_trouble()) work.verdict.drop_trouble();
+    if (work.verdict.knows_error()) work.verdict.drop_errors();
 }
 
 /// Throws what `after_update` hooks threw in the window that has ended.

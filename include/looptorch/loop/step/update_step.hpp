@@ -70,8 +70,8 @@ inline void request_update(UpdateWork& work, const UpdateContext& context, std::
 }
 
 /// Requests whether the losses and gradients of a window were finite, unless it was skipped.
-inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
-                            const WindowOrigin& window) {
+inline void request_non_finite(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
+                               const WindowOrigin& window) {
   if (work.found.finding) {
     const WindowOrigin origin = work.found.origin(work.fault, window);
     work.fault.micro_batch || work.found.in_loss ? work.verdict.await_losses({.known = true}, origin)
@@ -153,7 +153,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   drop_gradients(view.parameters);
   // Its outcome, which the device may tell later.
   request_update(work, context, made);
-  if (!skipped) request_trouble(work, context, non_finite, engine.window().origin);
+  if (!skipped) request_non_finite(work, context, non_finite, engine.window().origin);
   if (made.value_or(true))
     work.losses.add_to(view, made ? at::Tensor() : context.found_inf(), graphed && graphed->adds_losses());
   if (resolves_at_once(engine) || judge.resolves_at_once()) resolve_update<I>(engine, engine.window().thrown);

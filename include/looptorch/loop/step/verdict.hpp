@@ -26,19 +26,19 @@ class Verdict {
   void await_update(const Found& found, const Progress& now) {
     then_ = now;
     skipped_.start(found);
-    drop_trouble();
+    drop_errors();
   }
 
   /// Keeps what is known about the losses of the window from `origin`, until its outcome is read.
-  void await_losses(Trouble trouble, const WindowOrigin& origin) {
+  void await_losses(NonFiniteFlag flag, const WindowOrigin& origin) {
     origin_ = origin;
-    loss_ = std::move(trouble);
+    loss_ = std::move(flag);
   }
-  /// Keeps the same for gradients. A policy's veto is no trouble, and reading it must not cost a wait:
-  /// requests here whether there was one.
-  void await_gradients(Trouble trouble, const WindowOrigin& origin) {
+  /// Keeps what is known about the gradients of that window. A policy's veto is no flag, and reading it must
+  /// not cost a wait: requests here whether there was one.
+  void await_gradients(NonFiniteFlag flag, const WindowOrigin& origin) {
     if (!loss_.is_possible()) origin_ = origin;
-    gradient_ = std::move(trouble);
+    gradient_ = std::move(flag);
     const at::Tensor& before = gradient_.vetoed_before;
     if (before.defined() && !before.is_same(loss_.non_finite)) vetoed_before_.start(before);
   }
@@ -51,11 +51,11 @@ class Verdict {
     resolve(made_, then_);
   }
 
-  /// Drops unread trouble of losses and gradients.
-  void drop_trouble() { loss_ = gradient_ = {}, vetoed_before_.drop(); }
+  /// Drops the unread flags of losses and gradients.
+  void drop_errors() { loss_ = gradient_ = {}, vetoed_before_.drop(); }
 
   /// True if the host knows, without waiting, of a loss or gradient that was not finite.
-  [[nodiscard]] bool knows_trouble() const { return loss_.known || gradient_.known; }
+  [[nodiscard]] bool knows_error() const { return loss_.known || gradient_.known; }
 
   /// Returns the index of the window whose losses and gradients these are.
   [[nodiscard]] std::int64_t step() const { return then_.step; }
@@ -64,15 +64,15 @@ class Verdict {
   /// the device. Calls `parameters_finite()` only for an error of a loss.
   template <class Ask>
   std::exception_ptr take_error(const std::string& update, Ask&& parameters_finite) {
-    const Trouble of_loss = std::exchange(loss_, {}), of_gradient = std::exchange(gradient_, {});
+    const NonFiniteFlag of_loss = std::exchange(loss_, {}), of_gradient = std::exchange(gradient_, {});
     const bool vetoed = vetoed_before_.under_way() && vetoed_before_.take() != 0;
     const bool loss = is_there(of_loss), gradient = !vetoed && is_there(of_gradient);
     if (!loss && !gradient) return nullptr;
     if (!loss)
       return std::make_exception_ptr(origin_.error<NonFiniteGradient>(
           subject_of_gradients(update),
-          "Look for a square root, logarithm or division whose derivative is infinite there, or leave such "
-          "windows out by ClipGradNorm{.on_non_finite = OnNonFinite::skip}"));
+          "Look for a square root, logarithm or division whose derivative is infinite there, or skip such "
+          "windows by ClipGradNorm{.on_non_finite = OnNonFinite::skip}"));
     return std::make_exception_ptr(origin_.error<NonFiniteLoss>(
         subject_of_loss(update),
         parameters_finite()
@@ -82,14 +82,14 @@ class Verdict {
   }
 
  private:
-  /// True for trouble, which vetoed the update: an applied update had none.
-  [[nodiscard]] bool is_there(const Trouble& trouble) const {
-    return trouble.known || (!made_ && trouble.read());
+  /// True if values were NaN or infinite, which vetoed the update: an applied update had none.
+  [[nodiscard]] bool is_there(const NonFiniteFlag& flag) const {
+    return flag.known || (!made_ && flag.read());
   }
 
   Readback skipped_, vetoed_before_;
   bool made_ = true;
-  Trouble loss_, gradient_;
+  NonFiniteFlag loss_, gradient_;
   Progress then_;
   WindowOrigin origin_;
 };

@@ -92,7 +92,7 @@ void abandon_window(Engine& engine) {
     UpdateWork& work = engine.works()[i];
     if (work.verdict.step() == step) {  // its window will not count
       ignoring_errors([&] { resolve_update<i>(engine, ignored); });
-      work.verdict.drop_trouble();
+      work.verdict.drop_errors();
     }
     view.skipped -= std::exchange(work.skipped, 0);
     if (alone) drop_gradients(view.parameters);

@@ -114,8 +114,8 @@ struct WindowState {
   std::int64_t previous_micro_batches = 0;     ///< number of micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
-  bool may_retry = true;                       ///< false while memory is measured: a window is then neither
-                                               ///< retried nor skipped
+  bool may_redo = true;                        ///< false in dry steps and replays: a window is then neither
+                                               ///< rerun nor skipped
   SharedWindow shared;                         ///< what the ranks know of it
   WindowEnd end = WindowEnd::counted;          ///< how the last window ended
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs

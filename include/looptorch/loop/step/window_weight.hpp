@@ -52,7 +52,7 @@ class WindowWeight {
     count(weight);
     return (loss.sum.defined() ? 1 : weight) / unit_;
   }
-  /// The same for `weigh_alone`.
+  /// Returns the slope of a loss that is weighed by `weigh_alone`.
   [[nodiscard]] double slope_alone(const Loss& loss) {
     total_ = loss.weight.number();
     if (is_empty()) return 0;

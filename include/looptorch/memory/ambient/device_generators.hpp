@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves the default random generators of a block's devices and restores them for its second run. If another
-// thread draws from a generator during a run, the block may get other numbers; recomputation then throws.
+// Saves the default random generators of a checkpointed block's devices before its first run, and restores
+// them for its second. If another thread draws from a generator meanwhile, the block may get other numbers;
+// recomputation then throws, since the generators end elsewhere than in the first run.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

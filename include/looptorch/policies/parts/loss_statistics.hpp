@@ -62,7 +62,7 @@ inline at::Tensor packed(const std::vector<WindowPlace>& places) {
 /// Returns the list that `packed` was given. Throws StateError for a tensor of another form.
 inline std::vector<WindowPlace> unpacked(const at::Tensor& tensor) {
   constexpr std::int64_t kHead = 5;
-  const auto refuse = [] { throw StateError("the list of windows that were left out is damaged"); };
+  const auto refuse = [] { throw StateError("the list of skipped windows is damaged"); };
   if (tensor.scalar_type() != at::kLong || tensor.dim() != 1) refuse();
   const at::Tensor on_host = tensor.to(at::kCPU).contiguous();
   const std::int64_t* number = on_host.data_ptr<std::int64_t>();

@@ -104,12 +104,12 @@ class MemoryWatch {
     if (++windows_ == 2) add_up(run);
     std::optional<MemoryFinding> found;
     if (watch_)
-      found = look_closer(step);
+      found = track_blocks(step);
     else if (const auto bytes = growth_.add(now.allocated, [&] { return known(run); });
              bytes && !has(MemoryFinding::Kind::growth))
-      begin_to_look(*bytes, run);
+      begin_tracking(*bytes, run);
     if (const auto usual = spikes_.add(peak); usual && !found) found = spike(step, peak, *usual, words);
-    if (!found && windows_ % kBetweenLooks == 0) found = fragmentation(step, words);
+    if (!found && windows_ % kBetweenChecks == 0) found = fragmentation(step, words);
     if (found) findings_.push_back(*found);
     return found;
   }
@@ -125,7 +125,7 @@ class MemoryWatch {
   void add_up(const Run& run) { held_ = run.held_memory(); }
 
  private:
-  static constexpr std::int64_t kBetweenLooks = 16, kLeastLook = 4, kMaxLook = 128;  // windows
+  static constexpr std::int64_t kBetweenChecks = 16, kMinTracked = 4, kMaxTracked = 128;  // windows
 
   [[nodiscard]] bool has(MemoryFinding::Kind kind) const {
     return std::any_of(findings_.begin(), findings_.end(),
@@ -148,19 +148,19 @@ class MemoryWatch {
     return held_.weights + held_.optimizer + held_.averages;
   }
 
-  void begin_to_look(double bytes, const Run& run) {
+  void begin_tracking(double bytes, const Run& run) {
     growing_ = bytes;
     watch_ = std::make_unique<BlockWatch>(run.device());
   }
 
   /// Follows the blocks of more windows, until some of them stay.
-  std::optional<MemoryFinding> look_closer(std::int64_t step) {
+  std::optional<MemoryFinding> track_blocks(std::int64_t step) {
     UnfreedBlocks* const blocks = watch_->blocks();
-    const std::int64_t windows = blocks ? blocks->end_window() : kMaxLook;
-    if (windows < kLeastLook) return std::nullopt;
+    const std::int64_t windows = blocks ? blocks->end_window() : kMaxTracked;
+    if (windows < kMinTracked) return std::nullopt;
     const BytesByPhase kept = blocks ? blocks->kept() : BytesByPhase{};
     const auto most = std::max_element(kept.begin(), kept.end());
-    if (*most == 0 && windows < kMaxLook) return std::nullopt;
+    if (*most == 0 && windows < kMaxTracked) return std::nullopt;
     watch_.reset();
     if (*most == 0) return growth(step, std::nullopt);
     return growth(step, kMemoryPhases[static_cast<std::size_t>(most - kept.begin())]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ResumeFrom, the snapshot that a run resumes from: a path, or contents that were read and verified and stay
-// in memory until a fit takes them.
+// Defines NewestSnapshot, the newest sound snapshot of a folder with its verified contents, and ResumeFrom,
+// what a fit resumes from: a path, or such contents, which stay in memory until the fit takes them.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>

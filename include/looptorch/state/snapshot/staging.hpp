@@ -48,7 +48,7 @@ class Staging {
   /// Reserves the memory that `copy` needs for such contents.
   void reserve(const SnapshotContents& contents);
 
-  /// Returns the same contents as contiguous CPU tensors in this memory, which the next `copy` overwrites.
+  /// Returns the contents as contiguous CPU tensors in this memory, which the next `copy` overwrites.
   /// Device tensors have arrived only after `wait_for_devices`. Throws c10::Error for layouts without values;
   /// no copy is under way then.
   SnapshotContents copy(const SnapshotContents& contents);
@@ -107,7 +107,8 @@ void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
   }
   for (const auto* state : {&contents.optimizer, &contents.state}) {
     for (const auto& [key, value] : state->values()) {
-      if (const auto* tensor = value.template get_if<at::Tensor>(); tensor && tensor->defined()) visit(*tensor);
+      if (const auto* tensor = value.template get_if<at::Tensor>(); tensor && tensor->defined())
+        visit(*tensor);
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The dictionaries of tensors in a checkpoint of Python, by their keys, and the choice of the one with a
+// Finds the dictionaries of tensors in a Python checkpoint by their keys, and chooses the one with the
 // model's weights. Copies no tensor. Include torch_checkpoint.hpp.
 #pragma once
 

@@ -24,7 +24,7 @@ namespace looptorch {
 struct LoadWeightsOptions {
   /// Tensors of the module that the file lacks keep their values.
   bool allow_missing = false;
-  /// Tensors of the file that the module lacks are passed over.
+  /// Tensors of the file that the module lacks are skipped.
   bool allow_surplus = false;
   /// Maps a name in the file, without `prefix`, to a name in the module. An empty result leaves the tensor
   /// out. If the result is no name of the module, names without wrappers are tried.
@@ -46,8 +46,8 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
 
-/// The same for tensors that were read before; `where` is their name in errors, and `inside` is not looked
-/// at.
+/// Loads tensors that were read before into a module, like a file's; `where` is their name in errors, and
+/// `inside` is not looked at.
 template <class Module>
 LoadReport load_weights(const Module& module, const TensorMap& tensors, const std::string& where,
                         const LoadWeightsOptions& options = {});

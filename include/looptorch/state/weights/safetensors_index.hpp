@@ -118,7 +118,7 @@ inline Safetensors load_safetensors_index(const std::filesystem::path& index,
 
 namespace detail {
 
-/// The same as load_safetensors_any, and sets `inside` for a file of torch.save.
+/// Loads what load_safetensors_any loads, and sets `inside` for a file of torch.save.
 inline Safetensors load_any_weights(const std::filesystem::path& path, const SafetensorsOptions& options,
                                     std::string& inside) {
   std::error_code ignored;  // opening the path reports what is wrong with it

@@ -12,7 +12,7 @@ using looptorch::app::SkippedItems, looptorch::app::PrintAtEnd;
 
 namespace {
 
-const std::string kRemedy = " left out (--on-bad-audio stop ends the run instead):";
+const std::string kRemedy = " skipped (--on-bad-audio stop ends the run instead):";
 
 std::string printed(const SkippedItems& skipped) {
   std::ostringstream err;

@@ -197,7 +197,7 @@ TEST_CASE("Wrong lines are listed by their place where a list is given, and the 
   CHECK(texts_of(load_corpus(tables.folder.path(), &skipped).train) == Texts{"a", "b", "d"});
   const auto file = (tables.folder / "train.jsonl").string();
   CHECK_THAT(skipped.describe(),
-             Contains("1 entry is left out (--on-bad-audio stop ends the run instead):\n  " + file + ":3: "));
+             Contains("1 entry is skipped (--on-bad-audio stop ends the run instead):\n  " + file + ":3: "));
   CHECK_THROWS_WITH(tables.load(), Contains(file + ":2: "));
 
   Corpus transcripts;

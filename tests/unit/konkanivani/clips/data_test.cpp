@@ -252,7 +252,7 @@ TEST_CASE("What cannot be used is listed once and skipped, in every epoch") {
   konkanivani::SkippedItems skipped;
   const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &skipped);
   CHECK(skipped.describe({.at_most = 2}) ==
-        "3 entries are left out (--on-bad-audio stop ends the run instead):\n  " + name(1) +
+        "3 entries are skipped (--on-bad-audio stop ends the run instead):\n  " + name(1) +
             ": its text \" ?! \" has no characters\n  " + name(3) +
             ": lasts 3 s, longer than 2 s\n  and 1 more\n");
   CHECK(dataset.size() == 3);

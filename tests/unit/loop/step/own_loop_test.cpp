@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests loop/step: fit_moments
+// Tests loop/step: fit_events
 // A caller's own loop and its end: what a fit's end does, why the loop was to end, and a window that was left
 // open.
 #include "support/precompiled.hpp"

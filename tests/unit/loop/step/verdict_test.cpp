@@ -48,14 +48,14 @@ TEST_CASE("a verdict says once whether the update was made, and when") {
 TEST_CASE("a verdict's error of a loss names step, batch and samples, and is reported once") {
   Verdict verdict;
   verdict.await_losses({.known = true}, origin());
-  CHECK(verdict.knows_trouble());
+  CHECK(verdict.knows_error());
   const std::exception_ptr error = verdict.take_error("critic", kFinite);
   REQUIRE(error);
   CHECK_THROWS_AS(std::rethrow_exception(error), lt::NonFiniteLoss);
   CHECK_THROWS_WITH(std::rethrow_exception(error),
                     Catch::Contains("the loss of critic is NaN or infinite in step 7, batch 2 of epoch 1 "
                                     "(samples 4, 5). The update was not made. Look at these samples"));
-  CHECK_FALSE(verdict.knows_trouble());
+  CHECK_FALSE(verdict.knows_error());
   CHECK_FALSE(verdict.take_error("critic", kFinite));
 }
 
@@ -77,22 +77,23 @@ TEST_CASE(
 TEST_CASE("a verdict that is dropped, or of finite numbers, holds no error") {
   Verdict verdict;
   verdict.await_losses({.known = true}, origin());
-  verdict.drop_trouble();
+  verdict.drop_errors();
   CHECK_FALSE(verdict.take_error("update", kFinite));
   verdict.await_losses({}, origin());
   verdict.await_gradients({}, origin());
-  CHECK_FALSE(verdict.knows_trouble());
+  CHECK_FALSE(verdict.knows_error());
   CHECK_FALSE(verdict.take_error("update", kFinite));
 }
 
 TEST_CASE(
     "what only the device knows of losses and gradients counts if the update was not made, unless it was vetoed before") {
-  const auto has_error = [](double skipped, lt::detail::Trouble loss, lt::detail::Trouble gradient) {
+  const auto has_error = [](double skipped, lt::detail::NonFiniteFlag loss,
+                            lt::detail::NonFiniteFlag gradient) {
     Verdict verdict;
     verdict.await_update(skipped, lt::Progress());
     verdict.await_losses(std::move(loss), origin());
     verdict.await_gradients(std::move(gradient), origin());
-    CHECK_FALSE(verdict.knows_trouble());
+    CHECK_FALSE(verdict.knows_error());
     verdict.read_update([](bool, const lt::Progress&) {});
     return verdict.take_error("update", kFinite) != nullptr;
   };

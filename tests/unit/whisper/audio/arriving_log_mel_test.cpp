@@ -97,7 +97,7 @@ TEST_CASE("A sound shorter than a frame, and one of no samples, have LogMel's fr
   CHECK_THROWS_AS(ArrivingLogMel(0), looptorch::UsageError);
 }
 
-TEST_CASE("Frames that are passed over are not kept, but count for the range") {
+TEST_CASE("Frames that are skipped are not kept, but count for the range") {
   const auto whole_T = signals::as_samples(signals::music(90 * kRate, kRate)) * 0.01;
   whole_T.narrow(0, kRate, kRate).mul_(50);
   ArrivingLogMel frames(80), passed(80);

@@ -37,11 +37,11 @@ TEST_CASE("Bad clips are skipped and listed in their order, whatever the number 
     CHECK(skipped.count() == 8);
     CHECK(skipped.list().starts_with("0: is a seven\n7: is a seven\n14: is a seven\n"));
     CHECK_THAT(skipped.describe({.at_most = whisper::kListedClips}),
-               Contains("8 clips are left out (--on-bad-audio stop ends the run instead):\n"
+               Contains("8 clips are skipped (--on-bad-audio stop ends the run instead):\n"
                         "  0: is a seven\n") &&
                    Contains("  28: is a seven\n  and 3 more\n"));
     CHECK(skipped.describe({.from = 7}) ==
-          "1 clip is left out (--on-bad-audio stop ends the run instead):\n  49: is a seven\n");
+          "1 clip is skipped (--on-bad-audio stop ends the run instead):\n  49: is a seven\n");
     CHECK(skipped.describe({.from = 8}).empty());
     skipped.add("7: is a seven\nand more");
     skipped.add_lines(skipped.list() + "9: was a nine\n");

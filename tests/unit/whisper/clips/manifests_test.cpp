@@ -76,7 +76,7 @@ TEST_CASE("Wrong lines of a manifest are listed and skipped; strict stops with f
   const auto place = (folder / "train.jsonl").string();
   CHECK_THAT(log.str(), Contains("7 lines are wrong:\n" + place + ":2: \"audio_filepath\" is missing\n"));
   CHECK_THAT(log.str(), Contains(place + ":6: ") && !Contains(place + ":7: "));
-  CHECK_THAT(log.str(), EndsWith("they are left out (--strict stops instead)\n"));
+  CHECK_THAT(log.str(), EndsWith("they are skipped (--strict stops instead)\n"));
   CHECK_THROWS_WITH(whisper::read_utterances(folder / "train.jsonl", true, log),
                     place + ":2: \"audio_filepath\" is missing");
 }

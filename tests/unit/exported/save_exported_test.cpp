@@ -2,7 +2,7 @@
 // An exported model goes out again with trained weights, by its own program and by export_model's trace.
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/export/export_model.hpp>
-#include <looptorch/exported/export_again.hpp>
+#include <looptorch/exported/save_exported.hpp>
 
 #include "archives.hpp"
 #include "programs.hpp"
@@ -42,7 +42,7 @@ TEST_CASE("An exported model that is written again has the trained weights and t
     auto model = load(name);
     train(model, name);
     const auto path = folder / (name + ".pt2");
-    lt::export_model(model, path);
+    lt::save_exported(model, path);
     lt::ExportedModel again(path);
     for (const auto& item : model->named_parameters())
       CHECK(at::equal(item.value(), again->named_parameters()[item.key()]));
@@ -51,7 +51,7 @@ TEST_CASE("An exported model that is written again has the trained weights and t
     check_equal(model, again, name);
     CHECK(archives::read(path).at("models/model.json") ==
           archives::read(exported_programs::path(name)).at("models/model.json"));
-    lt::export_model(again, path);  // over the file that is mapped
+    lt::save_exported(again, path);  // over the file that is mapped
     lt::ExportedModel third(path);
     check_equal(again, third, name);
   }
@@ -62,12 +62,12 @@ TEST_CASE("Adapters are folded before a model is written again") {
   auto model = load("encoder");
   lt::add_lora(*model, {.rank = 2, .patterns = {"encoder.layers.?.linear1"}});
   CHECK_THROWS_MATCHES(
-      lt::export_model(model, folder / "m.pt2"), lt::UsageError,
+      lt::save_exported(model, folder / "m.pt2"), lt::UsageError,
       Catch::Matchers::Message("the model has adapters, or weights in 8 bits, which its program knows "
                                "nothing of: call fold_lora before it is exported"));
   train(model, "encoder");
   lt::fold_lora(*model);
-  lt::export_model(model, folder / "m.pt2");
+  lt::save_exported(model, folder / "m.pt2");
   lt::ExportedModel again((folder / "m.pt2").string());
   check_equal(model, again, "encoder");
 }

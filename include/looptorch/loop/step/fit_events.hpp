@@ -59,7 +59,7 @@ void close_window(Engine& engine) {
     engine.stack().template run<on_window_end_hook>(context);
   });
   rethrow_from_hooks(engine);
-  throw_if_known_bad(engine);
+  throw_known_errors(engine);
 }
 
 /// Runs every policy's on_fit_end even if others throw. Then throws the first exception.

@@ -82,7 +82,7 @@ inline void write_again(const ProgramFile& file, const std::filesystem::path& pa
 
 /// Writes the program that the model was read from with its current weights, whole or not at all. Throws
 /// UsageError for a model with adapters, and FileError.
-inline void export_model(const ExportedModel& model, const std::filesystem::path& path) {
+inline void save_exported(const ExportedModel& model, const std::filesystem::path& path) {
   detail::exported::write_again(model->program(), path);
 }
 
