@@ -118,6 +118,20 @@ auto graphed_end([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
   }
 }
 
+/// Runs before_update, after vetoes of what only the device knows. Returns what `unread_non_finite` returns.
+template <std::size_t I, class Engine>
+[[nodiscard]] at::Tensor run_before_update(Engine& engine, UpdateContext& context) {
+  const UpdateWork& work = engine.works()[I];
+  if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
+  at::Tensor non_finite = unread_non_finite(engine, work);
+  if (non_finite.defined()) context.veto(non_finite);
+  if (applies_in_backward(engine))
+    finish_backward<I>(engine, context);
+  else
+    engine.ranks().template before_update<I>(engine, context);
+  return non_finite;
+}
+
 /// Makes update I: applies known vetoes, runs before_update, then calls `move(optimizer, context, scale)`,
 /// which returns whether it moved the parameters, or nothing if only the device knows. `judge` may skip the
 /// window, and examines it before the update is made.
@@ -127,31 +141,18 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
-  // What is known before any hook.
+
   const bool skipped = judge.skips();
   context.veto(work.fault.is_known() || skipped);
-  // Hooks before the update: by a graph, or eagerly.
   auto graphed = graphed_end<I>(engine, context);
-  at::Tensor non_finite;
-  if (graphed) {
-    non_finite = graphed->non_finite();
-  } else {
-    if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
-    non_finite = unread_non_finite(engine, work);
-    if (non_finite.defined()) context.veto(non_finite);
-    if (applies_in_backward(engine)) {
-      finish_backward<I>(engine, context);
-    } else {
-      engine.ranks().template before_update<I>(engine, context);
-    }
-  }
+  const at::Tensor non_finite = graphed ? graphed->non_finite() : run_before_update<I>(engine, context);
   judge.examine_window(context);
-  // The optimizer's step.
+
   const std::optional<bool> made =
       graphed ? graphed->launch_optimizer() : engine.ranks().template move<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
-  // Its outcome, which the device may tell later.
+
   request_update(work, context, made);
   if (!skipped) request_non_finite(work, context, non_finite, engine.window().origin);
   if (made.value_or(true))
