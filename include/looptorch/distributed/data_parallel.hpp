@@ -59,8 +59,8 @@ struct DataParallel {
   BatchNormMode batch_norm = BatchNormMode::refuse;
   std::chrono::seconds patience =
       std::chrono::minutes(30);  ///< How long a rank waits for a slower one before the run ends.
-  bool reproducible = false;     ///< The same bits on any number of ranks that divides `shards`, 1 included.
-  std::int64_t shards = 8;       ///< Number of parts of a reproducible window; a power of two.
+  bool reproducible = false;     ///< The same bits on any number of ranks that divides `chunks`, 1 included.
+  std::int64_t chunks = 8;       ///< Number of parts of a reproducible window; a power of two.
   std::uint64_t seed = 0;        ///< Seed of reproducible forwards' random numbers, such as dropout's.
 
   static constexpr Phase phase = Phase::prepare;
@@ -84,11 +84,11 @@ struct DataParallel {
     if (bucket_bytes < 1)
       throw UsageError(message("DataParallel needs bucket_bytes of at least 1, got ", bucket_bytes));
     const std::int64_t size = rank_environment().size;
-    if (reproducible) require_shards(size);
+    if (reproducible) require_chunks(size);
     if (!state.ranks && (size > 1 || reproducible))
       state.ranks = std::make_shared<detail::GroupRanks>(
           size > 1 ? &ProcessGroup::of_environment() : nullptr, bucket_bytes, overlap,
-          detail::Shards{.count = reproducible ? shards : 0, .seed = seed});
+          detail::Chunks{.count = reproducible ? chunks : 0, .seed = seed});
     if (!state.ranks) return nullptr;
     state.rank = state.ranks->rank();
     state.size = state.ranks->size();
@@ -107,10 +107,10 @@ struct DataParallel {
     reduction.require_equal("where the fit begins",
                             message("step ", progress.step, " in epoch ", progress.epoch));
     if (reproducible)
-      reduction.require_equal("DataParallel{.reproducible}", message(shards, " shards, seed ", seed, ", ",
+      reduction.require_equal("DataParallel{.reproducible}", message(chunks, " chunks, seed ", seed, ", ",
                                                                      at::get_num_threads(), " threads"));
     state.ranks->all_reduce(reduction, "the broadcast of the model");
-    state.ranks->connect_shards();
+    state.ranks->connect_chunks();
     state.ranks->broadcast(fit.run.model().parameters());
     state.ranks->broadcast(fit.run.model().buffers());
     if (batch_norm == BatchNormMode::sync) synchronise(fit.run.model(), state);
@@ -135,12 +135,12 @@ struct DataParallel {
   }
 
  private:
-  void require_shards(std::int64_t size) const {
-    if (shards < 1 || (shards & (shards - 1)) != 0)
-      throw UsageError(message("DataParallel{.reproducible} needs a power of two as `shards`, got ", shards));
-    if (shards % size != 0)
-      throw UsageError(message("DataParallel{.reproducible} sums ", shards, " shards, which ", size,
-                               " ranks cannot share evenly: start 1, 2, 4 ... up to ", shards, " ranks"));
+  void require_chunks(std::int64_t size) const {
+    if (chunks < 1 || (chunks & (chunks - 1)) != 0)
+      throw UsageError(message("DataParallel{.reproducible} needs a power of two as `chunks`, got ", chunks));
+    if (chunks % size != 0)
+      throw UsageError(message("DataParallel{.reproducible} sums ", chunks, " chunks, which ", size,
+                               " ranks cannot share evenly: start 1, 2, 4 ... up to ", chunks, " ranks"));
     if (batch_norm != BatchNormMode::refuse)
       throw UsageError(
           "DataParallel{.reproducible} cannot keep batch statistics: they differ with the number of ranks, or "

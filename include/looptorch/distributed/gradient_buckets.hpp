@@ -8,7 +8,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/tensor_list.hpp>
 #include <looptorch/distributed/bucket_layout.hpp>
-#include <looptorch/distributed/shard_sums.hpp>
+#include <looptorch/distributed/chunk_sums.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/optimizer_parts.hpp>
 
@@ -70,13 +70,13 @@ class GradientBuckets {
     return true;
   }
 
-  /// Keeps the gradients so far as the sum of the shards before `shard`. Later gradients of backward belong
-  /// to `shard`.
-  void enter_shard(std::int64_t shard) {
+  /// Keeps the gradients so far as the sum of the chunks before `chunk`. Later gradients of backward belong
+  /// to `chunk`.
+  void enter_chunk(std::int64_t chunk) {
     at::NoGradGuard no_gradients;
-    while (state_->shards.count() < shard) state_->shards.close(taken_gradients());
+    while (state_->chunks.count() < chunk) state_->chunks.close(taken_gradients());
   }
-  [[nodiscard]] std::int64_t shard() const { return state_->shards.count(); }
+  [[nodiscard]] std::int64_t chunk() const { return state_->chunks.count(); }
 
   /// Lets buckets be sent during the next backward; gradients enter them multiplied by `factor`.
   void arm(double factor) {
@@ -101,7 +101,7 @@ class GradientBuckets {
   void unpack() {
     at::NoGradGuard no_gradients;
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
-    state_->shards.clear();
+    state_->chunks.clear();
   }
   /// Makes the sums the gradients of this rank's parts, and leaves the parameters none. They stay in the
   /// buckets' memory until the next window.
@@ -113,7 +113,7 @@ class GradientBuckets {
         if (slice.range.rank == static_cast<std::int64_t>(rank))
           member.split->part.mutable_grad() = has_any ? slice.view : at::Tensor();
     });
-    state_->shards.clear();
+    state_->chunks.clear();
   }
 
   /// Gathers the parameters that each rank has updated in part. `broadcast(tensor, rank)` begins to send and
@@ -143,7 +143,7 @@ class GradientBuckets {
 
   void disarm() {
     state_->armed = false;
-    state_->shards.clear();
+    state_->chunks.clear();
   }
   [[nodiscard]] std::size_t count() const { return state_->buckets.size(); }
   [[nodiscard]] std::int64_t bytes() const {
@@ -170,7 +170,7 @@ class GradientBuckets {
     bool armed = false;
     double factor = 1.0;
     std::size_t next = 0;  // the bucket to send next
-    ShardSums shards;      // before the current one
+    ChunkSums chunks;      // before the current one
 
     void begin(double by) {
       factor = by;
@@ -187,7 +187,7 @@ class GradientBuckets {
       Bucket& bucket = buckets[member.bucket];
       const at::Tensor& own = member.parameter.grad();
       if (own.defined()) require_dense(own, "DataParallel");
-      const at::Tensor gradient = shards.with(index, own);
+      const at::Tensor gradient = chunks.with(index, own);
       for (const at::Tensor& counts : bucket.counts)
         counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
       const bool is_cut = member.slices.size() > 1;

@@ -34,8 +34,8 @@
 
 namespace looptorch::detail {
 
-/// The shards of windows; none if `count` is 0.
-struct Shards {
+/// The chunks of windows; none if `count` is 0.
+struct Chunks {
   std::int64_t count = 0;
   std::uint64_t seed = 0;  ///< the seed of the micro-batches' random numbers
 };
@@ -44,33 +44,33 @@ struct Shards {
 class GroupRanks final : public Ranks {
  public:
   /// `group` is null for one process.
-  GroupRanks(ProcessGroup* group, std::int64_t bucket_bytes, bool overlap, Shards shards = {})
-      : group_(group), bucket_bytes_(bucket_bytes), overlap_(overlap), shards_(shards) {}
+  GroupRanks(ProcessGroup* group, std::int64_t bucket_bytes, bool overlap, Chunks chunks = {})
+      : group_(group), bucket_bytes_(bucket_bytes), overlap_(overlap), chunks_(chunks) {}
 
   [[nodiscard]] std::int64_t rank() const override { return group_ ? group_->rank() : 0; }
   [[nodiscard]] std::int64_t size() const override { return group_ ? group_->size() : 1; }
-  [[nodiscard]] std::int64_t shards() const override { return shards_.count; }
+  [[nodiscard]] std::int64_t chunks() const override { return chunks_.count; }
 
   void plan_windows(std::int64_t micro_batches) override {
     micro_batches_ = micro_batches;
-    if (shards() > 0 && micro_batches % shards_here() != 0)
-      throw UsageError(message("DataParallel{.reproducible} cuts a window into ", shards(), " shards, ",
-                               shards_here(), " on each of ", size(), " ranks, but a window has ",
-                               micro_batches, " micro-batches on each: list Accumulate<", shards_here(),
+    if (chunks() > 0 && micro_batches % chunks_here() != 0)
+      throw UsageError(message("DataParallel{.reproducible} cuts a window into ", chunks(), " chunks, ",
+                               chunks_here(), " on each of ", size(), " ranks, but a window has ",
+                               micro_batches, " micro-batches on each: list Accumulate<", chunks_here(),
                                "> or a multiple of it"));
   }
 
   std::int64_t enter_micro_batch(const std::vector<at::Tensor>& parameters, std::int64_t step,
                                  std::int64_t number) override {
-    const std::int64_t shard = number / (micro_batches_ / shards_here());
-    buckets_of(parameters).enter_shard(shard);
+    const std::int64_t chunk = number / (micro_batches_ / chunks_here());
+    buckets_of(parameters).enter_chunk(chunk);
     seed_micro_batch(step, number);
-    return rank() * shards_here() + shard;
+    return rank() * chunks_here() + chunk;
   }
   void seed_micro_batch(std::int64_t step, std::int64_t number) override {
-    if (shards() == 0) return;
+    if (chunks() == 0) return;
     const auto among_all = static_cast<std::uint64_t>(rank() * micro_batches_ + number);
-    at::manual_seed(derive_seed(derive_seed(shards_.seed, static_cast<std::uint64_t>(step)), among_all));
+    at::manual_seed(derive_seed(derive_seed(chunks_.seed, static_cast<std::uint64_t>(step)), among_all));
   }
 
   void all_reduce(RankReduction& reduction, const std::string& point) override {
@@ -137,12 +137,12 @@ class GroupRanks final : public Ranks {
     if (!overlap_ || (syncs_batch_norm_ && !has_buckets(parameters))) return;  // new ones are agreed on
     require_whole();
     GradientBuckets& buckets = buckets_of(parameters);
-    if (shards() == 0 || buckets.shard() == shards_here() - 1) buckets.arm(factor);
+    if (chunks() == 0 || buckets.chunk() == chunks_here() - 1) buckets.arm(factor);
   }
   void begin_sums(const std::vector<at::Tensor>& parameters, double factor) override {
     require_whole();
     GradientBuckets& buckets = buckets_of(parameters);
-    if (shards() > 0) buckets.enter_shard(shards_here() - 1);
+    if (chunks() > 0) buckets.enter_chunk(chunks_here() - 1);
     buckets.send_rest(factor);
   }
   void take_sums() override {
@@ -181,11 +181,11 @@ class GroupRanks final : public Ranks {
     group_->watch().begin_fit();
     is_sharded_ = false;
   }
-  /// Connects ranks for sums of shards. A collective call. Throws RanksDiffer for different numbers of
-  /// shards.
-  void connect_shards() {
-    require_same("the shards of DataParallel{.reproducible}", shards() > 0 ? message(shards()) : "none");
-    if (group_ && shards() > 0) group_->connect_pairs();
+  /// Connects ranks for sums of chunks. A collective call. Throws RanksDiffer for different numbers of
+  /// chunks.
+  void connect_chunks() {
+    require_same("the chunks of DataParallel{.reproducible}", chunks() > 0 ? message(chunks()) : "none");
+    if (group_ && chunks() > 0) group_->connect_pairs();
   }
   void end_fit(bool failed) override {
     buckets_.clear(), buckets_in_flight_ = nullptr, statistics_.reset();
@@ -270,7 +270,7 @@ class GroupRanks final : public Ranks {
     for (std::size_t to = 0; to < by_rank.size(); ++to)
       sums_in_flight_.push_back({group_->sum_for(by_rank[to], static_cast<std::int64_t>(to)), by_rank[to]});
   }
-  [[nodiscard]] bool by_pairs() const { return shards() > 0; }
+  [[nodiscard]] bool by_pairs() const { return chunks() > 0; }
   GradientBuckets& use(GradientBuckets& buckets) {
     buckets_in_flight_ = &buckets;
     return buckets;
@@ -283,12 +283,12 @@ class GroupRanks final : public Ranks {
     ProcessGroup::Work work;
     at::Tensor flat;
   };
-  [[nodiscard]] std::int64_t shards_here() const { return shards() / size(); }
+  [[nodiscard]] std::int64_t chunks_here() const { return chunks() / size(); }
 
   ProcessGroup* group_;
   std::int64_t bucket_bytes_;
   bool overlap_;
-  Shards shards_;
+  Chunks chunks_;
   std::int64_t micro_batches_ = 1;                         // of this rank in a window
   std::vector<std::unique_ptr<GradientBuckets>> buckets_;  // one of each update's parameters
   GradientBuckets* buckets_in_flight_ = nullptr;

@@ -29,19 +29,19 @@ class Ranks {
   /// rank and cause, if a rank is elsewhere, has failed or does not answer.
   virtual void all_reduce(RankReduction& reduction, const std::string& point) = 0;
 
-  /// Returns the number of shards of a window. Each shard's sums are kept apart and added in a fixed tree,
-  /// for the same bits on any number of ranks. 0: no shards.
-  [[nodiscard]] virtual std::int64_t shards() const { return 0; }
+  /// Returns the number of chunks of a window. Each chunk's sums are kept apart and added in a fixed tree,
+  /// for the same bits on any number of ranks. 0: no chunks.
+  [[nodiscard]] virtual std::int64_t chunks() const { return 0; }
   /// Announces the number of micro-batches in a window on this rank. Throws UsageError if it cannot be cut
-  /// into shards.
+  /// into chunks.
   virtual void plan_windows(std::int64_t /*micro_batches*/) {}
-  /// Begins micro-batch `number` of this rank's window in `step`. Returns its shard.
+  /// Begins micro-batch `number` of this rank's window in `step`. Returns its chunk.
   virtual std::int64_t enter_micro_batch(const std::vector<at::Tensor>& /*parameters*/, std::int64_t /*step*/,
                                          std::int64_t /*number*/) {
     return 0;
   }
 
-  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does with shards.
+  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does with chunks.
   virtual void seed_micro_batch(std::int64_t /*step*/, std::int64_t /*number*/) {}
 
   /// Announces the window's last backward for these parameters: their gradients, times `factor`, may be
@@ -63,7 +63,7 @@ class Ranks {
   /// Gathers the parameters on all ranks after each has updated its shard.
   virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
   /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.
-  [[nodiscard]] bool scatters() const { return shards_optimizers() && shards() == 0; }
+  [[nodiscard]] bool scatters() const { return shards_optimizers() && chunks() == 0; }
 
   /// True if layers take batch statistics over all ranks (SyncBN). Ranks then run a window's micro-batches in
   /// lockstep, also those that have fewer.

@@ -48,7 +48,7 @@ class RankSession {
     const Ranks& ranks = *engine_.ranks().get();
     const auto is_on = [&](auto has) { return engine_.stack().any_enabled(has); };
     const bool splits = is_on([]<class P>() { return pieces_hook::template valid<P>(); });
-    if (!Engine::kStreams && ranks.shards() > 0)
+    if (!Engine::kStreams && ranks.chunks() > 0)
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
@@ -56,7 +56,7 @@ class RankSession {
       throw PolicyConflict(
           "on several ranks UpdateInBackward would update before gradients are summed: list it or "
           "DataParallel, or switch one of them off by When");
-    if (splits && (ranks.shards() > 0 || ranks.syncs_batch_norm()))
+    if (splits && (ranks.chunks() > 0 || ranks.syncs_batch_norm()))
       throw PolicyConflict(
           "RetryOnOom reruns a micro-batch on one rank, in pieces, where DataParallel{.reproducible} and "
           "BatchNormMode::sync need all ranks in it: switch one of them off by When");

@@ -28,11 +28,11 @@ namespace looptorch::detail {
 class UpdateReduction {
  public:
   UpdateReduction(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
-                  std::int64_t shards, RankReduction& reduction)
+                  std::int64_t chunks, RankReduction& reduction)
       : work_(work),
         name_(message("update ", index, " ")),
         unit_(work.weight.unit()),
-        shards_(shards),
+        chunks_(chunks),
         total_(work.weight.total()) {
     if (work.fault.micro_batch)
       fault_ = origin.narrowed(*work.fault.micro_batch)
@@ -41,7 +41,7 @@ class UpdateReduction {
     reduction.max(name_ + "unit", unit_);
     reduction.sum(name_ + "total", total_);
     reduction.first_text(name_ + "fault", fault_);
-    work.losses.all_reduce(reduction, name_, shards_);
+    work.losses.all_reduce(reduction, name_, chunks_);
   }
 
   /// Takes the reduced values. Returns the factor of this rank's gradients in sums that have not begun: its
@@ -49,8 +49,8 @@ class UpdateReduction {
   double take(const RankReduction& reduction) {
     const double own = work_.weight.unit(), before = work_.weight.joined_unit();
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
-    work_.losses.take(reduction, name_, shards_);
-    if (shards_ > 0) total_ = work_.losses.weight();
+    work_.losses.take(reduction, name_, chunks_);
+    if (chunks_ > 0) total_ = work_.losses.weight();
     if (!work_.fault.micro_batch) work_.fault.elsewhere = fault_;
     work_.weight.join(reduced, total_, unit_);
     return reduced != 0 && own != 0 ? own / reduced : 1.0;
@@ -60,7 +60,7 @@ class UpdateReduction {
   UpdateWork& work_;
   std::string name_;
   double unit_;
-  std::int64_t shards_;
+  std::int64_t chunks_;
   double total_;
   std::optional<std::string> fault_;
 };
@@ -167,7 +167,7 @@ bool reduce_window(Engine& engine) {
   DueReduction<Engine> due(engine, reduction);
   engine.stack().template run<all_reduce_hook>(reduction);
   if (Engine::kStreams && engine.works()[0].due) {
-    UpdateReduction of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
+    UpdateReduction of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->chunks(),
                               reduction);
     reduce_gradients<0>(engine, reduction, of_update, point);
   } else {
@@ -184,7 +184,7 @@ void reduce_update(Engine& engine) {
   RankReduction reduction;
   Run& run = engine.run();
   UpdateReduction of_update(engine.works()[I], run.updates()[I], engine.window().origin, I,
-                            engine.ranks()->shards(), reduction);
+                            engine.ranks()->chunks(), reduction);
   reduce_gradients<I>(engine, reduction, of_update,
                       message("update ", I + 1, " of step ", run.progress().step));
 }

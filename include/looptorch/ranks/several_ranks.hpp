@@ -83,7 +83,7 @@ class SeveralRanks {
     if (!leads()) engine.stack().mute(true);
   }
   void fix_units(Engine& engine) {
-    if (ranks_ && (ranks_->shards() > 0 || ranks_->syncs_batch_norm()))
+    if (ranks_ && (ranks_->chunks() > 0 || ranks_->syncs_batch_norm()))
       for (UpdateWork& work : engine.works()) work.weight.fix_unit();
   }
 
@@ -117,8 +117,8 @@ class SeveralRanks {
   template <class Differentiate>
   void join_micro_batch(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
     run_in_lockstep(engine, number, [&] {
-      if (ranks_ && ranks_->shards() > 0)
-        engine.works()[0].losses.enter_shard(
+      if (ranks_ && ranks_->chunks() > 0)
+        engine.works()[0].losses.enter_chunk(
             ranks_->enter_micro_batch(engine.run().updates()[0].parameters, engine.progress().step, number));
       differentiate();
     });

@@ -59,7 +59,7 @@ class TracedRerun final : public WindowRerun {
       : engine_(engine),
         window_start_(window_start),
         kept_(kept),
-        is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
+        is_seeded_(engine.ranks() && engine.ranks()->chunks() > 0) {}
   /// Replays a saved part; `random` has its micro-batches' generators, if each was seeded.
   TracedRerun(Engine& engine, WindowStart& window_start, std::vector<Batch>& kept,
               std::vector<RandomStates> random)

@@ -54,7 +54,7 @@ class Resumption {
     random_ = RandomStates::loaded(state_.under("random"));
     for (std::string& why : random_.drop_unfit()) add(ResumeField::generators, std::move(why));
     if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->shards() == 0)
+      if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->chunks() == 0)
         random_.derive(ranks->rank());  // else all ranks would draw rank 0's numbers
   }
 
@@ -84,7 +84,7 @@ class Resumption {
   static StateDict state_for_ranks(Engine& engine, const StateDict& saved,
                                    [[maybe_unused]] const Feed& feed) {
     if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks().get(); ranks && ranks->shards() > 0) {
+      if (const Ranks* ranks = engine.ranks().get(); ranks && ranks->chunks() > 0) {
         const std::int64_t batches = batches_of(own_identity(feed)).value_or(-1);
         return as_for_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
       }

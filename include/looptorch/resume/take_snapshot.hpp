@@ -135,7 +135,7 @@ template <class Engine>
   state.set("random", random);
   feed.save(engine.window_length(), engine.run().progress().batch, state);
   if (const auto& reason = engine.run().stop_reason()) state.set("stopped", *reason);
-  if (engine.ranks() && engine.ranks()->shards() > 0) state.set("ranks", engine.ranks()->size());
+  if (engine.ranks() && engine.ranks()->chunks() > 0) state.set("ranks", engine.ranks()->size());
   SnapshotContents contents{.step = engine.run().progress().step,
                             .model = looptorch::state_dict(engine.model()),
                             .averaged = {},

@@ -76,7 +76,7 @@ const std::vector<Fault> kFaults{
     {"policy",
      "the ranks do different things: rank 1 is at an evaluation after step 3, rank 0 at the end of step 3"},
     {"skipped", "whether the update takes part must be the same on all ranks: rank 0 has yes, rank 1 has no"},
-    {"shards",
+    {"chunks",
      "the shards of DataParallel{.reproducible} must be the same on all ranks: rank 0 has none, rank 1 has 2"},
     {"late", "rank 0 has waited 2 s for the others at the end of step 4; rank 1 is at the end of step 3"},
 };
@@ -154,7 +154,7 @@ class FaultyFit {
     };
     lt::DataParallel parallel{.patience = std::chrono::seconds(fault_ == "late" ? 2 : 300)};
     if (here("buckets")) parallel.bucket_bytes = 1;
-    if (here("shards")) parallel.reproducible = true, parallel.shards = 2;
+    if (here("chunks")) parallel.reproducible = true, parallel.chunks = 2;
     lt::Trainer trainer(
         net, lt::Update(optimizer, objective, {.when = takes_part}), lt::Accumulate<>{here("window") ? 2 : 1},
         lt::When{here("policy"), lt::Validate{held_out, lt::ValidateOptions{.every = 3}}},

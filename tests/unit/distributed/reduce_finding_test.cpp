@@ -111,7 +111,7 @@ void with_trainer(const Setup& of, const Use& use) {
                       lt::When{of.autopsy.has_value(), of.autopsy.value_or(lt::Autopsy{})},
                       lt::When{of.skip.has_value(), of.skip.value_or(lt::SkipBadWindows{})},
                       lt::When{of.half, lt::Autocast<lt::fp16>{.initial_scale = 16}},
-                      lt::DataParallel{.bucket_bytes = 100, .reproducible = of.reproducible, .shards = 4},
+                      lt::DataParallel{.bucket_bytes = 100, .reproducible = of.reproducible, .chunks = 4},
                       lt::When{of.shares, lt::ShardOptimizer{}});
   use(trainer, net);
 }

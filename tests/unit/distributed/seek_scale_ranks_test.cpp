@@ -101,7 +101,7 @@ TEST_CASE("seeks: sums of shards", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::set_num_threads(1);
   normed = false;
-  check(lt::DataParallel{.reproducible = true, .shards = 4});
+  check(lt::DataParallel{.reproducible = true, .chunks = 4});
 }
 
 TEST_CASE("seeks: batch statistics of all ranks", "[.ranks]") {

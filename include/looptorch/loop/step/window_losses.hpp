@@ -28,10 +28,10 @@ class WindowLosses {
   /// it, and will reuse its memory.
   void expect_sum(const at::Tensor& sum) { sum_ = sum; }
 
-  /// Keeps what is added from now on apart from other shards, until `take`.
-  void enter_shard(std::int64_t shard) {
-    if (shard != shard_) close_shard();
-    shard_ = shard;
+  /// Keeps what is added from now on apart from other chunks, until `take`.
+  void enter_chunk(std::int64_t chunk) {
+    if (chunk != chunk_) close_chunk();
+    chunk_ = chunk;
   }
 
   /// Returns the part of the losses' sum on a device, 0-dim; undefined if there is none.
@@ -52,24 +52,24 @@ class WindowLosses {
   }
 
   /// Adds the window to `reduction`, by names that begin with `of`; `take` then sets it to all ranks' sums.
-  /// `shards` is the number of shards in a window; 0: sums are added in the order of ranks.
-  void all_reduce(RankReduction& reduction, const std::string& of, std::int64_t shards) {
-    if (shards == 0) return agreed_.add(reduction, of, loss_, metrics_);
-    close_shard();
-    for (auto& [shard, part] : closed_)
-      part.agreed.add(reduction, name_of(of, shard), part.loss, part.metrics);
+  /// `chunks` is the number of chunks in a window; 0: sums are added in the order of ranks.
+  void all_reduce(RankReduction& reduction, const std::string& of, std::int64_t chunks) {
+    if (chunks == 0) return agreed_.add(reduction, of, loss_, metrics_);
+    close_chunk();
+    for (auto& [chunk, part] : closed_)
+      part.agreed.add(reduction, name_of(of, chunk), part.loss, part.metrics);
   }
-  void take(const RankReduction& reduction, const std::string& of, std::int64_t shards) {
-    if (shards == 0) return agreed_.take(reduction, of, loss_, metrics_);
+  void take(const RankReduction& reduction, const std::string& of, std::int64_t chunks) {
+    if (chunks == 0) return agreed_.take(reduction, of, loss_, metrics_);
     closed_.clear();
     std::map<std::string, std::vector<WeightedSum>> sums;
-    for (std::int64_t shard = 0; shard < shards; ++shard)
-      for (const auto& [name, sum] : AgreedMeans::totals_of(reduction, name_of(of, shard))) {
-        sums[name].resize(static_cast<std::size_t>(shards));
-        sums[name][static_cast<std::size_t>(shard)] = sum;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+      for (const auto& [name, sum] : AgreedMeans::totals_of(reduction, name_of(of, chunk))) {
+        sums[name].resize(static_cast<std::size_t>(chunks));
+        sums[name][static_cast<std::size_t>(chunk)] = sum;
       }
-    for (auto& [name, of_shards] : sums)
-      AgreedMeans::set(name.empty() ? loss_ : metrics_[name], sum_in_tree(std::move(of_shards)));
+    for (auto& [name, of_chunks] : sums)
+      AgreedMeans::set(name.empty() ? loss_ : metrics_[name], sum_in_tree(std::move(of_chunks)));
   }
   /// Returns the weight of the losses; reads it.
   [[nodiscard]] double weight() const { return loss_.totals().weight; }
@@ -86,28 +86,28 @@ class WindowLosses {
     sum_ = at::Tensor();
     for (auto& [name, mean] : metrics_) mean.reset();
     closed_.clear();
-    shard_ = kNoShard;
+    chunk_ = kNoChunk;
   }
 
  private:
-  static constexpr std::int64_t kNoShard = -1;
+  static constexpr std::int64_t kNoChunk = -1;
   struct Part {
     RunningMean loss;
     RunningMeans metrics;
     AgreedMeans agreed;
   };
 
-  void close_shard() {
-    if (shard_ == kNoShard) return;
-    closed_.emplace(shard_, Part{std::exchange(loss_, {}), std::exchange(metrics_, {}), {}});
-    shard_ = kNoShard;
+  void close_chunk() {
+    if (chunk_ == kNoChunk) return;
+    closed_.emplace(chunk_, Part{std::exchange(loss_, {}), std::exchange(metrics_, {}), {}});
+    chunk_ = kNoChunk;
   }
 
-  static std::string name_of(const std::string& of, std::int64_t shard) {
-    return message(of, "shard ", shard, " ");
+  static std::string name_of(const std::string& of, std::int64_t chunk) {
+    return message(of, "chunk ", chunk, " ");
   }
 
-  /// Adds the sums of shards, a power of two of them, as a binary tree: neighbours first.
+  /// Adds the sums of chunks, a power of two of them, as a binary tree: neighbours first.
   static WeightedSum sum_in_tree(std::vector<WeightedSum> sums) {
     for (std::size_t size = sums.size(); size > 1; size /= 2)
       for (std::size_t i = 0; i < size / 2; ++i)
@@ -119,8 +119,8 @@ class WindowLosses {
   RunningMeans metrics_;
   at::Tensor sum_;  // the sum that a graph has computed for the next loss
   AgreedMeans agreed_;
-  std::map<std::int64_t, Part> closed_;  // shards of this rank
-  std::int64_t shard_ = kNoShard;        // the shard of loss_ and metrics_
+  std::map<std::int64_t, Part> closed_;  // chunks of this rank
+  std::int64_t chunk_ = kNoChunk;        // the chunk of loss_ and metrics_
 };
 
 }  // namespace looptorch::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sums gradients in a fixed order, for the same bits on any number of ranks (DataParallel::reproducible). A
-// window is divided into shards, whose gradients are added as a binary tree: neighbouring shards first, then
-// neighbouring sums. Holds at most log2(shards of this rank) sums besides the current gradients. Adds no more
+// window is divided into chunks, whose gradients are added as a binary tree: neighbouring chunks first, then
+// neighbouring sums. Holds at most log2(chunks of this rank) sums besides the current gradients. Adds no more
 // often than backward's own accumulation would.
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace looptorch::detail {
 
-class ShardSums {
+class ChunkSums {
  public:
-  /// Takes the gradients of the next shard, one of each parameter; undefined: none.
+  /// Takes the gradients of the next chunk, one of each parameter; undefined: none.
   void close(std::vector<at::Tensor> gradients) {
     for (std::int64_t index = count_++; index % 2 == 1; index /= 2) {
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = joined(sums_.back()[i], gradients[i]);
@@ -26,14 +26,14 @@ class ShardSums {
     sums_.push_back(std::move(gradients));
   }
 
-  /// Returns the sum of all shards for parameter `index`; `gradient` is the last shard's. Call it once a
-  /// parameter, when 2^n - 1 shards are closed. Writes to the sums, or to `gradient` if there are none.
+  /// Returns the sum of all chunks for parameter `index`; `gradient` is the last chunk's. Call it once a
+  /// parameter, when 2^n - 1 chunks are closed. Writes to the sums, or to `gradient` if there are none.
   [[nodiscard]] at::Tensor with(std::size_t index, at::Tensor gradient) {
     for (auto sum = sums_.rbegin(); sum != sums_.rend(); ++sum) gradient = joined((*sum)[index], gradient);
     return gradient;
   }
 
-  /// Returns how many shards are closed.
+  /// Returns how many chunks are closed.
   [[nodiscard]] std::int64_t count() const { return count_; }
   void clear() { sums_.clear(), count_ = 0; }
 
@@ -45,7 +45,7 @@ class ShardSums {
     return a.defined() ? a.add_(0.0) : b.add_(0.0);
   }
 
-  std::vector<std::vector<at::Tensor>> sums_;  // of ever fewer shards
+  std::vector<std::vector<at::Tensor>> sums_;  // of ever fewer chunks
   std::int64_t count_ = 0;
 };
 

@@ -19,7 +19,7 @@
 
 namespace lt = looptorch;
 
-namespace shard_sums_test {
+namespace chunk_sums_test {
 
 using Batches = std::vector<toy::Batch>;
 
@@ -57,16 +57,16 @@ lt::Loss objective(DropoutNet& net, const toy::Batch& batch) {
 struct Scenario {
   std::string name;
   std::size_t batches, window;
-  std::int64_t shards = 4;
+  std::int64_t chunks = 4;
   bool overlap = true, first_is_heavy = false;
 };
 
 const std::vector<Scenario> kScenarios{
     {"whole windows", 24, 4},
-    {"two micro-batches a shard", 32, 8},
+    {"two micro-batches a chunk", 32, 8},
     {"a short last window", 27, 8},
     {"one batch in the last window", 17, 8},
-    {"more shards than ranks", 35, 16, 16},
+    {"more chunks than ranks", 35, 16, 16},
     {"without overlap", 27, 8, 4, false},
     {"small buckets of large weights", 27, 8, 8, true, true},
 };
@@ -117,7 +117,7 @@ TEST_CASE("rank: the same bits", "[.ranks]") {
                         lt::DataParallel{.bucket_bytes = 100,
                                          .overlap = scenario.overlap,
                                          .reproducible = true,
-                                         .shards = scenario.shards,
+                                         .chunks = scenario.chunks,
                                          .seed = 5});
     const auto result = trainer.fit(share_of(all, block, rank, size), {.epochs = 3});
     CHECK(result.steps ==
@@ -187,7 +187,7 @@ void train_and_write(Range&& range, const std::string& name, const std::string& 
   lt::Trainer trainer(
       net, optimizer, objective, lt::Accumulate<>{block}, lt::ClipGradNorm{0.5}, lt::On{lt::kSchedule, note},
       lt::SnapshotEvery{.folder = ranks::folder() / lt::message(written_by, " from ", from), .steps = 2},
-      lt::DataParallel{.reproducible = true, .shards = 4, .seed = 5}, lt::When{shares, lt::ShardOptimizer{}});
+      lt::DataParallel{.reproducible = true, .chunks = 4, .seed = 5}, lt::When{shares, lt::ShardOptimizer{}});
   lt::FitOptions options{.epochs = 3};
   if (cuts && !kills) options.max_steps = 7;
   if (!from.empty()) options.resume = ranks::folder() / lt::message(name, " of ", from, " from ");
@@ -279,17 +279,17 @@ TEST_CASE("What cannot have the same bits is refused") {
     return "";
   };
   using Catch::Contains;
-  CHECK(said({.reproducible = true, .shards = 4}, lt::Accumulate<8>{}).empty());
-  CHECK_THAT(said({.reproducible = true, .shards = 6}, lt::Accumulate<6>{}),
-             Contains("power of two as `shards`, got 6"));
-  CHECK_THAT(said({.reproducible = true, .shards = 0}), Contains("got 0"));
+  CHECK(said({.reproducible = true, .chunks = 4}, lt::Accumulate<8>{}).empty());
+  CHECK_THAT(said({.reproducible = true, .chunks = 6}, lt::Accumulate<6>{}),
+             Contains("power of two as `chunks`, got 6"));
+  CHECK_THAT(said({.reproducible = true, .chunks = 0}), Contains("got 0"));
   CHECK_THAT(said({.reproducible = true}, lt::Accumulate<12>{}),
              Contains("a window has 12 micro-batches on each: list Accumulate<8>"));
-  CHECK_THAT(said({.batch_norm = lt::BatchNormMode::per_rank, .reproducible = true, .shards = 1}),
+  CHECK_THAT(said({.batch_norm = lt::BatchNormMode::per_rank, .reproducible = true, .chunks = 1}),
              Contains("batch statistics"));
   torch::optim::SGD second(net->second->parameters(), 0.05);
   lt::Trainer two(net, lt::Update(optimizer, toy::objective), lt::Update(second, toy::objective),
-                  lt::DataParallel{.reproducible = true, .shards = 1});
+                  lt::DataParallel{.reproducible = true, .chunks = 1});
   CHECK_THROWS_WITH(two.fit(toy::batches(3)), Contains("one update only"));
 }
 
@@ -297,11 +297,11 @@ TEST_CASE("three ranks: too many", "[.ranks]") {
   if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
-  lt::Trainer trainer(net, optimizer, toy::objective, lt::DataParallel{.reproducible = true, .shards = 4});
-  CHECK_THROWS_WITH(trainer.fit(toy::batches(3)), Catch::Contains("4 shards, which 3 ranks cannot share"));
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::DataParallel{.reproducible = true, .chunks = 4});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(3)), Catch::Contains("4 chunks, which 3 ranks cannot share"));
 }
 
-TEST_CASE("A number of ranks that does not divide the shards is refused") {
+TEST_CASE("A number of ranks that does not divide the chunks is refused") {
   const lt::testing::TemporaryFolder folder;
   for (const auto& outcome : ranks::run_ranks(3, "three ranks: too many", folder.path())) {
     INFO(outcome.output);
@@ -309,4 +309,4 @@ TEST_CASE("A number of ranks that does not divide the shards is refused") {
   }
 }
 
-}  // namespace shard_sums_test
+}  // namespace chunk_sums_test
