@@ -334,7 +334,7 @@ struct InParts : Ready {
 
 }  // namespace
 
-TEST_CASE("who keeps one tensor of each batch keeps nothing else of it") {
+TEST_CASE("a kept tensor does not keep the rest of its batch alive") {
   const InParts parts(100);
   const LiveBytes live;
   PinnedPrefetchLoader loader(parts, {.batch_size = 2, .workers = 2, .pin = false});

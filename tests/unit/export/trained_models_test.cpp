@@ -104,7 +104,7 @@ TEST_CASE("Checkpointed layers and adapters, merged or not, leave no trace but t
   CHECK(torch::allclose(value(), adapted, 1e-4, 1e-5));
 }
 
-TEST_CASE("averages that are copied in are what is exported") {
+TEST_CASE("export writes averages that were copied into the model") {
   Net net;
   lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
   const auto objective = [](Net& model, const std::tuple<at::Tensor>& batch) {

@@ -383,7 +383,7 @@ TEST_CASE("the windows since the scale last changed come back, so that it grows 
   CHECK(after.policy<Half>().scale.item<double>() == 2048);
 }
 
-TEST_CASE("what fp16 can do on a CPU: the kernels that networks are made of") {
+TEST_CASE("common layers run in fp16 on a CPU") {
   const lt::AutocastScope fp16(at::kCPU, at::kHalf);
   namespace F = torch::nn::functional;
   const auto x = torch::randn({2, 4, 16}, torch::requires_grad());

@@ -209,7 +209,7 @@ TEST_CASE("a name with a NUL is no audio file, whether files are checked or not"
   CHECK_THROWS_AS(corpus.load(line, {.check_files = false}), ManifestError);
 }
 
-TEST_CASE("a text may be blank where that is asked for, but not absent") {
+TEST_CASE("empty texts are accepted on request, missing ones never") {
   const Corpus corpus;
   const std::string blank = R"({"audio_filepath": "a.wav", "text": ""})";
   CHECK(corpus.complaint(blank) == "\"text\" is empty");

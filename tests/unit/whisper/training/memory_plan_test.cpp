@@ -319,7 +319,7 @@ TEST_CASE("--fit says of a run that ran out of memory only that it needs more") 
                  Contains("adapters alone, all layers recomputed, 1 x 1 clips: needs at least 5 GB\n"));
 }
 
-TEST_CASE("a trial that ended early is said to need at least what it found") {
+TEST_CASE("a trial that ended early reports a lower bound") {
   std::ostringstream log;
   std::int64_t needed = 9'000'000'000;
   const auto attempt = [&](const FinetuneOptions&) {
