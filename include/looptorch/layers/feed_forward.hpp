@@ -65,7 +65,8 @@ class FeedForwardBackward final : public torch::autograd::Node {
       return false;
     };
     const auto normed_rows = [&] { return as(norm_.again(norm), up_.type()).view({-1, up_.width()}); };
-    if (again) rows = normed_rows(), hidden = up_.again(of_up, up_bias, rows), activated = at::gelu(hidden);
+    if (again && !of_up.weights.empty())
+      rows = normed_rows(), hidden = up_.again(of_up, up_bias, rows), activated = at::gelu(hidden);
     const at::Tensor of_y = as(gradients[0], down_.type()).reshape({-1, down_.outputs()});
     down_.of_parameters(
         result, first_down, of_y, [&] { return activated.defined() ? activated : at::gelu(hidden); },
@@ -99,7 +100,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
     const auto type = product_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
     norm_.save(x, norm);
-    up_.save(up.weight, list_of(up.bias), type, norm_learns);
+    up_.save(up.weight, list_of(up.bias), type, norm_learns || up.learns());  // for a second derivative
     if (up.bias.defined()) up_bias_ = saved_parameter(up.bias);
     down_.save(down.weight, list_of(down.bias), type, norm_learns || up.learns());
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);

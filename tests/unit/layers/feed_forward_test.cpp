@@ -125,6 +125,24 @@ TEST_CASE("feed_forward's node can be differentiated twice, light too") {
   }
 }
 
+TEST_CASE("feed_forward's node can be differentiated twice where neither input nor norm is trained") {
+  for (const auto mode : {lt::CheckpointMode::off, lt::CheckpointMode::light})
+    for (const bool up_learns : {true, false}) {
+      const auto second = [&](bool by_node) {
+        torch::manual_seed(1);
+        FeedForwardImpl<> layer;
+        for (auto& parameter : layer.norm->parameters()) parameter.set_requires_grad(false);
+        for (auto& parameter : layer.up->parameters()) parameter.set_requires_grad(up_learns);
+        const auto run = [&](const at::Tensor& x) { return by_node ? layer.by_node(x) : layer.by_layers(x); };
+        const at::Tensor y = lt::checkpoint({.mode = mode}, run, placed(at::randn({3, kWidth})));
+        const at::Tensor& first = up_learns ? layer.up->weight : layer.down->bias;
+        return looptorch::testing::second_gradients(y.pow(3).sum(), first, {layer.down->weight});
+      };
+      const auto expected = second(false), found = second(true);
+      for (std::size_t i = 0; i < found.size(); ++i) CHECK(at::allclose(found[i], expected[i], 1e-4, 1e-4));
+    }
+}
+
 TEST_CASE("feed_forward calls the layers without gradients, with adapters, and for what no node takes") {
   FeedForwardImpl<> layer;
   const at::Tensor x = placed(at::randn({2, 3, kWidth}));
