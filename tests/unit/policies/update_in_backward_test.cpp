@@ -95,7 +95,9 @@ TEST_CASE("UpdateInBackward frees a gradient before the next one exists") {
 }
 
 TEST_CASE("UpdateInBackward and recomputed layers stand together, with the numbers of neither") {
-  const auto train = [](auto... policies) {
+  using Sizes = std::vector<std::int64_t>;
+  const auto sizes = GENERATE(Sizes{2, 4}, Sizes{1, 2, 4});  // with three, a node of its own adds the bias
+  const auto train = [&](auto... policies) {
     torch::manual_seed(3);
     torch::nn::Sequential net(torch::nn::Linear(4, 8), lt::Checkpointed<torch::nn::Linear>(8, 8),
                               torch::nn::Tanh(), lt::Checkpointed<torch::nn::Linear>(8, 4));
@@ -104,7 +106,7 @@ TEST_CASE("UpdateInBackward and recomputed layers stand together, with the numbe
       return layers->forward(x).pow(2).mean();
     };
     lt::Trainer trainer(net, optimizer, objective, policies...);
-    trainer.fit(std::vector<at::Tensor>(5, torch::ones({2, 4})));
+    trainer.fit(std::vector<at::Tensor>(5, torch::ones(sizes)));
     std::vector<at::Tensor> weights;
     for (const auto& parameter : net->parameters()) weights.push_back(parameter.detach().clone());
     return torch::cat({weights[0].flatten(), weights[2].flatten(), weights[4].flatten()});

@@ -170,6 +170,8 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   } else {
     Result result = invoke();
     finish();
+    const auto results = std::tie(result);
+    for_each_argument_tensor(results, [&](const at::Tensor& tensor) { run.rerun_before(tensor); });
     if constexpr (std::is_reference_v<Result>)
       return static_cast<Result>(result);
     else

@@ -6,8 +6,11 @@
 #include <looptorch/base/visit_held.hpp>
 #include <looptorch/memory/recompute/recomputation.hpp>
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -72,6 +75,22 @@ class SourceHooks final : public SavedVariableHooks {
   Source source_;
 };
 
+/// Runs the block again before a node that made one of its results computes a gradient. That node may have
+/// saved nothing, as that of an added bias.
+class RerunHook final : public torch::autograd::FunctionPreHook {
+ public:
+  using Tensors = torch::autograd::variable_list;
+
+  explicit RerunHook(Recomputation& block) : block_(block.weak_from_this()) {}
+  Tensors operator()(const Tensors& gradients) override {
+    if (const auto block = block_.lock()) block->rerun_before_gradients();
+    return gradients;
+  }
+
+ private:
+  std::weak_ptr<Recomputation> block_;
+};
+
 class FirstRun final : public BlockKeeper {
  public:
   /// Holds `inputs` while the block runs, so that each is identified by its address.
@@ -103,6 +122,12 @@ class FirstRun final : public BlockKeeper {
     return RecomputedTensor{std::move(holder)};
   }
 
+  /// Lets the node that made one of the block's results run the block again before its gradients.
+  void rerun_before(const at::Tensor& result) const {
+    const auto node = result.grad_fn();
+    if (node && node->sequence_nr() >= first_node_) node->add_pre_hook(std::make_unique<RerunHook>(block_));
+  }
+
   /// Throws CheckpointError if the block has written to an argument.
   void check_inputs() const {
     for (const auto& [input, version] : inputs_)
@@ -115,6 +140,7 @@ class FirstRun final : public BlockKeeper {
  private:
   Recomputation& block_;
   Pass pass_ = torch::autograd::get_current_graph_task_id();
+  std::uint64_t first_node_ = at::sequence_number::peek();  ///< Its number, in this thread.
   std::vector<std::pair<at::Tensor, std::int64_t>> inputs_;
 };
 

@@ -164,9 +164,9 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     return tensor;
   }
 
-  /// Reruns the block if backward is going to need what it recomputes, and this pass has not run it. Each of
-  /// the block's nodes calls this before it computes a gradient: UpdateInBackward then updates a parameter,
-  /// and a later rerun would find the new value.
+  /// Reruns the block if backward is going to need what it recomputes, and this pass has not run it. The
+  /// nodes of the block's results, and those that saved tensors, call this before they compute a gradient:
+  /// UpdateInBackward then updates a parameter, and a later rerun would find the new value.
   void rerun_before_gradients() {
     const Pass pass = torch::autograd::get_current_graph_task_id();
     if (!recomputes_ || !has_run_ || pass < 0) return;

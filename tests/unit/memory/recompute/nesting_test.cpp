@@ -6,6 +6,28 @@
 
 using namespace checkpointed;
 
+namespace {
+
+/// A block with an inner one that holds what it saves.
+struct AroundImpl : torch::nn::Module {
+  AroundImpl() { register_module("inner", inner); }
+  at::Tensor forward(const at::Tensor& x) {
+    return lt::checkpoint({.mode = lt::CheckpointMode::offload}, inner, x.cos().exp());
+  }
+  torch::nn::Linear inner{kWidth, kWidth};
+};
+TORCH_MODULE(Around);
+
+/// Updates a parameter as soon as its gradient exists, as UpdateInBackward does.
+struct Update : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& parameter) override {
+    const at::NoGradGuard no_gradients;
+    at::Tensor(parameter).sub_(parameter.grad(), 0.1);
+  }
+};
+
+}  // namespace
+
 TEMPLATE_TEST_CASE("blocks inside blocks inside blocks", "", float, double) {
   check_same_bits(here<TestType>(), scenarios::nested);
 }
@@ -37,6 +59,17 @@ TEST_CASE("an inner block that does not use a leaf that it is given") {
     const at::Tensor y = call(outer, x);
     y.sum().backward();
     return Tensors{y, x.grad()};
+  });
+}
+
+TEST_CASE("an outer block is run again before a parameter of an inner one is updated in backward") {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
+    auto block = on(Around(), options);
+    for (const at::Tensor& parameter : block->parameters())
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Update>());
+    const at::Tensor x = input(options);
+    call(block, x).square().sum().backward();
+    return Tensors{x.grad(), block->inner->weight.detach(), block->inner->bias.detach()};
   });
 }
 
