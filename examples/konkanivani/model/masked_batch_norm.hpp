@@ -6,9 +6,60 @@
 // Shapes: B batch, C channels, T frames.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+
 #include <torch/torch.h>
 
 namespace konkanivani {
+
+namespace detail {
+
+/// The mean and variance of the valid frames, and what normalises by them.
+struct FrameStatistics {
+  FrameStatistics(const at::Tensor& x_BCT, const at::Tensor& valid_B1T, double epsilon)
+      : share_B1T(valid_B1T.to(x_BCT.scalar_type())), count(share_B1T.sum()) {
+    mean_C1 = ((x_BCT * share_B1T).sum(at::IntArrayRef{0, 2}) / count).unsqueeze(1);
+    centred_BCT = x_BCT - mean_C1;
+    variance_C = (centred_BCT * share_B1T).square_().sum(at::IntArrayRef{0, 2}) / count;
+    inverse_C = at::rsqrt(variance_C + epsilon);
+  }
+
+  at::Tensor share_B1T, count, mean_C1, centred_BCT, variance_C, inverse_C;
+};
+
+/// Scales and shifts normalised frames. One node of autograd in place of sixteen, since the host's time of a
+/// narrow net is mostly theirs; the gradient of x includes that by mean and variance.
+struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
+  using Context = torch::autograd::AutogradContext;
+  using Tensors = torch::autograd::variable_list;
+
+  static at::Tensor forward(Context* context, const at::Tensor&, const at::Tensor& weight_C,
+                            const at::Tensor& bias_C, const FrameStatistics& of) {
+    context->save_for_backward({of.centred_BCT, of.share_B1T, of.count, of.inverse_C, weight_C});
+    return (of.centred_BCT * (of.inverse_C * weight_C).unsqueeze(1)).add_(bias_C.unsqueeze(1));
+  }
+
+  static Tensors backward(Context* context, const Tensors& gradients) {
+    if (at::GradMode::is_enabled())
+      throw looptorch::UsageError(
+          "MaskedBatchNorm can be differentiated once: call backward() without create_graph");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &centred_BCT = saved[0], &share_B1T = saved[1], &count = saved[2], &inverse_C = saved[3];
+    const at::Tensor &gradient_BCT = gradients[0], scale_C = inverse_C * saved[4];
+    const auto of_weight_C = (gradient_BCT * centred_BCT).sum(at::IntArrayRef{0, 2}).mul_(inverse_C);
+    const auto of_bias_C = gradient_BCT.sum(at::IntArrayRef{0, 2});
+    at::Tensor of_x_BCT;
+    if (context->needs_input_grad(0)) {
+      const auto by_mean_C1 = (of_bias_C / count).unsqueeze(1);
+      const auto by_variance_C1 = (of_weight_C * inverse_C / count).unsqueeze(1);
+      of_x_BCT = (gradient_BCT - share_B1T * (centred_BCT * by_variance_C1).add_(by_mean_C1))
+                     .mul_(scale_C.unsqueeze(1));
+    }
+    return {of_x_BCT, of_weight_C, of_bias_C, {}};
+  }
+};
+
+}  // namespace detail
 
 class MaskedBatchNormImpl : public torch::nn::Module {
  public:
@@ -27,23 +78,19 @@ class MaskedBatchNormImpl : public torch::nn::Module {
     if (!is_training())
       return at::batch_norm(wide_BCT.contiguous(), weight, bias, running_mean, running_var,
                             /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/false);
-    const auto share_B1T = valid_B1T.to(wide_BCT.scalar_type());
-    const auto count = share_B1T.sum();
-    const auto mean_C1 = ((wide_BCT * share_B1T).sum(at::IntArrayRef{0, 2}) / count).unsqueeze(1);
-    const auto centred_BCT = wide_BCT - mean_C1;
-    const auto variance_C = ((centred_BCT * share_B1T).square().sum(at::IntArrayRef{0, 2}) / count);
-    track(mean_C1.detach().squeeze(1), variance_C.detach() * (count / (count - 1).clamp_min(1)));
-    return centred_BCT * (at::rsqrt(variance_C + kEpsilon) * weight).unsqueeze(1) + bias.unsqueeze(1);
+    const detail::FrameStatistics of(wide_BCT.detach(), valid_B1T, kEpsilon);
+    track(of);
+    return detail::NormaliseFrames::apply(wide_BCT, weight, bias, of);
   }
 
  private:
   static constexpr double kMomentum = 0.1, kEpsilon = 1e-5;
 
-  void track(const at::Tensor& mean_C, const at::Tensor& variance_C) {
+  void track(const detail::FrameStatistics& of) {
     const torch::NoGradGuard no_grad;
     num_batches_tracked.add_(1);
-    running_mean.lerp_(mean_C, kMomentum);
-    running_var.lerp_(variance_C, kMomentum);
+    running_mean.lerp_(of.mean_C1.squeeze(1), kMomentum);
+    running_var.lerp_(of.variance_C * (of.count / (of.count - 1).clamp_min(1)), kMomentum);
   }
 
   at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;

@@ -193,6 +193,32 @@ TEST_CASE("Without padding the batch norm is LibTorch's, in values, gradients an
   CHECK(largest_difference(ours(x, at::ones({2, 1, 3}, at::kBool)), theirs(x)) < 1e-5);
 }
 
+TEST_CASE("With padding the batch norm's gradients are those of its formula, once only") {
+  konkanivani::MaskedBatchNorm norm(4);
+  norm->to(at::kDouble);
+  for (auto& parameter : norm->parameters()) torch::nn::init::normal_(parameter);
+  const auto parameters = norm->parameters();
+  const auto valid_B1T = konkanivani::valid_places(ids({5, 3}), 6).unsqueeze(1);
+  const auto x = at::randn({2, 4, 6}, at::kDouble).requires_grad_();
+  const auto share = valid_B1T.to(at::kDouble);
+  const auto mean = [&](const at::Tensor& of) {
+    return (of * share).sum(at::IntArrayRef{0, 2}, /*keepdim=*/true) / share.sum();
+  };
+  const auto centred = x - mean(x);
+  const auto expected = centred * at::rsqrt(mean(centred.square()) + 1e-5) * parameters[0].unsqueeze(1) +
+                        parameters[1].unsqueeze(1);
+  const auto found = norm(x, valid_B1T);
+  CHECK(largest_difference(found, expected) < 1e-12);
+  const auto towards = at::randn({2, 4, 6}, at::kDouble);  // padded frames have gradients too
+  const auto gradients = [&](const at::Tensor& y, bool again) {
+    return torch::autograd::grad({(y * towards).sum()}, {x, parameters[0], parameters[1]}, {},
+                                 /*retain_graph=*/true, again);
+  };
+  const auto ours = gradients(found, false), formula = gradients(expected, false);
+  for (std::size_t i = 0; i < ours.size(); ++i) CHECK(largest_difference(ours[i], formula[i]) < 1e-12);
+  CHECK_THROWS_AS(gradients(found, true), looptorch::UsageError);
+}
+
 TEST_CASE("A decoder layer is PyTorch's TransformerDecoderLayer with the norm behind") {
   const auto config = tiny_config();
   konkanivani::DecoderLayer ours(config);
