@@ -7,6 +7,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/layers/feed_forward.hpp>
 #include <looptorch/layers/linear.hpp>
 
 #include "attention.hpp"
@@ -29,7 +30,7 @@ inline torch::nn::LayerNorm layer_norm(int64_t width) {
 
 }  // namespace detail
 
-/// LayerNorm, linear, SiLU, linear.
+/// Adds half of LayerNorm, linear, SiLU, linear to its input.
 class FeedForwardImpl : public torch::nn::Module {
  public:
   explicit FeedForwardImpl(const ModelConfig& config) : dropout_(config.dropout) {
@@ -40,8 +41,9 @@ class FeedForwardImpl : public torch::nn::Module {
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD) {
-    const auto inner = at::dropout(at::silu(up(norm(x_BTD))), dropout_, is_training());
-    return at::dropout(down(inner), dropout_, is_training());
+    return looptorch::feed_forward(
+        x_BTD, norm, up, down,
+        {.activation = looptorch::Activation::silu, .dropout = is_training() ? dropout_ : 0, .scale = 0.5});
   }
 
  private:
@@ -117,12 +119,11 @@ class ConformerBlockImpl : public torch::nn::Module {
   /// without relative positions.
   [[nodiscard]] at::Tensor forward(at::Tensor x_BTD, const at::Tensor& valid_BT,
                                    const at::Tensor& distances_PD) {
-    x_BTD = x_BTD + 0.5 * first_half(x_BTD);
+    x_BTD = first_half(x_BTD);
     const auto attended_BTD = attend(attention_norm(x_BTD), valid_BT.unsqueeze(1).unsqueeze(1), distances_PD);
     x_BTD = x_BTD + at::dropout(attended_BTD, dropout_, is_training());
     x_BTD = x_BTD + convolution(x_BTD, valid_BT);
-    x_BTD = x_BTD + 0.5 * second_half(x_BTD);
-    return norm(x_BTD);
+    return norm(second_half(x_BTD));
   }
 
  private:

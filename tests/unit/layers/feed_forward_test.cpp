@@ -2,6 +2,7 @@
 // A feed-forward layer as one node of autograd: the bits of the layers one by one, what it saves, and when
 // the layers are called one by one.
 // Runs on every device.
+// Tests layers: dropout_part
 #include "support/precompiled.hpp"
 
 #include <looptorch/adapters/lora.hpp>
@@ -34,12 +35,22 @@ struct FeedForwardImpl : torch::nn::Module {
     torch::nn::init::normal_(norm->weight), torch::nn::init::normal_(norm->bias);
     this->to(place());
   }
-  at::Tensor by_node(const at::Tensor& x) { return lt::feed_forward(x, norm, up, down); }
-  at::Tensor by_layers(const at::Tensor& x) { return x + down->forward(at::gelu(up->forward(norm(x)))); }
+  at::Tensor by_node(const at::Tensor& x) { return lt::feed_forward(x, norm, up, down, options); }
+  at::Tensor by_layers(const at::Tensor& x) {
+    const auto drop = [&](const at::Tensor& y) { return at::dropout(y, options.dropout, /*train=*/true); };
+    const at::Tensor hidden = up->forward(norm(x));
+    const bool is_silu = options.activation == lt::Activation::silu;
+    const at::Tensor branch = drop(down->forward(drop(is_silu ? at::silu(hidden) : at::gelu(hidden))));
+    return options.scale == 1 ? x + branch : x + branch * options.scale;
+  }
 
   torch::nn::LayerNorm norm;
   Linear up, down;
+  lt::FeedForwardOptions options;
 };
+
+/// A Conformer's.
+const lt::FeedForwardOptions conformer{.activation = lt::Activation::silu, .dropout = 0.3, .scale = 0.5};
 
 bool is_node(const at::Tensor& y) { return y.grad_fn() && y.grad_fn()->name() == "FeedForwardBackward"; }
 
@@ -49,6 +60,8 @@ struct Case {
   bool has_bias = true, casts = false;
   std::optional<lt::CheckpointMode> mode = std::nullopt;
   at::ScalarType type = at::kFloat;
+  lt::FeedForwardOptions options = {};
+  bool is_node = true;
 };
 
 /// Returns the output, and the gradients of input and parameters.
@@ -56,6 +69,7 @@ std::vector<at::Tensor> results(const Case& of, bool by_node) {
   torch::manual_seed(1);
   FeedForwardImpl<> layer(of.has_bias);
   layer.to(of.type);
+  layer.options = of.options;
   const auto trains = [&](char letter) { return of.trained.find(letter) != std::string::npos; };
   const std::vector<std::pair<char, torch::nn::Module*>> parts{
       {'n', layer.norm.get()}, {'u', layer.up.get()}, {'d', layer.down.get()}};
@@ -69,7 +83,8 @@ std::vector<at::Tensor> results(const Case& of, bool by_node) {
     const auto run = [&](const at::Tensor& x) { return by_node ? layer.by_node(x) : layer.by_layers(x); };
     y = of.mode ? lt::checkpoint({.mode = *of.mode}, run, x) : run(x);
   }
-  CHECK(is_node(y) == by_node);
+  const bool is_drawn_again = of.options.dropout > 0 && of.mode == lt::CheckpointMode::light;
+  CHECK(is_node(y) == (by_node && of.is_node && !is_drawn_again));
   y.square().sum().backward();
   std::vector<at::Tensor> all{y, x.grad()};
   for (const auto& parameter : layer.parameters()) all.push_back(parameter.grad());
@@ -77,7 +92,7 @@ std::vector<at::Tensor> results(const Case& of, bool by_node) {
 }
 
 void check_equal(const Case& of) {
-  CAPTURE(of.sizes, of.trained, of.has_bias, of.casts, of.mode.has_value());
+  CAPTURE(of.sizes, of.trained, of.has_bias, of.casts, of.mode.has_value(), of.options.dropout);
   Case plain = of;
   plain.mode.reset();
   const auto found = results(of, true), expected = results(plain, false);
@@ -99,30 +114,39 @@ TEST_CASE("feed_forward has the bits of its layers, whatever is trained, recompu
     for (const auto mode :
          {std::optional<lt::CheckpointMode>(), std::optional(light), std::optional(recompute)})
       for (const char* trained : {"xnud", "x", "n", "u", "d", "nud", "xd", "xu"})
-        check_equal({.trained = trained, .casts = casts, .mode = mode});
+        for (const auto& options : {lt::FeedForwardOptions{}, conformer})
+          check_equal({.trained = trained, .casts = casts, .mode = mode, .options = options});
   check_equal({.has_bias = false});
   check_equal({.has_bias = false, .casts = true});
   check_equal({.sizes = {5, kWidth}});
   check_equal({.sizes = {2, 2, 3, kWidth}, .mode = light});
   check_equal({.mode = light, .type = at::kDouble});
   check_equal({.mode = light, .type = at::kBFloat16});
+  check_equal({.mode = recompute, .type = at::kBFloat16, .options = conformer});
+  check_equal({.has_bias = false, .mode = light, .options = {.activation = lt::Activation::silu}});
+  check_equal({.options = {.dropout = 0.9, .scale = -2}});
+  check_equal({.options = {.dropout = 1}, .is_node = false});
 }
 
 TEST_CASE("feed_forward's node can be differentiated twice, light too") {
-  const auto second = [](bool by_node, lt::CheckpointMode mode) {
+  const auto second = [](bool by_node, lt::CheckpointMode mode, const lt::FeedForwardOptions& options) {
     torch::manual_seed(1);
     FeedForwardImpl<> layer;
     layer.to(at::kDouble);
+    layer.options = options;
     const at::Tensor x = placed(at::randn({3, kWidth}, at::kDouble)).set_requires_grad(true);
     const auto run = [&](const at::Tensor& x) { return by_node ? layer.by_node(x) : layer.by_layers(x); };
     const at::Tensor y = lt::checkpoint({.mode = mode}, run, x);
     return looptorch::testing::second_gradients(y.pow(3).sum(), x, layer.parameters());
   };
-  const auto expected = second(false, lt::CheckpointMode::off);
-  for (const auto mode : {lt::CheckpointMode::off, lt::CheckpointMode::light}) {
-    const auto found = second(true, mode);
+  using enum lt::CheckpointMode;
+  const auto check = [&](lt::CheckpointMode mode, const lt::FeedForwardOptions& options) {
+    const auto expected = second(false, off, options), found = second(true, mode, options);
     for (std::size_t i = 0; i < found.size(); ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-9));
-  }
+  };
+  for (const auto mode : {off, light}) check(mode, {});
+  check(off, conformer);
+  check(light, {.activation = lt::Activation::silu});
 }
 
 TEST_CASE("feed_forward's node can be differentiated twice where neither input nor norm is trained") {
