@@ -4,6 +4,7 @@
 // loop/context.hpp instead.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/ranks.hpp>
@@ -110,7 +111,7 @@ class UpdateContext {
   /// Skips this update if the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
   /// the device. Any other optimizer waits for the value here, once a window.
   void veto(const at::Tensor& found) {
-    if (found.is_cpu()) return veto(detail::cpu_number(found) != 0);
+    if (computes_on_cpu(found)) return veto(detail::cpu_number(found) != 0);
     const at::Tensor& flag = found.dim() == 0 ? found : found.reshape({});
     found_ = found_.defined() ? at::logical_or(found_, detail::on_device_of(found_, flag)) : flag;
   }
@@ -123,7 +124,7 @@ class UpdateContext {
   }
   /// Refuses in the same way if a 0-dim tensor on a device is not zero. Do not write to it afterwards.
   void refuse(const at::Tensor& non_finite) {
-    if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
+    if (computes_on_cpu(non_finite)) return refuse(detail::cpu_number(non_finite) != 0);
     at::Tensor& refused = refusal_.non_finite;
     if (!refused.defined()) refusal_.vetoed_before = found_;
     refused =

@@ -5,6 +5,7 @@
 // one more product of hidden states and weights.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/gradient_in_place.hpp>
 #include <looptorch/memory/score_chunks.hpp>
@@ -251,7 +252,7 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                              options.label_smoothing));
   if (options.chunk_bytes < 0)
     throw UsageError(message("CrossEntropyOptions::chunk_bytes is at least 0, got ", options.chunk_bytes));
-  if (!labels.is_cpu()) return;
+  if (!computes_on_cpu(labels)) return;
   const at::Tensor wrong = labels.masked_select(
       labels.ne(options.ignore_index).logical_and_(labels.lt(0).logical_or_(labels.ge(weight_VD.size(0)))));
   if (wrong.numel() > 0)

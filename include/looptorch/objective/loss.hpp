@@ -3,6 +3,7 @@
 // The weights make micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +40,7 @@ class Quantity {
   /// Throws UsageError unless `tensor` holds exactly one element.
   Quantity(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.numel() != 1) throw UsageError(shape_message(tensor));
-    tensor.device().is_cpu() ? static_cast<void>(number_ = detail::cpu_number(tensor)) : keep(tensor);
+    computes_on_cpu(tensor) ? static_cast<void>(number_ = detail::cpu_number(tensor)) : keep(tensor);
   }
 
   /// Keeps `tensor` unread even on the CPU, so that tests can take the deferred path.

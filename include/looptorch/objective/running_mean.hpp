@@ -59,7 +59,7 @@ class RunningMean {
   /// Adds a 0-dim mean over `weight` items. A known weight of 0 adds nothing, NaN or not.
   void add(const at::Tensor& value, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
-    if (weight.is_known() && value.is_cpu())
+    if (weight.is_known() && computes_on_cpu(value))
       return add_known(detail::cpu_number(value) * weight.number(), weight.number());
     at::NoGradGuard no_grad;
     if (!weight.is_known()) {
@@ -73,7 +73,7 @@ class RunningMean {
   /// Adds a 0-dim sum over `weight` items. A known weight of 0 adds nothing, NaN or not.
   void add_sum(const at::Tensor& sum, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
-    if (weight.is_known() && sum.is_cpu()) return add_known(detail::cpu_number(sum), weight.number());
+    if (weight.is_known() && computes_on_cpu(sum)) return add_known(detail::cpu_number(sum), weight.number());
     at::NoGradGuard no_grad;
     if (!weight.is_known()) return add_unread(scalar(sum), weight);
     now_.sum = at::add(total(sum.device()), scalar(sum));

@@ -4,6 +4,8 @@
 // are added in fp32 and their norms in fp64, without a copy of the tensor or a wait for a device.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -51,7 +53,7 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
 
 /// True for a tensor of which LibTorch's norm is inaccurate: a device adds up in many sums.
 [[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
+  return computes_on_cpu(tensor) && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
 }
 
 /// Returns the dtype of a tensor's norm: its own, or fp32 if that is narrower.

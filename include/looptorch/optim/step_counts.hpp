@@ -4,6 +4,8 @@
 // would cost as much as AdamW's kernel.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/rsub.h>
@@ -49,7 +51,7 @@ class SharedCounts {
 /// Adds one to fp32 counts of one device, or nothing if `found_inf` is 1. On a CPU it adds without an
 /// operator, whose dispatch would cost a hundred times as much.
 inline void add_one(at::TensorList counts, const std::optional<at::Tensor>& found_inf) {
-  if (!counts.empty() && counts.front().is_cpu()) {
+  if (!counts.empty() && computes_on_cpu(counts.front())) {
     const float one = found_inf ? 1 - *found_inf->const_data_ptr<float>() : 1;
     for (const at::Tensor& count : counts) *count.mutable_data_ptr<float>() += one;
   } else if (found_inf) {

@@ -6,6 +6,7 @@
 // `on_non_finite` can skip the update instead.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
@@ -85,7 +86,7 @@ struct ClipGradNorm {
   /// Adds the norm without waiting for the device. Omits a norm that is not finite, as in an fp16 overflow.
   static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
     RunningMean& mean = metrics["gradient_norm"];
-    if (norm.is_cpu()) {
+    if (computes_on_cpu(norm)) {
       if (const double known = detail::cpu_number(norm); std::isfinite(known)) mean.add(known, 1.0);
       return;
     }
@@ -103,7 +104,7 @@ struct ClipGradNorm {
 
   void judge(const at::Tensor& norm, UpdateContext& update) const {
     if (on_non_finite == OnNonFinite::ignore || norm.is_meta()) return;
-    if (norm.is_cpu())
+    if (computes_on_cpu(norm))
       act_on(!std::isfinite(detail::cpu_number(norm)), update);
     else
       act_on(detail::zero_if_finite(norm), update);

@@ -21,6 +21,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -41,6 +42,17 @@ struct DryMemory {
 };
 
 namespace detail {
+
+/// Returns where a model's tensors are, in the order in which torch::nn::Module::to moves them to a device.
+[[nodiscard]] inline std::vector<const void*> data_of(const torch::nn::Module& model) {
+  std::vector<const void*> data;
+  for (const auto& child : model.children())
+    for (const void* const one : data_of(*child)) data.push_back(one);
+  for (const auto& tensors : {model.parameters(/*recurse=*/false), model.buffers(/*recurse=*/false)})
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.defined() && tensor.has_storage()) data.push_back(tensor.storage().data());
+  return data;
+}
 
 /// Runs windows of one batch each, several times.
 template <class Engine, class Batch>
@@ -63,7 +75,7 @@ class DryRun {
   /// a result.
   [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates, std::int64_t most) {
     empty_cache(counter_.device());
-    if (auto* const device = HostMemory::device()) device->empty_cache();
+    if (auto* const device = HostMemory::device()) device->repack(data_of(engine_.run().model()));
     PhaseProbe probe(counter_);
     DryMemory memory;
     try {

@@ -13,9 +13,12 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/dropout_native.h>
 #include <c10/core/DispatchKey.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -48,6 +51,57 @@ inline bool allocate_dropout_backward(const c10::OperatorHandle&, Stack&, const 
   arguments.return_results(at::zeros_like(arguments.tensor("grad_output")));
   return true;
 }
+
+/// True if an accelerator runs the operator as one kernel. Others call operators that are; what they allocate
+/// themselves are numbers on the host, as the 2 of `x * 2`. Dropout counts as one of them, since its mask is
+/// allocated before its result.
+[[nodiscard]] inline bool is_kernel(const c10::OperatorHandle& op, const Arguments& arguments, bool skipped) {
+  const std::string& name = op.schema().name();
+  if (name == "aten::scalar_tensor") return !arguments.named("device").isNone();
+  if (name == "aten::native_dropout") return false;
+  return skipped || op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+         name.starts_with("aten::_foreach_") || name == "aten::convolution" ||
+         name == "aten::convolution_backward";
+}
+
+/// Counts an operator's results as blocks of the device that a CPU stands for. What else the CPU's kernel
+/// allocates is not there on a device, nor is what the program allocates without an operator.
+class KernelOnDevice {
+ public:
+  explicit KernelOnDevice(const Arguments& arguments) : before_(std::exchange(runs_, true)) {
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      visit_tensors(arguments[i], [&](const at::Tensor& tensor) { (void)is_new(tensor); });
+  }
+  ~KernelOnDevice() { runs_ = before_; }
+  KernelOnDevice(const KernelOnDevice&) = delete;
+  KernelOnDevice& operator=(const KernelOnDevice&) = delete;
+
+  /// True on a thread on which a kernel runs.
+  [[nodiscard]] static bool runs() { return runs_; }
+
+  /// Counts the last tensors of the stack, except those in memory of arguments.
+  void count_results(const Stack& stack, std::size_t results) {
+    for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
+      visit_tensors(stack[i], [&](const at::Tensor& tensor) {
+        if (is_new(tensor))
+          VirtualBlocks::installed().count_on_device(tensor.storage().data_ptr(), tensor.storage().nbytes());
+      });
+  }
+
+ private:
+  /// True for a tensor in memory that no tensor before had.
+  [[nodiscard]] bool is_new(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return false;
+    const void* const data = tensor.storage().data();
+    if (std::find(known_.begin(), known_.end(), data) != known_.end()) return false;
+    known_.push_back(data);
+    return true;
+  }
+
+  static inline thread_local bool runs_ = false;
+  bool before_;
+  c10::SmallVector<const void*, 8> known_;
+};
 
 /// Stands for the runner of a device's kernels: they are all there, and compute nothing.
 class SkippedRunner final : public KernelRunner {

@@ -17,27 +17,21 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace looptorch::detail::shapes {
 
 /// Thread-safe.
 class DevicePool final : public HostMemory::Device {
  public:
-  /// Adds a block; it has no address there, so `key` identifies it.
+  /// Adds a block that is not there yet; it has no address there, so `key` identifies it.
   void allocate(const void* key, std::size_t bytes, HostMemory::Place place) {
     if (bytes == 0 || place == HostMemory::Place::host) return;
     const std::lock_guard lock(mutex_);
+    if (taken_.contains(key)) return;
     const std::size_t size = round_up(bytes, kStep);
-    const Pool pool{place == HostMemory::Place::copied, size <= kSmall};
-    const auto found = free_.lower_bound({pool, size, 0});
-    const bool is_there = found != free_.end() && std::get<Pool>(*found) == pool;
-    const auto part = parts_.find(is_there ? std::get<2>(*found) : add_segment(pool, size));
-    if (is_there) free_.erase(found);
-    split(part, size);
-    part->second.is_free = false;
-    taken_.emplace(key, part->first);
-    allocated_ += static_cast<std::int64_t>(part->second.size);
-    peak_ = std::max(peak_, allocated_);
+    take(key, size, {place == HostMemory::Place::copied, size <= kSmall});
   }
 
   /// Removes a block, if it belongs to the device.
@@ -45,7 +39,7 @@ class DevicePool final : public HostMemory::Device {
     const std::lock_guard lock(mutex_);
     const auto found = taken_.find(key);
     if (found == taken_.end()) return;
-    auto part = parts_.find(found->second);
+    auto part = parts_.find(found->second.at);
     taken_.erase(found);
     allocated_ -= static_cast<std::int64_t>(part->second.size);
     if (const auto next = std::next(part); joins(part, next)) join(part, next);
@@ -66,20 +60,20 @@ class DevicePool final : public HostMemory::Device {
     const std::lock_guard lock(mutex_);
     peak_ = allocated_, peak_reserved_ = reserved_;
   }
-  void empty_cache() override {
+  void repack(const std::vector<const void*>& data) override {
     const std::lock_guard lock(mutex_);
-    for (auto part = parts_.begin(); part != parts_.end();) {
-      const auto& [size, pool, segment, is_free] = part->second;
-      const auto next = std::next(part);
-      const bool is_whole =
-          part->first == segment && (next == parts_.end() || next->second.segment != segment);
-      if (is_free && is_whole) {
-        reserved_ -= static_cast<std::int64_t>(size);
-        free_.erase(entry(part));
-        parts_.erase(part);
-      }
-      part = next;
+    std::unordered_map<const void*, std::size_t> order;
+    for (const void* const one : data)
+      order.emplace(static_cast<const std::byte*>(one) - HostMemory::kHead, order.size());
+    std::map<std::pair<std::size_t, Address>, std::pair<const void*, Block>> blocks;
+    for (const auto& [key, block] : taken_) {
+      const auto found = order.find(key);
+      const std::size_t number = found == order.end() ? order.size() : found->second;
+      blocks.emplace(std::pair{number, block.at}, std::pair{key, block});
     }
+    parts_.clear(), free_.clear(), taken_.clear();
+    allocated_ = reserved_ = 0, end_ = 0;
+    for (const auto& [place, named] : blocks) take(named.first, named.second.size, named.second.pool);
   }
 
  private:
@@ -95,6 +89,11 @@ class DevicePool final : public HostMemory::Device {
     Address segment;
     bool is_free;
   };
+  struct Block {
+    Address at;
+    std::size_t size;
+    Pool pool;
+  };
   using Parts = std::map<Address, Part>;
   using Entry = std::tuple<Pool, std::size_t, Address>;
 
@@ -103,6 +102,18 @@ class DevicePool final : public HostMemory::Device {
   }
   static Entry entry(Parts::const_iterator part) {
     return {part->second.pool, part->second.size, part->first};
+  }
+
+  void take(const void* key, std::size_t size, Pool pool) {
+    const auto found = free_.lower_bound({pool, size, 0});
+    const bool is_there = found != free_.end() && std::get<Pool>(*found) == pool;
+    const auto part = parts_.find(is_there ? std::get<2>(*found) : add_segment(pool, size));
+    if (is_there) free_.erase(found);
+    split(part, size);
+    part->second.is_free = false;
+    taken_.emplace(key, Block{part->first, size, pool});
+    allocated_ += static_cast<std::int64_t>(part->second.size);
+    peak_ = std::max(peak_, allocated_);
   }
 
   Address add_segment(Pool pool, std::size_t size) {
@@ -140,7 +151,7 @@ class DevicePool final : public HostMemory::Device {
   mutable std::mutex mutex_;
   Parts parts_;
   std::set<Entry> free_;
-  std::unordered_map<const void*, Address> taken_;
+  std::unordered_map<const void*, Block> taken_;
   std::size_t end_ = 0;
   std::int64_t allocated_ = 0, peak_ = 0, reserved_ = 0, peak_reserved_ = 0;
 };

@@ -95,23 +95,43 @@ class ShapesOnly {
     return kKey;
   }
 
+  /// An operator's call.
+  struct Call {
+    const c10::OperatorHandle& op;
+    c10::DispatchKeySet keys;
+    torch::jit::Stack& stack;
+    detail::shapes::Arguments arguments;
+    bool meets_virtual = false;
+    detail::shapes::SkippedKernel skipped = nullptr;  ///< Takes the kernel's place; null: none.
+
+    [[nodiscard]] std::size_t results() const { return op.schema().returns().size(); }
+  };
+
   /// Gets each call of an operator on this thread.
   static void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const detail::shapes::Arguments arguments(op, *stack);
-    bool meets_virtual = false;
-    for (std::size_t i = 0; i < arguments.size(); ++i)
-      detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
-        meets_virtual |= detail::shapes::is_virtual(tensor);
-      });
-    auto skipped = detail::shapes::skipped_kernel(op.operator_name());
-    meets_virtual |=
-        skipped == &detail::shapes::allocate_product && detail::shapes::makes_virtual_product(arguments);
-    if (!meets_virtual) skipped = detail::shapes::skipped_on_accelerator(op.operator_name());
-    if (skipped && skipped(op, *stack, arguments)) return;
-    const detail::shapes::RealBlocksScope blocks(makes_integers(arguments));
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-    if (meets_virtual || op.schema().name().starts_with("aten::empty"))
-      zero_results(*stack, op.schema().returns().size());
+    using namespace detail::shapes;
+    Call call{op, keys, *stack, Arguments(op, *stack)};
+    for (std::size_t i = 0; i < call.arguments.size(); ++i)
+      visit_tensors(call.arguments[i],
+                    [&](const at::Tensor& tensor) { call.meets_virtual |= is_virtual(tensor); });
+    const SkippedKernel skipped = skipped_kernel(op.operator_name());
+    call.meets_virtual |= skipped == &allocate_product && makes_virtual_product(call.arguments);
+    if (call.meets_virtual) call.skipped = skipped;
+    if (!detail::cpu_stands_for_accelerator || KernelOnDevice::runs() ||
+        !is_kernel(op, call.arguments, call.skipped))
+      return run(call);
+    KernelOnDevice kernel(call.arguments);
+    run(call);
+    kernel.count_results(*stack, call.results());
+  }
+
+  static void run(const Call& call) {
+    if (call.skipped && call.skipped(call.op, call.stack, call.arguments)) return;
+    const detail::shapes::RealBlocksScope blocks(makes_integers(call.arguments));
+    call.op.redispatchBoxed(call.keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
+                            &call.stack);
+    if (call.meets_virtual || call.op.schema().name().starts_with("aten::empty"))
+      zero_results(call.stack, call.results());
   }
 
   /// True for a call whose result has an integer type that steers kernels, or comes from those only.

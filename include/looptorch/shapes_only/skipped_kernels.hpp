@@ -3,7 +3,6 @@
 // inputs as the real one does, and computes nothing. Kernels that are not listed run as they are.
 #pragma once
 
-#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/shapes_only/accelerator_kernels.hpp>
 #include <looptorch/shapes_only/arguments.hpp>
 #include <looptorch/shapes_only/arithmetic.hpp>
@@ -83,16 +82,6 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
   }();
   const auto found = kernels.find(name);
   return found == kernels.end() ? nullptr : found->second;
-}
-
-/// Returns the replacement for a kernel whose CPU version also allocates for small tensors what an
-/// accelerator's does not, or null.
-[[nodiscard]] inline SkippedKernel skipped_on_accelerator(const c10::OperatorName& name) {
-  if (!cpu_stands_for_accelerator) return nullptr;
-  for (const char* const op :
-       {"aten::convolution", "aten::convolution_backward", "aten::native_dropout_backward"})
-    if (name.name == op) return skipped_kernel(name);
-  return nullptr;
 }
 
 }  // namespace looptorch::detail::shapes

@@ -62,7 +62,7 @@ class VirtualBlocks final : public c10::Allocator {
     free_.clear();
   }
 
-  /// Makes later blocks count as those of a device; null ends that.
+  /// Makes MemoryCounter read a device, which holds the blocks of `count_on_device`; null ends that.
   void count_as(DevicePool* pool) {
     const std::lock_guard lock(mutex_);
     HostMemory::set_device(pool);
@@ -73,8 +73,13 @@ class VirtualBlocks final : public c10::Allocator {
     const bool is_virtual =
         size >= kLeast && !RealBlocksScope::are_real() && on_.load(std::memory_order_relaxed);
     void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
-    on_device([&](DevicePool& pool) { pool.allocate(block, size - HostMemory::kHead, HostMemory::place()); });
     return {block, block, &release, c10::Device(c10::kCPU)};
+  }
+  /// Counts a tensor's block as the device's, where this thread's blocks are.
+  void count_on_device(const c10::DataPtr& data, std::size_t bytes) {
+    if (!HostMemory::counts(data)) return;
+    const auto* const block = static_cast<const std::byte*>(data.get()) - HostMemory::kHead;
+    on_device([&](DevicePool& pool) { pool.allocate(block, bytes, HostMemory::place()); });
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {

@@ -55,6 +55,7 @@ PeakBytes by_shapes(const Make& make, at::Device device) {
 template <class Make, class HeldTo>
 PredictedMemory on_accelerator(const Make& make, at::Device device, const HeldTo& held_to) {
   PredictedMemory memory{.by_shapes = by_shapes(make, device)};
+  looptorch::empty_cache(device);  // of the runs before it
   make(device, [&](auto& trainer, const auto& batches) {
     const auto report = dry_steps(trainer, batches);
     memory.by_steps = peak_of(report);

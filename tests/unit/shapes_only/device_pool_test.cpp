@@ -23,8 +23,10 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 struct Blocks {
   DevicePool pool;
-  std::array<char, 16> keys{};
+  std::array<char, 16 + HostMemory::kHead> keys{};
 
+  /// Returns where the memory of a tensor in the block would begin.
+  [[nodiscard]] const void* data(std::size_t key) const { return &keys.at(key) + HostMemory::kHead; }
   void take(std::size_t key, std::size_t bytes, Place place = Place::computed) {
     pool.allocate(&keys.at(key), bytes, place);
   }
@@ -74,10 +76,24 @@ TEST_CASE("A device's blocks are reused, best fit first, and join again") {
   CHECK(blocks.allocated() == 0);
   CHECK(blocks.pool.read().peak == 1024 * 1024 + 512 * 1024 + 600 * 1024);
   CHECK(blocks.reserved() == 4 * kMiB);
-  blocks.take(8, 512);
-  blocks.pool.empty_cache();  // all but the segment in use
-  CHECK(blocks.reserved() == 2 * kMiB);
   CHECK(blocks.pool.read().peak_reserved == 4 * kMiB);
+}
+
+TEST_CASE("A device's blocks are packed without gaps, the named ones first, as when a model moves to it") {
+  constexpr std::size_t kBytes = 700 * 1024;  // of which a segment holds two
+  Blocks blocks;
+  for (const std::size_t key : {0, 1, 2, 3, 4, 5}) blocks.take(key, kBytes);
+  for (const std::size_t key : {0, 2}) blocks.drop(key);
+  CHECK(blocks.reserved() == 6 * kMiB);
+  blocks.pool.repack({blocks.data(5), blocks.data(1), blocks.data(2)});
+  CHECK(blocks.reserved() == 4 * kMiB);
+  CHECK(blocks.allocated() == 4 * kBytes);
+  blocks.drop(5), blocks.drop(1);  // a segment's two
+  blocks.take(6, 1024 * 1024), blocks.take(7, 1024 * 1024);
+  CHECK(blocks.reserved() == 4 * kMiB);
+  blocks.drop(3);
+  blocks.take(8, kBytes + 512);
+  CHECK(blocks.reserved() == 6 * kMiB);
 }
 
 TEST_CASE("A device's blocks: batches that are copied have segments of their own, and the host's have none") {

@@ -442,6 +442,35 @@ TEST_CASE("an accelerator's dropout keeps a byte a number, and its backward take
   CHECK(memory.allocated_bytes() - before == 2 * numbers);
 }
 
+TEST_CASE(
+    "on an accelerator only results are there: no numbers of the host, no copies that a CPU's kernel makes",
+    "[shapes_only]") {
+  const ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+  const auto x = at::ones({3}), narrow = at::ones({3}, at::kBFloat16);
+  const auto wide = at::ones({400, 512}), narrow_one = at::ones({400, 512}, at::kBFloat16);
+  const auto peak = [](const auto& work) { return device_bytes(work).peak; };
+  CHECK(peak([&] { return x * 2; }) == 512);
+  CHECK(peak([&] { return x + narrow; }) == 512);
+  CHECK(peak([&] { return wide + narrow_one; }) == in_blocks(4 * 400 * 512));
+  CHECK(peak([&] { return at::empty({3}).add_(x); }) == 512);
+  CHECK(peak([&] { return x.view({3, 1}); }) == 0);
+  CHECK(peak([&] { return at::_foreach_mul({x, narrow}, 2); }) == 2 * 512);
+  CHECK(peak([] { return at::scalar_tensor(2.0, at::kDouble); }) == 0);  // a tensor of the host
+  CHECK(peak([] { return at::scalar_tensor(2.0, at::TensorOptions(at::kDouble).device(at::kCPU)); }) == 512);
+  CHECK(peak([] { return at::globalContext().defaultGenerator(at::kCPU).get_state(); }) == 0);
+}
+
+TEST_CASE("on an accelerator the loop's numbers stay unread", "[shapes_only]") {
+  const auto number = at::ones({});
+  CHECK(looptorch::Quantity(number).is_known());
+  const ShapesOnly shapes_only(looptorch::ShapesOf::accelerator);
+  CHECK_FALSE(looptorch::Quantity(number).is_known());
+  looptorch::RunningMean mean;
+  mean.add(number, 2.0);
+  CHECK(mean.device_sum().defined());
+  CHECK_FALSE(looptorch::computes_on_cpu(at::Device(at::kCPU)));
+}
+
 TEST_CASE("on an accelerator autocast runs norms and softmax in fp32, on a CPU in 16 bits", "[shapes_only]") {
   const auto types = [] {
     const looptorch::AutocastScope autocast(at::kCPU, at::kBFloat16);

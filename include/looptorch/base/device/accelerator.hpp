@@ -27,6 +27,9 @@ inline thread_local bool cpu_stands_for_accelerator = false;
 
 /// True if CPU kernels compute with this tensor: false where ShapesOnly measures an accelerator, too. A model
 /// that does something else on a CPU asks this, so that the measurement finds what it does on an accelerator.
+[[nodiscard]] inline bool computes_on_cpu(at::Device device) {
+  return device.is_cpu() && !detail::cpu_stands_for_accelerator;
+}
 [[nodiscard]] inline bool computes_on_cpu(const at::Tensor& tensor) {
   return tensor.is_cpu() && !detail::cpu_stands_for_accelerator;
 }

@@ -3,6 +3,7 @@
 // and replays all call `run_micro_batch`, each with its own observer for the differences between them.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
@@ -123,8 +124,8 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         const double correction = work.weight.take_correction();
         rescale_gradients(view, work, correction);
         observer.before_backward(weighed, correction);
-        BatchedGradientSums sums(engine.run().device().is_cpu() ? std::vector<at::Tensor>()
-                                                                : view.parameters);
+        BatchedGradientSums sums(computes_on_cpu(engine.run().device()) ? std::vector<at::Tensor>()
+                                                                        : view.parameters);
         scaled.backward(observer.root(work, scaled));
         sums.add();
       },
@@ -144,7 +145,7 @@ void at_place(Engine& engine, std::size_t number, Body&& body) {
 template <class Engine>
 [[nodiscard]] bool is_known_non_finite(Engine& engine, const Loss& loss) {
   const at::Tensor& value = loss_tensor(loss);
-  return engine.watches_losses() && value.is_cpu() && !std::isfinite(cpu_number(value));
+  return engine.watches_losses() && computes_on_cpu(value) && !std::isfinite(cpu_number(value));
 }
 
 /// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite: then
@@ -152,7 +153,7 @@ template <class Engine>
 template <class Engine>
 [[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
-  if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
+  if (!engine.watches_losses() || !sum.defined() || computes_on_cpu(sum) || sum.is_meta()) return {};
   return zero_if_finite(sum);
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace looptorch {
 
@@ -71,7 +72,8 @@ class HostMemory final : public c10::Allocator {
    public:
     [[nodiscard]] virtual MemoryReading read() const = 0;
     virtual void reset_peak() = 0;
-    virtual void empty_cache() = 0;
+    /// Places all blocks anew, without gaps: first those of `data`, in that order.
+    virtual void repack(const std::vector<const void*>& data) = 0;
 
    protected:
     ~Device() = default;

@@ -6,6 +6,7 @@
 // it, and the end corrects both moments.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/state_dict.hpp>
@@ -109,7 +110,7 @@ inline void finish_moments(MomentAccumulator& optimizer, const at::Tensor& param
   at::NoGradGuard no_gradients;
   if (const auto moments = optimizer.moments_for(parameter)) {
     const at::Tensor here = on_device_of(parameter, ratio);
-    if (!here.is_cpu() || cpu_number(here) != 1) {
+    if (!computes_on_cpu(here) || cpu_number(here) != 1) {
       const auto [first, second, steps, beta1, beta2] = *moments;
       multiply_moment(first, moment_correction(beta1, steps, here), found_inf, derive_seed(seed, 2));
       multiply_moment(second, moment_correction(beta2, steps, here.square()), found_inf,
