@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A Transformer's feed-forward layer, x + down(gelu(up(norm(x)))), as one node of autograd in place of five,
 // or a Conformer's, with SiLU, dropout and a factor, in place of eight. The kernels are those of the layers,
-// and so are the bits, gradients and random draws too. In a block of CheckpointMode::light the node saves x
+// and so are the bits, gradients and random draws too, unless x is used again after the layer: then parts of
+// its gradient are added in another order. In a block of CheckpointMode::light the node saves x
 // and the first product, and computes norm and activation again in backward.
 //
 // Shapes: D width of the model, F width between the products.

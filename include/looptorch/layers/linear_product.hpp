@@ -76,7 +76,9 @@ class LinearBackward final : public torch::autograd::Node {
     }
     product_.of_parameters(
         result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, product_.width()); },
-        [this](std::size_t i) { return task_should_compute_output(i); });
+        [&](std::size_t i) {
+          return task_should_compute_output(i) && gradients[(i - 1) % gradients.size()].defined();
+        });
     return result;
   }
 

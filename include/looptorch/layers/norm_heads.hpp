@@ -70,9 +70,11 @@ class NormHeadsBackward final : public torch::autograd::Node {
       const std::size_t first = result.size(), layers = product.rows().size();
       result.resize(first + product.parameters());
       const at::Tensor gradient = layout.join(gradients, output, layers, product.outputs(), *this);
-      output += layers;
+      const auto is_learnt = [&, begin = std::exchange(output, output + layers)](std::size_t j) {
+        return is_needed(j) && gradients[begin + (j - first) % layers].defined();
+      };
       if (!gradient.defined()) continue;
-      product.of_parameters(result, first, gradient, normed_rows, is_needed);
+      product.of_parameters(result, first, gradient, normed_rows, is_learnt);
       if (norm_needs[0] || norm_needs[1] || norm_needs[2])
         of_rows.push_back(as(product.of_rows(weights[i], gradient, again), norm.x.scalar_type()));
     }

@@ -14,6 +14,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -23,7 +24,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -115,7 +115,8 @@ class RowProduct {
     const at::Tensor weight_KN = joined(saved.weights, type_).t();
     return bias.defined() ? at::addmm(as(bias, type_), rows, weight_KN) : at::mm(rows, weight_KN);
   }
-  /// Sets the weights' gradients in `result` from `first` on, and then the biases', as far as `is_needed(i)`.
+  /// Sets the weights' gradients in `result` from `first` on, and then the biases', as far as `is_needed(i)`:
+  /// a layer whose output no loss uses needs none.
   template <class Rows, class IsNeeded>
   void of_parameters(Tensors& result, std::size_t first, const at::Tensor& gradient, const Rows& rows,
                      const IsNeeded& is_needed) const {
@@ -172,9 +173,9 @@ class OutputLayout {
   }
 
   /// Returns the gradient of `layers` outputs from `first` on, `[rows, N]`; undefined if none has one.
-  [[nodiscard]] at::Tensor join(Tensors& gradients, std::size_t first, std::size_t layers,
+  [[nodiscard]] at::Tensor join(const Tensors& gradients, std::size_t first, std::size_t layers,
                                 std::int64_t outputs, const torch::autograd::Node& node) const {
-    const std::span own(gradients.data() + first, layers);
+    c10::SmallVector<at::Tensor, 4> own(gradients.data() + first, gradients.data() + first + layers);
     bool any = false;
     for (at::Tensor& gradient : own) {
       any |= gradient.defined();
@@ -187,7 +188,7 @@ class OutputLayout {
       own[i] = node.input_metadata(first + i).zeros_like();
       if (by_heads_) own[i] = own[i].transpose(1, 2);
     }
-    return at::cat(at::TensorList(own.data(), layers), by_heads_ ? 2 : -1).reshape({-1, outputs});
+    return at::cat(at::TensorList(own), by_heads_ ? 2 : -1).reshape({-1, outputs});
   }
 
  private:

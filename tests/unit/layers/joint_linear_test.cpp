@@ -149,6 +149,7 @@ TEST_CASE("joint_heads has joint_linear's bits by heads, and gradients where som
       auto made = by_heads ? lt::joint_heads(net.x, 2, net.q, net.k) : lt::joint_linear(net.x, net.q, net.k);
       if (!by_heads) made = {split(made[0]), split(made[1])};
       (only ? made[1] : made[0].sum() + made[1]).square().sum().backward();
+      for (const at::Tensor& parameter : net.q->parameters()) CHECK(parameter.grad().defined() != only);
       std::vector<at::Tensor> all{made[0], made[1], Net::taken(net.x)};
       for (const auto& layer : {net.q, net.k})
         for (const at::Tensor& parameter : layer->parameters()) all.push_back(Net::taken(parameter));

@@ -83,6 +83,9 @@ std::vector<at::Tensor> results(const Case& of, bool by_node) {
     loss = loss.defined() ? loss + term : term;
   }
   loss.backward();
+  for (const auto& [letter, part] : parts)  // no zeros, by which an optimizer would decay a weight
+    if (letter != 'n' && of.used.find(letter) == std::string::npos)
+      for (const auto& parameter : part->parameters()) CHECK_FALSE(parameter.grad().defined());
   std::vector<at::Tensor> all{y[0], y[1], y[2], x.grad()};
   for (const auto& parameter : layer.parameters()) all.push_back(parameter.grad());
   return all;
