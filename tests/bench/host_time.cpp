@@ -96,7 +96,7 @@ std::int64_t elements_of(const torch::nn::Module& model) {
 /// they draw some.
 template <class... Layers, class Model, class Objective, class Batch>
 std::string train(Model model, const Objective& objective, const Batch& batch, const std::string& mode,
-                  bool random_state = false) {
+                  [[maybe_unused]] bool random_state = false) {
   lt::FusedAdamW adamw(model->parameters(), {.lr = 1e-5});
   lt::Trainer trainer(model, adamw, objective, lt::When{mode == "bf16", lt::Autocast<lt::bf16>{}},
                       lt::Checkpointed<Layers>{checkpoint_of(mode, random_state)}...);
