@@ -27,7 +27,7 @@ Averaged averaged(at::Device device) {
   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
   // The third update is skipped, which only the device knows.
   int update = 0;
-  const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& context) {
+  const lt::On veto{lt::kCheck, [&](lt::UpdateContext& context) {
                       context.veto(torch::full({}, update++ == 2, at::TensorOptions(device)));
                     }};
   lt::Trainer trainer(net, optimizer, toy::objective, veto, lt::ClipGradValue{0.05},

@@ -159,7 +159,7 @@ TEST_CASE("readers wait for no writer, not for a stopped one either; writers giv
   fill_half(folder.path());
   const CachedDataset open_before(Squares{}, in(folder.path()));
   const Holder stopped(index_in(folder.path()));
-  const double patience = std::chrono::duration<double>(looptorch::detail::kLockPatience).count();
+  const double patience = std::chrono::duration<double>(looptorch::detail::kLockTimeout).count();
   double reading = 0;
   {
     const std::jthread writer([&] { CHECK(open_before.get(15).equal(Squares{}.get(15))); });

@@ -113,14 +113,14 @@ struct At {
 };
 using Clip = At<lt::Phase::clip>;
 using Average = At<lt::Phase::average>;
-using Unscale = At<lt::Phase::unscale>;
+using Unscale = At<lt::Phase::check>;
 static_assert(d::phase_of<Plain>() == lt::Phase::observe);
 static_assert(d::running_order<Average, Plain, Unscale, Clip>() == std::array<std::size_t, 4>{2, 3, 0, 1});
 static_assert(d::running_order<Clip, Unscale, Plain, Average>() == std::array<std::size_t, 4>{1, 0, 3, 2});
 static_assert(d::running_order<Plain, Inherits>() ==
               std::array<std::size_t, 2>{0, 1});  // nothing declared: as listed
 static_assert(d::running_order<>().empty());
-static_assert(lt::Phase::prepare < lt::Phase::unscale && lt::Phase::unscale < lt::Phase::clip &&
+static_assert(lt::Phase::prepare < lt::Phase::check && lt::Phase::check < lt::Phase::clip &&
               lt::Phase::clip < lt::Phase::update && lt::Phase::update < lt::Phase::evaluate &&
               lt::Phase::evaluate < lt::Phase::schedule && lt::Phase::schedule < lt::Phase::average &&
               lt::Phase::average < lt::Phase::observe);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The Conformer block (Gulati et al. 2020): a feed-forward layer whose result counts half, self-attention, a
-// convolution over time, a second feed-forward layer that counts half, and a norm. A valid frame's result
+// The Conformer block (Gulati et al. 2020): a half-step feed-forward layer, self-attention, a convolution
+// over time, a second half-step feed-forward layer, and a layer norm. A valid frame's result
 // does not depend on the padding after it.
 //
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.

@@ -57,7 +57,7 @@ inline std::int64_t frame_at(double seconds) {
 
 /// A window's place in the recording, for SilenceSkipper.
 struct HeardWindow {
-  WindowPlace place;
+  WindowSpan place;
   std::int64_t longest = 3000;   ///< Frames of a whole window.
   std::int64_t recording = 0;    ///< Frames of the recording, or of as much as the threshold reaches.
   double last_speech = 0;        ///< When the last word before the window ends, in seconds.

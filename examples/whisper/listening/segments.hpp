@@ -44,7 +44,7 @@ struct Transcription {
 };
 
 /// A window of a recording, in mel frames of 10 ms.
-struct WindowPlace {
+struct WindowSpan {
   std::int64_t seek = 0, frames = 0;
 };
 
@@ -68,7 +68,7 @@ class SegmentSplitter {
 
   /// Returns the segments of the window at `place`. Tokens after the last pair of timestamps are left to the
   /// next window, unless a timestamp ends them. Without a pair all tokens are one segment.
-  [[nodiscard]] WindowSegments operator()(const Transcript& transcript, WindowPlace place) const {
+  [[nodiscard]] WindowSegments operator()(const Transcript& transcript, WindowSpan place) const {
     const auto& tokens = transcript.tokens;
     const auto size = tokens.size();
     WindowSegments window{.segments = {}, .advance = place.frames};
@@ -124,13 +124,13 @@ class SegmentSplitter {
   }
 
   /// Returns the seconds up to the last timestamp, or the window's.
-  [[nodiscard]] double whole_duration(const std::vector<std::int64_t>& tokens, WindowPlace place) const {
+  [[nodiscard]] double whole_duration(const std::vector<std::int64_t>& tokens, WindowSpan place) const {
     const auto last = std::find_if(tokens.rbegin(), tokens.rend(), [&](auto id) { return is_time(id); });
     if (last != tokens.rend() && *last != first_timestamp_) return seconds_at(*last);
     return seconds_of(place.frames);
   }
 
-  [[nodiscard]] Segment segment(const Transcript& transcript, WindowPlace place,
+  [[nodiscard]] Segment segment(const Transcript& transcript, WindowSpan place,
                                 const std::vector<std::int64_t>& tokens) const {
     const double offset = seconds_of(place.seek);
     return {.seek = place.seek,

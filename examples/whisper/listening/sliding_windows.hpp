@@ -48,7 +48,7 @@ class WindowReader {
   /// Returns the segments of the window at `place`, decoded from `states_1SD`. `last_speech` is the end of
   /// the last word before it, and becomes that of its own last word.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
-                                          WindowPlace place, double& last_speech) const {
+                                          WindowSpan place, double& last_speech) const {
     auto window = read(transcript, states_1SD, place, last_speech);
     if (align_) last_speech = last_end(window.segments);
     clear_empty(window.segments);
@@ -57,7 +57,7 @@ class WindowReader {
 
   /// Reads a window's segments, and keeps empty ones, which clear_empty clears.
   [[nodiscard]] WindowSegments read(const Transcript& transcript, const at::Tensor& states_1SD,
-                                    WindowPlace place, double last_speech) const {
+                                    WindowSpan place, double last_speech) const {
     auto window = split_(transcript, place);
     if (align_)
       set_word_times(window.segments, words_of(window.segments, states_1SD, place, transcript.language),
@@ -67,7 +67,7 @@ class WindowReader {
 
  private:
   [[nodiscard]] std::vector<AlignedWord> words_of(const std::vector<Segment>& segments,
-                                                  const at::Tensor& states_1SD, WindowPlace place,
+                                                  const at::Tensor& states_1SD, WindowSpan place,
                                                   const std::string& language) const {
     auto options = recognizer_.decoding;
     options.without_timestamps = true;
@@ -139,7 +139,7 @@ class SlidingWindows {
 
   /// Transcribes the window at `place`, and returns where the next one begins.
   template <class Sound>
-  std::int64_t hear_window(Sound& recording, WindowPlace place, Hearing& hearing) const {
+  std::int64_t hear_window(Sound& recording, WindowSpan place, Hearing& hearing) const {
     const auto mel_MT = recording.window(place.seek, place.frames, plan_.window);
     if (!recording.has_sound_before(place.seek + place.frames)) return place.seek + place.frames;
     const auto states_1SD = recognizer_.encode(mel_MT.unsqueeze(0));
@@ -167,7 +167,7 @@ class SlidingWindows {
   /// Returns the frames of the recording, or as many as decide whether it ends within the threshold after a
   /// window.
   template <class Sound>
-  std::int64_t frames_in_reach(Sound& recording, WindowPlace place) const {
+  std::int64_t frames_in_reach(Sound& recording, WindowSpan place) const {
     constexpr double kLongest = 1e6;  // s
     const auto reach = std::ceil(std::min(*plan_.hallucination_silence, kLongest) * kFramesPerSecond);
     return recording.frames_until(place.seek,
@@ -176,7 +176,7 @@ class SlidingWindows {
 
   /// Returns where the next window begins: after the last complete segment or, if words have times, after the
   /// last word.
-  [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place) const {
+  [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowSpan place) const {
     const bool by_word =
         plan_.word_heads && !window.ends_in_silence && last_end(window.segments) > seconds_of(place.seek);
     const auto next = by_word ? detail::frame_at(last_end(window.segments)) : place.seek + window.advance;

@@ -86,7 +86,7 @@ struct PlanRoom {
     return looptorch::PreflightReport::allowed(tensors(), margin);
   }
 
-  /// Returns "--fit 4 GB: 900 MB of it are the device's context, and 10 % of the rest stay free".
+  /// Returns "--fit 4 GB: 900 MB of it are the device's context, and 5 % of the rest stay free".
   [[nodiscard]] std::string words() const {
     using looptorch::app::bytes_text;
     return looptorch::message(

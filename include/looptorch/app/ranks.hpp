@@ -57,14 +57,14 @@ struct RankOptions {
   /// Ranks keep the statistics of their own batches, for models with BatchNorm.
   bool batch_statistics_per_rank = false;
   /// How long a rank waits for a slower one, such as rank 0 while it alone measures the model before the run.
-  std::chrono::seconds patience = std::chrono::hours(6);
+  std::chrono::seconds timeout = std::chrono::hours(6);
 };
 
 #ifdef LOOPTORCH_DISTRIBUTED
 /// Returns the policy that trains one model on all ranks.
 [[nodiscard]] inline DataParallel data_parallel(const RankOptions& options = {}) {
   DataParallel policy;
-  policy.patience = options.patience;
+  policy.timeout = options.timeout;
   if (options.batch_statistics_per_rank) policy.batch_norm = BatchNormMode::per_rank;
   return policy;
 }

@@ -182,7 +182,7 @@ struct TrainingOptions {
 
   /// Returns the policy for `--autopsy`, which keeps windows in the folder `bad-windows` of `output`.
   [[nodiscard]] When<Autopsy> autopsy_policy(const std::filesystem::path& output) const {
-    return {autopsy, Autopsy{.keep_in = output / "bad-windows"}};
+    return {autopsy, Autopsy{.folder = output / "bad-windows"}};
   }
 
   /// Returns the first and the last step that `profile` names; nothing if it is empty. Throws

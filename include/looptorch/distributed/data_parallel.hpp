@@ -57,7 +57,7 @@ struct DataParallel {
   std::int64_t bucket_bytes = 25 << 20;  ///< Size of a bucket of gradients; at least 1.
   bool overlap = true;                   ///< False: sums gradients after backward, not during it.
   BatchNormMode batch_norm = BatchNormMode::refuse;
-  std::chrono::seconds patience =
+  std::chrono::seconds timeout =
       std::chrono::minutes(30);  ///< How long a rank waits for a slower one before the run ends.
   bool reproducible = false;     ///< The same bits on any number of ranks that divides `chunks`, 1 included.
   std::int64_t chunks = 8;       ///< Number of parts of a reproducible window; a power of two.
@@ -92,7 +92,7 @@ struct DataParallel {
     if (!state.ranks) return nullptr;
     state.rank = state.ranks->rank();
     state.size = state.ranks->size();
-    state.ranks->begin_fit(patience, batch_norm == BatchNormMode::sync);
+    state.ranks->begin_fit(timeout, batch_norm == BatchNormMode::sync);
     return state.ranks.get();
   }
 

@@ -174,10 +174,10 @@ class GroupRanks final : public Ranks {
     }
   }
 
-  void begin_fit(std::chrono::seconds patience, bool synchronises) {
+  void begin_fit(std::chrono::seconds timeout, bool synchronises) {
     if (!group_) return;
     syncs_batch_norm_ = synchronises;
-    group_->set_patience(patience);
+    group_->set_timeout(timeout);
     group_->watch().begin_fit();
     is_sharded_ = false;
   }

@@ -35,11 +35,11 @@ namespace looptorch {
 /// All processes of a run. Collectives are called by all ranks in the same order.
 class ProcessGroup {
  public:
-  /// Connects to the other processes. Throws RanksDiffer if one is not there within `patience`.
-  explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds patience = std::chrono::minutes(5))
+  /// Connects to the other processes. Throws RanksDiffer if one is not there within `timeout`.
+  explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds timeout = std::chrono::minutes(5))
       : environment_(std::move(of)) {
     try {
-      const auto store = connect(patience);
+      const auto store = connect(timeout);
       store_ = store;
       reductions_ = gloo(store, "reductions", /*threads=*/1);
       tensors_ = gloo(store, "tensors", /*threads=*/2);
@@ -131,7 +131,7 @@ class ProcessGroup {
   }
 
   /// Sets the limit of a rank's wait for the others at one point.
-  void set_patience(std::chrono::seconds patience) { patience_ = patience; }
+  void set_timeout(std::chrono::seconds timeout) { timeout_ = timeout; }
 
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
   void wait(c10d::Work& work, const std::string& point) {
@@ -147,7 +147,7 @@ class ProcessGroup {
         }
       }
       watch_->check(point);
-      if (std::chrono::steady_clock::now() - begin > patience_) watch_->give_up(point, patience_);
+      if (std::chrono::steady_clock::now() - begin > timeout_) watch_->give_up(point, timeout_);
     }
   }
 
@@ -181,12 +181,12 @@ class ProcessGroup {
   }
   [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
 
-  c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds patience) {
+  c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds timeout) {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(environment_.port);
     options.isServer = rank() == 0 && !environment_.store_runs;
     options.waitWorkers = false;
-    options.timeout = patience;
+    options.timeout = timeout;
     server_ = c10::make_intrusive<c10d::TCPStore>(environment_.address, options);
     return c10::make_intrusive<c10d::PrefixStore>(prefix(), server_);
   }
@@ -265,7 +265,7 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Backend> nccl_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;
-  std::chrono::seconds patience_ = std::chrono::minutes(30);
+  std::chrono::seconds timeout_ = std::chrono::minutes(30);
   std::size_t capacity_ = 1024;
   std::int64_t sent_ = 0;
 };

@@ -121,15 +121,15 @@ class RankWatch {
   }
 
   /// Throws RanksDiffer for ranks that have not reached `point` in time.
-  [[noreturn]] void give_up(const std::string& point, std::chrono::seconds patience) const {
+  [[noreturn]] void give_up(const std::string& point, std::chrono::seconds timeout) const {
     const std::lock_guard lock(shared_->mutex);
     std::string late;
     for (const std::int64_t other : shared_->watched)
       if (const std::string place = shared_->place_of(other); place != point)
         late += message("; rank ", other, " is at ", place);
-    throw RanksDiffer(message("rank ", shared_->rank, " has waited ", patience.count(),
+    throw RanksDiffer(message("rank ", shared_->rank, " has waited ", timeout.count(),
                               " s for the others at ", point, late,
-                              ". Give DataParallel more `patience` if that is no fault"));
+                              ". Give DataParallel a longer `timeout` if that is no fault"));
   }
 
   /// Throws the error of a broken connection: first waits a moment for the other ranks' reports.

@@ -26,7 +26,7 @@ namespace looptorch::detail {
 /// An objective that returns a loss's weight before it computes the loss. Its arithmetic must depend on no
 /// other value of the batch that only the host knows.
 template <class Objective, class Batch>
-concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
+concept HasHostWeight = requires(const Objective& objective, const Batch& batch) {
   { objective.weight(batch) } -> std::convertible_to<double>;
 };
 
@@ -42,7 +42,7 @@ template <class Engine>
 template <std::size_t I, class Engine, class Batch>
 struct GraphCandidate {
   using Objective = std::remove_cvref_t<decltype(std::declval<Engine&>().template update<I>().objective)>;
-  static constexpr bool kTellsWeight = TellsWeight<Objective, Batch>;
+  static constexpr bool kHasHostWeight = HasHostWeight<Objective, Batch>;
 
   Engine& engine;
   MicroBatchGraphs& graphs;
@@ -72,8 +72,8 @@ struct GraphCandidate {
     std::string form = form_of(batch);
     append_bytes(form, I);
     append_bytes(form, is_whole_window());
-    if constexpr (!kTellsWeight) append_host_values(form, batch, sees_all);
-    if constexpr (kTellsWeight) append_structure(form, batch);
+    if constexpr (!kHasHostWeight) append_host_values(form, batch, sees_all);
+    if constexpr (kHasHostWeight) append_structure(form, batch);
     return form;
   }
 
@@ -81,11 +81,11 @@ struct GraphCandidate {
   [[nodiscard]] bool form_sees_all() {
     bool sees_all = true;
     std::string values;
-    if constexpr (!kTellsWeight) append_host_values(values, batch, sees_all);
+    if constexpr (!kHasHostWeight) append_host_values(values, batch, sees_all);
     return sees_all;
   }
 
-  [[nodiscard]] double told_weight() {
+  [[nodiscard]] double host_weight() {
     return static_cast<double>(engine.template update<I>().objective.weight(batch));
   }
   [[nodiscard]] LossBuffers& loss_buffers() { return graphs.losses(I, with_index(device())); }

@@ -30,8 +30,8 @@ class MicroBatchReplay {
   /// Returns false, and does nothing, if the batch weighs nothing.
   [[nodiscard]] bool run(MicroBatchGraph& entry) {
     Loss loss = entry.loss;
-    if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
-      if (loss.weight.is_known()) loss.weight = candidate_.told_weight();
+    if constexpr (GraphCandidate<I, Engine, Batch>::kHasHostWeight)
+      if (loss.weight.is_known()) loss.weight = candidate_.host_weight();
     loss = as_loss(std::move(loss));
     const double slope = slope_of(loss);
     if (slope == 0) return false;

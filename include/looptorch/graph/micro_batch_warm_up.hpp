@@ -73,8 +73,8 @@ class MicroBatchWarmUp {
 
  private:
   [[nodiscard]] bool tells_weight_of(const Loss& loss) {
-    if constexpr (GraphCandidate<I, Engine, Batch>::kTellsWeight)
-      return !loss.weight.is_known() || loss.weight.number() == candidate_.told_weight();
+    if constexpr (GraphCandidate<I, Engine, Batch>::kHasHostWeight)
+      return !loss.weight.is_known() || loss.weight.number() == candidate_.host_weight();
     return true;
   }
 

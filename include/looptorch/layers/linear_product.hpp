@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Linear layers as one node of autograd. at::linear makes up to four: views of input and output, a
-// transposition and the product; attention's heads are two more. A node takes more of a small model's time
+// transposition and the product; attention's heads are two more. In a small model a node costs more
 // than its arithmetic. The kernels are at::linear's, so one layer has its bits, gradients too.
 //
 // Shapes: B batch, T positions, H heads of d numbers, K inputs of each layer, N outputs of all layers.

@@ -9,7 +9,7 @@ namespace looptorch {
 /// `observe`.
 enum class Phase {
   prepare,   ///< sets what the step depends on: ranks, learning rates, which parameters are trained
-  unscale,   ///< after the division by the loss scale: checks gradients, and changes none
+  check,     ///< looks at the gradients before anything changes them
   clip,      ///< clips, measures or otherwise changes gradients
   update,    ///< the optimizer moves the parameters; `before_update` sees the gradients that it will use
   evaluate,  ///< measures held-out data, and publishes metrics
@@ -42,7 +42,7 @@ struct PhaseConstant {
 };
 
 inline constexpr PhaseConstant<Phase::prepare> kPrepare;
-inline constexpr PhaseConstant<Phase::unscale> kUnscale;
+inline constexpr PhaseConstant<Phase::check> kCheck;
 inline constexpr PhaseConstant<Phase::clip> kClip;
 inline constexpr PhaseConstant<Phase::update> kUpdate;
 inline constexpr PhaseConstant<Phase::evaluate> kEvaluate;

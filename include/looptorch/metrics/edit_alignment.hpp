@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds the fewest substitutions, deletions and insertions that turn the recognised text into the spoken one
+// Finds the fewest substitutions, deletions and insertions that turn the spoken text into the recognised one
 // (Levenshtein's distance), over words or characters. Gives counts, or an alignment. Takes O(n m / 64) time
 // and O(sqrt(n) m) bits: two texts of 60,000 characters take 0.2 s and 8 MB.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace looptorch {
 
-/// The edits that turn a hypothesis into its reference, in words or in characters.
+/// The edits that turn a reference into its hypothesis, in words or in characters.
 struct EditCounts {
   std::int64_t hits = 0;
   std::int64_t substitutions = 0;

@@ -142,7 +142,7 @@ struct Autocast {
 template <>
 struct Autocast<bf16> {
   using family = AutocastFamily;
-  static constexpr Phase phase = Phase::unscale;  // as all of the family, although it scales nothing
+  static constexpr Phase phase = Phase::check;  // as all of the family, although it scales nothing
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   AutocastScope forward_scope(const ForwardContext& context) const {
@@ -170,7 +170,7 @@ struct Autocast<fp16> {
 
   using family = AutocastFamily;
   using State = LossScale;
-  static constexpr Phase phase = Phase::unscale;
+  static constexpr Phase phase = Phase::check;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   /// Throws UsageError for options out of range.
@@ -207,7 +207,7 @@ struct Autocast<detail::TypeAtRunTime> {
 
   using family = AutocastFamily;
   using State = detail::TypedLossScale;
-  static constexpr Phase phase = Phase::unscale;
+  static constexpr Phase phase = Phase::check;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   /// Throws UsageError for another type, and for options out of range.

@@ -52,20 +52,20 @@ struct AutopsyState {
 /// since the scale then falls. A loss that is not finite does not depend on the scale, and is examined.
 struct Autopsy {
   using State = detail::AutopsyState;
-  static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
+  static constexpr Phase phase = Phase::check;  // before anything clips the gradients
   static constexpr bool changes_gradients = false;
   static constexpr ResumeRule resume_rule = ResumeRule::always;
   static constexpr bool veto_is_rank_invariant = true;  // it sees the sums of all ranks
   static constexpr bool shard_aware = true;
 
-  std::filesystem::path keep_in = {};  ///< A folder for the window as a bundle, for `replay`; empty: none.
-  double spikes = 0;            ///< Standard deviations above the running mean from which the loss or the
-                                ///< norm of the gradients is examined and reported; 0: never.
-  std::int64_t warm_up = 20;    ///< Windows of an update before spikes are judged; at least 2.
-  std::int64_t memory = 200;    ///< Windows that the running mean and deviation reach back; at least 2.
-  std::int64_t at_most = 10;    ///< Spikes of a run that are examined.
-  std::int64_t overflows = 16;  ///< Windows in a row whose fp16 gradients overflow before one of them is
-                                ///< rerun with a scale of 1, and examined if it overflows again.
+  std::filesystem::path folder = {};  ///< A folder for the window as a bundle, for `replay`; empty: none.
+  double spikes = 0;             ///< Standard deviations above the running mean from which the loss or the
+                                 ///< norm of the gradients is examined and reported; 0: never.
+  std::int64_t warm_up = 20;     ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t history = 200;    ///< Windows that the running mean and deviation reach back; at least 2.
+  std::int64_t max_traces = 10;  ///< Spikes of a run that are examined.
+  std::int64_t overflows = 16;   ///< Windows in a row whose fp16 gradients overflow before one of them is
+                                 ///< rerun with a scale of 1, and examined if it overflows again.
   std::function<void(const std::string&)> report = {};  ///< Takes what does not end the fit; empty: stderr.
 
   /// Throws UsageError for options out of range.
@@ -73,12 +73,12 @@ struct Autopsy {
     if (!(spikes >= 0))
       throw UsageError(
           message("Autopsy's spikes must be a number of deviations or 0 for never, got ", spikes));
-    if (warm_up < 2 || memory < 2)
+    if (warm_up < 2 || history < 2)
       throw UsageError(
-          message("Autopsy's warm_up and memory must be at least 2, got ", warm_up, " and ", memory));
-    if (at_most < 0 || overflows < 1)
-      throw UsageError(message("Autopsy's at_most must be at least 0 and overflows at least 1, got ", at_most,
-                               " and ", overflows));
+          message("Autopsy's warm_up and history must be at least 2, got ", warm_up, " and ", history));
+    if (max_traces < 0 || overflows < 1)
+      throw UsageError(message("Autopsy's max_traces must be at least 0 and overflows at least 1, got ",
+                               max_traces, " and ", overflows));
     state.updates.resize(fit.run.updates().size());
   }
 
@@ -102,13 +102,13 @@ struct Autopsy {
     if (update.overflows >= overflows) return explain_overflow(window, update);
     if (window.overflowed || window.skipped || spikes == 0) return;
     const std::string spike = spike_of(window, update);
-    if (!spike.empty() && state.spikes++ < at_most) {
+    if (!spike.empty() && state.spikes++ < max_traces) {
       const Finding& finding = window.examine();
       tell(window, finding, spike + ". " + finding.text() + kept(window));
     }
     if (spike.empty()) {
-      update.losses.add(window.loss, memory);
-      update.norms.add(update.norm, memory);
+      update.losses.add(window.loss, history);
+      update.norms.add(update.norm, history);
     }
   }
 
@@ -172,9 +172,9 @@ struct Autopsy {
 
   /// Saves the window if asked to; returns a sentence, or nothing if another rank saves it.
   [[nodiscard]] std::string kept(ExamineContext& window) const {
-    if (keep_in.empty()) return {};
+    if (folder.empty()) return {};
     try {
-      const std::filesystem::path bundle = window.keep_in(keep_in);
+      const std::filesystem::path bundle = window.keep_in(folder);
       return bundle.empty() ? "" : message(" The window is kept in ", bundle.string(), ".");
     } catch (const std::exception& error) {
       return message(" The window could not be kept: ", detail::first_line(error.what()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls a callable as a hook, for work too small for a policy of its own. The callable's parameter selects
 // the hook:
-//   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kUnscale, kClip, kUpdate
+//   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kCheck, kClip, kUpdate
 //   On{kObserve, [](UpdateContext& update) {...}}   after it: kEvaluate, kSchedule, kAverage, kObserve
 //   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
 // The phase decides when it runs among other policies.
@@ -48,7 +48,7 @@ struct OnOrder<Phase::prepare> {
   using after = After<DataParallel, ScheduleLr>;
 };
 template <>
-struct OnOrder<Phase::unscale> {
+struct OnOrder<Phase::check> {
   using before = Before<Autopsy>;
   using after = After<>;
 };

@@ -35,7 +35,7 @@ namespace looptorch {
 struct RetryOnOom;
 struct ShowProgress;
 
-/// More windows were bad than `SkipBadWindows::at_most`. The last one is skipped and counted too.
+/// More windows were bad than `SkipBadWindows::max_skipped`. The last one is skipped and counted too.
 struct TooManyBadWindows : Error {
   TooManyBadWindows(const std::string& what, std::vector<WindowPlace> skipped)
       : Error(what), windows(std::move(skipped)) {}
@@ -67,30 +67,31 @@ struct SkipBadWindows {
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
   using runs_after = After<LogMetrics, ShowProgress, RetryOnOom>;  // on_window_end may end the fit
 
-  std::int64_t at_most = 10;  ///< Windows of a run that may be skipped; one more ends it.
+  std::int64_t max_skipped = 10;  ///< Windows of a run that may be skipped; one more ends it.
   double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.
-  std::int64_t warm_up = 20;  ///< Windows of an update before spikes are judged; at least 2.
-  std::int64_t memory = 200;  ///< Windows that the running mean and deviation reach back; at least 2.
+  std::int64_t warm_up = 20;   ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t history = 200;  ///< Windows that the running mean and deviation reach back; at least 2.
   std::filesystem::path list =
       {};  ///< A file to which the samples are added, for ExcludeSamples; empty: none.
   std::function<void(const std::string&)> report =
-      {};                              ///< Takes one sentence a window and update; empty: stderr.
-  std::filesystem::path keep_in = {};  ///< A folder for skipped windows, as bundles for replay; empty: none.
+      {};                             ///< Takes one sentence a window and update; empty: stderr.
+  std::filesystem::path folder = {};  ///< A folder for skipped windows, as bundles for replay; empty: none.
 
   /// Throws UsageError for options out of range, FileError for a list that cannot be read or written.
   void on_fit_begin(FitContext& fit, State& state) const {
-    if (at_most < 0) throw UsageError(message("SkipBadWindows' at_most must be at least 0, got ", at_most));
+    if (max_skipped < 0)
+      throw UsageError(message("SkipBadWindows' max_skipped must be at least 0, got ", max_skipped));
     if (!(spikes >= 0))
       throw UsageError(
           message("SkipBadWindows' spikes must be a number of deviations or 0 for never, got ", spikes));
     if (warm_up < 2) throw UsageError(message("SkipBadWindows' warm_up must be at least 2, got ", warm_up));
-    if (memory < 2) throw UsageError(message("SkipBadWindows' memory must be at least 2, got ", memory));
+    if (history < 2) throw UsageError(message("SkipBadWindows' history must be at least 2, got ", history));
     if (!list.empty()) add_to_sample_list(list, {});
     state.losses.resize(fit.run.updates().size());
     state.judged.assign(fit.run.updates().size(), std::nullopt);
   }
 
-  bool may_rerun(State&) const { return !keep_in.empty(); }
+  bool may_rerun(State&) const { return !folder.empty(); }
 
   void on_window_loss(WindowLossContext& window, State& state) const {
     auto& judged = state.judged[window.index];
@@ -99,7 +100,7 @@ struct SkipBadWindows {
       judged->skipped = window.place;
       window.skip_window();
       tell(window, trouble);
-      if (window.rerun() && !keep_in.empty()) keep(*window.rerun());
+      if (window.rerun() && !folder.empty()) keep(*window.rerun());
     }
   }
 
@@ -109,9 +110,9 @@ struct SkipBadWindows {
       if (const auto judged = std::exchange(state.judged[i], std::nullopt);
           judged && judged->step + 1 == context.run.progress().step)
         judged->skipped ? note(*judged->skipped, state) : learn(state.losses[i], judged->loss);
-    if (const auto count = std::ssize(state.windows); count > at_most)
+    if (const auto count = std::ssize(state.windows); count > max_skipped)
       throw TooManyBadWindows(message(count, " windows were skipped because of their losses, and at most ",
-                                      at_most, " may be; the last one was ", state.windows.back().text(),
+                                      max_skipped, " may be; the last one was ", state.windows.back().text(),
                                       ". Look at these samples, lower the learning rate or clip gradients"),
                               state.windows);
   }
@@ -150,16 +151,16 @@ struct SkipBadWindows {
   }
 
   void learn(detail::LossStatistics& losses, double loss) const {
-    if (std::isfinite(loss)) losses.add(loss, memory);
+    if (std::isfinite(loss)) losses.add(loss, history);
   }
 
   /// Writes a window as a bundle; reports a failure, and continues.
   void keep(WindowRerun& rerun) const {
     try {
-      if (const auto bundle = rerun.keep_in(keep_in); !bundle.empty())
+      if (const auto bundle = rerun.keep_in(folder); !bundle.empty())
         say(message("kept it in ", bundle.string()));
     } catch (const std::exception& error) {
-      say(message("could not keep it in ", keep_in.string(), ": ", detail::first_line(error.what())));
+      say(message("could not keep it in ", folder.string(), ": ", detail::first_line(error.what())));
     }
   }
 
@@ -200,7 +201,7 @@ struct SkipBadWindows {
   }
 
   [[nodiscard]] std::string describe() const {
-    return message("above ", spikes, " deviations after ", warm_up, " windows, over ", memory);
+    return message("above ", spikes, " deviations after ", warm_up, " windows, over ", history);
   }
 };
 

@@ -107,7 +107,7 @@ class TracedRerun final : public WindowRerun {
     if (engine_.ranks() && engine_.ranks()->syncs_batch_norm())
       throw UsageError(
           "its layers take batch statistics over all ranks (BatchNormMode::sync), and replay() reruns "
-          "them on one process: leave keep_in empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
+          "them on one process: leave `folder` empty, or use GroupNorm, LayerNorm or BatchNormMode::per_rank");
   }
 
   /// Returns the number of a kept batch in the window, batches that the loader skipped included.

@@ -107,7 +107,7 @@ struct WindowBundle {
       throw UsageError(
           message(called,
                   " is a snapshot without a window: replay() takes what Autopsy or "
-                  "SkipBadWindows wrote to keep_in; resume from a snapshot by FitOptions::resume"));
+                  "SkipBadWindows wrote to its `folder`; resume from a snapshot by FitOptions::resume"));
     StateDict rest;
     for (const auto& [key, value] : contents.state.values())
       if (!key.starts_with("window.")) rest.set(key, value);

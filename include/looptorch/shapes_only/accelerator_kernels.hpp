@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes ShapesOnly's kernels allocate what an accelerator's do where a CPU's do otherwise: dropout keeps a
-// mask of bytes, not numbers of the input's type, and looptorch's own kernels for NVIDIA's GPUs take the
-// place of tensor operations.
+// Makes ShapesOnly allocate as an accelerator does where the CPU's kernels differ: dropout keeps a mask of
+// bytes, not numbers of the input's type, and looptorch's CUDA kernels replace tensor operations.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

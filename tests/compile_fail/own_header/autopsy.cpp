@@ -8,4 +8,4 @@
 
 #include "../prelude.hpp"
 
-lt::Trainer trainer(net, sgd, objective, lt::Autopsy{.keep_in = "bad"});
+lt::Trainer trainer(net, sgd, objective, lt::Autopsy{.folder = "bad"});

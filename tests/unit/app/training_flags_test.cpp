@@ -114,7 +114,7 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(profile_policy(options, "out").flag);
   CHECK(profile_policy(options, "out").policy.folder == "out");
   CHECK(profile_policy(options, "out").policy.last == 15);
-  CHECK(options.autopsy_policy("out").policy.keep_in == "out/bad-windows");
+  CHECK(options.autopsy_policy("out").policy.folder == "out/bad-windows");
   CHECK(options.on_bad_audio == "stop");
 }
 

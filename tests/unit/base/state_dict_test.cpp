@@ -167,7 +167,7 @@ TEST_CASE("skips are counted anew after a state is loaded") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   lt::Trainer trainer(net, sgd, toy::objective,
-                      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(); }});
+                      lt::On{lt::kCheck, [](lt::UpdateContext& update) { update.veto(); }});
   const lt::StateDict start = trainer.state_dict();
   for (int i = 0; i < 2; ++i) {
     trainer.load_state_dict(start);

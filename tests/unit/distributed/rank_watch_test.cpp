@@ -152,7 +152,7 @@ class FaultyFit {
         std::this_thread::sleep_for(std::chrono::seconds(5));
       }
     };
-    lt::DataParallel parallel{.patience = std::chrono::seconds(fault_ == "late" ? 2 : 300)};
+    lt::DataParallel parallel{.timeout = std::chrono::seconds(fault_ == "late" ? 2 : 300)};
     if (here("buckets")) parallel.bucket_bytes = 1;
     if (here("chunks")) parallel.reproducible = true, parallel.chunks = 2;
     lt::Trainer trainer(

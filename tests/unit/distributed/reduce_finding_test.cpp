@@ -158,7 +158,7 @@ void check_fault_of_rank_1(const Setup& of, const std::string& op, bool backward
     CHECK(finding.text().find("rank 1: " + op) == 0);
   }
   CHECK_FALSE(std::filesystem::exists(bundles(of) / "rank-0"));
-  if (of.autopsy->keep_in.empty()) return;
+  if (of.autopsy->folder.empty()) return;
   CHECK(outcome.said.find("The window is kept in " + (bundles(of) / "rank-1").string()) != std::string::npos);
   Setup here = of;
   here.shares = false;                           // which this process, started as a rank, would not do alone
@@ -178,7 +178,7 @@ TEST_CASE("watched: the rank at fault is named, and its window replayed", "[.ran
       Setup of{.fault = fault,
                .name = lt::message("fault", int(fault), reproducible),
                .reproducible = reproducible};
-      of.autopsy->keep_in = bundles(of);
+      of.autopsy->folder = bundles(of);
       check_fault_of_rank_1(of, fault == Fault::log ? "aten::log" : "aten::div", fault == Fault::root);
     }
 }
@@ -186,7 +186,7 @@ TEST_CASE("watched: the rank at fault is named, and its window replayed", "[.ran
 TEST_CASE("watched: ranks that share an optimizer out", "[.ranks]") {
   if (!ranks::is_started()) return;
   Setup of{.fault = Fault::root, .name = "shared", .shares = true};
-  of.autopsy->keep_in = bundles(of);  // without moments, which no rank has whole
+  of.autopsy->folder = bundles(of);  // without moments, which no rank has whole
   check_fault_of_rank_1(of, "aten::div", true);
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("watched: a fault of both ranks, and of none", "[.ranks]") {
   CHECK(both.finding->op == "aten::log");
   CHECK(both.said.find("rank 0: the loss of update is") == 0);
   Setup of{.fault = Fault::large, .name = "sum", .at_both = true};
-  of.autopsy->keep_in = bundles(of);
+  of.autopsy->folder = bundles(of);
   const Outcome sum = train(of);
   INFO(sum.said);
   CHECK((sum.finding->cause == Cause::none && sum.finding->rank == -1 && sum.first_batch == -1));
@@ -213,9 +213,9 @@ TEST_CASE("watched: a window that all skip, with the same report", "[.ranks]") {
   Setup of{.fault = Fault::log, .name = "skipped"};
   of.autopsy->report = [&](const std::string& text) { said.push_back(text); };
   of.skip = lt::SkipBadWindows{.report = [&](const std::string& text) { skipped.push_back(text); },
-                               .keep_in = bundles(of)};
+                               .folder = bundles(of)};
   Setup alone = of;
-  alone.autopsy.reset(), alone.skip->keep_in.clear();
+  alone.autopsy.reset(), alone.skip->folder.clear();
   const Outcome looked_into = train(of), plain = train(alone);
   CHECK((looked_into.said.empty() && looked_into.steps == 5));
   for (std::size_t i = 0; i < plain.weights.size(); ++i)
@@ -233,7 +233,7 @@ TEST_CASE("watched: spikes and overflows", "[.ranks]") {
   std::vector<std::string> said;
   Setup of{.name = "spikes", .epochs = 6};
   of.autopsy = lt::Autopsy{
-      .spikes = 1e-6, .warm_up = 2, .memory = 2, .at_most = 2, .report = [&](const std::string& text) {
+      .spikes = 1e-6, .warm_up = 2, .history = 2, .max_traces = 2, .report = [&](const std::string& text) {
         said.push_back(text);
       }};
   Setup alone{.name = of.name, .autopsy = {}, .epochs = 6};
@@ -307,7 +307,7 @@ TEST_CASE("watched: ranks that take batch statistics together", "[.ranks]") {
   for (const Place place : {Place::sample, Place::before, Place::behind, Place::gradient}) {
     const std::string name = "normed-" + names[static_cast<std::size_t>(place)];
     const Outcome outcome =
-        train_normed(place, name, lt::When{true, lt::Autopsy{.keep_in = ranks::folder() / "normed"}});
+        train_normed(place, name, lt::When{true, lt::Autopsy{.folder = ranks::folder() / "normed"}});
     INFO(name << ": " << outcome.said);
     REQUIRE(outcome.finding);
     const lt::Finding& finding = *outcome.finding;
@@ -325,7 +325,7 @@ TEST_CASE("watched: ranks that take batch statistics together", "[.ranks]") {
   }
   int spikes = 0;
   const lt::Autopsy eager{
-      .spikes = 1e-6, .warm_up = 2, .memory = 2, .report = [&](const std::string&) { ++spikes; }};
+      .spikes = 1e-6, .warm_up = 2, .history = 2, .report = [&](const std::string&) { ++spikes; }};
   const Outcome looked_into = train_normed(Place::none, "normed", lt::When{true, eager});
   const Outcome plain = train_normed(Place::none, "normed", lt::When{false, eager});
   CHECK((looked_into.steps == 5 && plain.steps == 5 && spikes > 0));

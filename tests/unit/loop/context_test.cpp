@@ -29,7 +29,7 @@ TEST_CASE("a vetoed update changes nothing, by a bool or by a tensor, with eithe
     lt::FusedAdamW fused(b->parameters());
     const auto objective = [](toy::Net& net, const at::Tensor& x) { return net(x).pow(2).mean(); };
     int64_t after = 0;
-    const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) {
+    const lt::On veto{lt::kCheck, [&](lt::UpdateContext& update) {
                         by_tensor ? update.veto(lt::testing::placed(torch::ones({}))) : update.veto();
                       }};
     const lt::On count{lt::kObserve, [&](lt::UpdateContext&) { ++after; }};

@@ -236,10 +236,11 @@ TEST_CASE(
 
 TEST_CASE("Autopsy: windows that are looked into for a spike leave the run as it is, bit for bit") {
   int spikes = 0;
-  const Autopsy eager{.spikes = 1e-6, .warm_up = 2, .at_most = 1000, .report = [&](const std::string& text) {
-                        ++spikes;
-                        CHECK(text.find("standard deviations above the running mean") != std::string::npos);
-                      }};
+  const Autopsy eager{
+      .spikes = 1e-6, .warm_up = 2, .max_traces = 1000, .report = [&](const std::string& text) {
+        ++spikes;
+        CHECK(text.find("standard deviations above the running mean") != std::string::npos);
+      }};
   for (std::uint64_t seed = 0; seed < 6; ++seed) CHECK(same(trained(seed, eager), trained(seed)));
   CHECK(spikes > 10);
 }

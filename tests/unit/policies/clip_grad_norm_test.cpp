@@ -100,7 +100,7 @@ TEST_CASE("recorded norms are the epoch's mean, with and without clipping, and l
     lt::FusedAdamW a(net->parameters(), {.lr = 0.01});
     std::vector<double> norms;
     lt::Trainer trainer(net, a, toy::objective, lt::ClipGradNorm{.max_norm = limit, .record = true},
-                        lt::On{lt::kUnscale,
+                        lt::On{lt::kCheck,
                                [](lt::UpdateContext& update) {
                                  if (update.run.progress().step == 2) {
                                    update.scale_gradients(std::numeric_limits<double>::infinity());

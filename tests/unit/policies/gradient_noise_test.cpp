@@ -53,7 +53,7 @@ TEST_CASE("its noise continues from a state, and does not count steps that were 
   auto net = net_here();
   lt::FusedAdamW adamw(net->parameters());
   bool strikes = true;
-  const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) {
+  const lt::On veto{lt::kCheck, [&](lt::UpdateContext& update) {
                       update.veto(lt::testing::placed(torch::full({}, strikes)));
                     }};
   lt::Trainer trainer(net, adamw, toy::objective, GradientNoise{}, veto);

@@ -23,7 +23,7 @@ using looptorch::testing::TemporaryFolder;
 namespace {
 
 SkipBadWindows quiet(double spikes = 0) {
-  return {.at_most = 3, .spikes = spikes, .warm_up = 4, .report = [](const std::string&) {}};
+  return {.max_skipped = 3, .spikes = spikes, .warm_up = 4, .report = [](const std::string&) {}};
 }
 
 toy::Batch constant(double value) {
@@ -295,10 +295,10 @@ TEST_CASE("SkipBadWindows: options out of range are refused") {
     Trainer trainer(net, optimizer, toy::objective, std::move(policy));
     CHECK_THROWS_WITH(trainer.fit(toy::batches(2)), Catch::Contains(why));
   };
-  refused({.at_most = -1}, "at_most must be at least 0, got -1");
+  refused({.max_skipped = -1}, "max_skipped must be at least 0, got -1");
   refused({.spikes = NAN}, "spikes must be a number of deviations or 0 for never, got nan");
   refused({.warm_up = 1}, "warm_up must be at least 2, got 1");
-  refused({.memory = 0}, "memory must be at least 2, got 0");
+  refused({.history = 0}, "history must be at least 2, got 0");
   refused({.list = "/nowhere/bad.txt"}, "/nowhere/bad.txt");
 }
 
@@ -315,13 +315,13 @@ TEST_CASE("SkipBadWindows: a switched-off policy and a callers' own loop") {
 }
 
 TEST_CASE("SkipBadWindows: statistics that were taken by other rules are refused, by any of them") {
-  const SkipBadWindows mine{.spikes = 3, .warm_up = 4, .memory = 5};
+  const SkipBadWindows mine{.spikes = 3, .warm_up = 4, .history = 5};
   SkipBadWindows::State state;
   StateDict saved;
   mine.state_dict(saved, state);
   CHECK_NOTHROW(mine.load_state_dict(saved, state));
-  for (const SkipBadWindows& other : {SkipBadWindows{.spikes = 4, .warm_up = 4, .memory = 5},
-                                      SkipBadWindows{.spikes = 3, .warm_up = 6, .memory = 5},
-                                      SkipBadWindows{.spikes = 3, .warm_up = 4, .memory = 6}})
+  for (const SkipBadWindows& other : {SkipBadWindows{.spikes = 4, .warm_up = 4, .history = 5},
+                                      SkipBadWindows{.spikes = 3, .warm_up = 6, .history = 5},
+                                      SkipBadWindows{.spikes = 3, .warm_up = 4, .history = 6}})
     CHECK_THROWS_WITH(other.load_state_dict(saved, state), Catch::Contains("the judgement of spikes"));
 }

@@ -92,7 +92,7 @@ std::filesystem::path only_entry(const std::filesystem::path& folder) {
 
 /// Runs until Autopsy ends the fit; returns its error.
 NonFiniteGradient failed_run(const std::filesystem::path& folder) {
-  Process process(1, 8, 1e-2, rooted, Autopsy{.keep_in = folder});
+  Process process(1, 8, 1e-2, rooted, Autopsy{.folder = folder});
   try {
     process.trainer.fit(process.loader(1000), {.epochs = 3});
   } catch (const NonFiniteGradient& error) {
@@ -107,7 +107,7 @@ NonFiniteGradient failed_run(const std::filesystem::path& folder) {
 TEST_CASE("replay: a schedule that ends with the fit ends there again") {
   TemporaryFolder folder;
   const ScheduleLr schedule{.decay = CosineDecay{}};
-  Process process(1, 8, 1e-2, rooted, Autopsy{.keep_in = folder.path()}, schedule);
+  Process process(1, 8, 1e-2, rooted, Autopsy{.folder = folder.path()}, schedule);
   CHECK_THROWS_AS(process.trainer.fit(process.loader(1000), {.epochs = 3}), NonFiniteGradient);
   Process other(99, 8, 1e-2, rooted, Autopsy{}, schedule);
   CHECK(replay<Batch>(other.trainer, folder.path()).same_bits);
@@ -203,7 +203,7 @@ TEST_CASE("replay: what SkipBadWindows skipped is kept, and the fit continues as
   std::vector<std::string> told;
   const auto skip = [&](std::filesystem::path keep_in) {
     return SkipBadWindows{.report = [&](const std::string& text) { told.push_back(text); },
-                          .keep_in = keep_in};
+                          .folder = keep_in};
   };
   Process kept(1, 8, 1e-2, mended, skip(folder.path()));
   Process plain(1, 8, 1e-2, mended, skip({}));
@@ -236,7 +236,7 @@ TEST_CASE("replay: the second of two updates, whose first is made already") {
   };
   const auto run = [&](Two& two, auto use) {
     Trainer trainer(two.net, Update{two.one, mended}, Update{two.other, rooted}, Accumulate<3>{},
-                    Autopsy{.keep_in = folder.path()});
+                    Autopsy{.folder = folder.path()});
     use(trainer);
   };
   std::optional<std::string> found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads one stream of a sound file through libsndfile. Position 0 is the first sample of the sound, behind
-// the delay with which MPEG encoders begin a stream.
+// Reads one stream of a sound file through libsndfile. Position 0 is the first sample of the sound, after
+// the encoder delay at the start of an MPEG stream.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>

@@ -13,14 +13,14 @@
 namespace looptorch::detail {
 
 /// The longest wait for a lock before a process continues without it.
-constexpr std::chrono::milliseconds kLockPatience{2000};
+constexpr std::chrono::milliseconds kLockTimeout{2000};
 
-/// Takes the lock LOCK_SH or LOCK_EX on an open file and waits for it at most `patience`. Returns 0 or the
+/// Takes the lock LOCK_SH or LOCK_EX on an open file and waits for it at most `timeout`. Returns 0 or the
 /// error: EWOULDBLOCK if another process holds the lock; ENOLCK, ENOSYS and others if the file system has
 /// none.
-inline int lock_file(int descriptor, int operation, std::chrono::milliseconds patience = kLockPatience) {
+inline int lock_file(int descriptor, int operation, std::chrono::milliseconds timeout = kLockTimeout) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + patience;
+  const auto end = Clock::now() + timeout;
   for (std::chrono::microseconds pause{20};; pause = std::min(2 * pause, std::chrono::microseconds(2000))) {
     if (::flock(descriptor, operation | LOCK_NB) == 0) return 0;
     if (errno == EINTR) continue;
@@ -32,8 +32,8 @@ inline int lock_file(int descriptor, int operation, std::chrono::milliseconds pa
 /// Holds a lock until it is destroyed.
 class FileLock {
  public:
-  FileLock(int descriptor, int operation, std::chrono::milliseconds patience = kLockPatience)
-      : error_(lock_file(descriptor, operation, patience)), descriptor_(descriptor) {}
+  FileLock(int descriptor, int operation, std::chrono::milliseconds timeout = kLockTimeout)
+      : error_(lock_file(descriptor, operation, timeout)), descriptor_(descriptor) {}
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
   ~FileLock() {

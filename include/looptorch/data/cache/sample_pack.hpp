@@ -48,7 +48,7 @@ class SamplePack {
 
   /// Adds a sample, unless another process has added it meanwhile. Returns `no_room` if both files would
   /// exceed `max_bytes`, and `failed` if they cannot be locked or written. Waits for another process's lock
-  /// for at most `kLockPatience`. After a failed wait it does not wait again until the lock has been free
+  /// for at most `kLockTimeout`. After a failed wait it does not wait again until the lock has been free
   /// once.
   PackAppend append(const PackKey& key, std::span<const PackPiece> pieces, std::uint64_t max_bytes);
 
@@ -80,7 +80,7 @@ class SamplePack {
   int unwritable_ = 0;  // errno
   const FileDescriptor data_, index_;
   std::mutex append_mutex_;  // held together with the file lock; also guards the next
-  std::chrono::milliseconds patience_ = kLockPatience;
+  std::chrono::milliseconds timeout_ = kLockTimeout;
   mutable std::shared_mutex mutex_;  // guards what follows; not held while writing to the disk
   PackTable table_;
   std::uint64_t seen_ = 0;  // number of index records read so far
@@ -238,8 +238,8 @@ inline PackAppend SamplePack::append(const PackKey& key, std::span<const PackPie
                                      std::uint64_t max_bytes) {
   if (unwritable_ != 0) return {PackAppend::failed, 0, unwritable_};
   const std::lock_guard one(append_mutex_);
-  const FileLock lock(index_.get(), LOCK_EX, patience_);
-  patience_ = lock.error() == EWOULDBLOCK ? std::chrono::milliseconds(0) : kLockPatience;
+  const FileLock lock(index_.get(), LOCK_EX, timeout_);
+  timeout_ = lock.error() == EWOULDBLOCK ? std::chrono::milliseconds(0) : kLockTimeout;
   if (lock.error() != 0) return {PackAppend::failed, 0, lock.error()};
   {
     const std::unique_lock own(mutex_);

@@ -71,11 +71,11 @@ class OrderedPrefetch {
   ~OrderedPrefetch() { cancel(); }
 
   /// Waits for the next value and returns it; nothing at the end and after `cancel`. Rethrows what `make`
-  /// threw. Throws PrefetchTimeout after waiting for `patience`; 0 means no limit.
-  std::optional<Value> next(std::chrono::duration<double> patience = {}) {
+  /// threw. Throws PrefetchTimeout after waiting for `timeout`; 0 means no limit.
+  std::optional<Value> next(std::chrono::duration<double> timeout = {}) {
     std::unique_lock lock(mutex_);
     if (stop_.stop_requested() || taken_ >= end_) return std::nullopt;
-    return workers_.empty() ? make_inline() : take(lock, patience);
+    return workers_.empty() ? make_inline() : take(lock, timeout);
   }
 
   /// Returns the counts. Call between two calls of `next`.
@@ -176,15 +176,15 @@ class OrderedPrefetch {
     if (number == taken_) ready_.notify_one();
   }
 
-  std::optional<Value> take(std::unique_lock<std::mutex>& lock, std::chrono::duration<double> patience) {
+  std::optional<Value> take(std::unique_lock<std::mutex>& lock, std::chrono::duration<double> timeout) {
     Entry& entry = entry_of(taken_);
     counts_.queued += waiting_;
     counts_.waited_for += !entry.ready;
     const auto is_ready = [&entry] { return entry.ready; };
     constexpr std::chrono::duration<double> kYear{3e7};  // longer times overflow the clock's type
-    if (patience.count() <= 0 || patience > kYear)
+    if (timeout.count() <= 0 || timeout > kYear)
       ready_.wait(lock, is_ready);
-    else if (!ready_.wait_for(lock, patience, is_ready))
+    else if (!ready_.wait_for(lock, timeout, is_ready))
       throw PrefetchTimeout{taken_};
     Entry taken = std::move(entry);
     entry.clear();

@@ -31,7 +31,7 @@ constexpr bool may_change_gradients() {
   else if constexpr (declares_changes_gradients<P>())
     return P::changes_gradients;
   else
-    return phase_of<P>() == Phase::unscale || phase_of<P>() == Phase::clip;
+    return phase_of<P>() == Phase::check || phase_of<P>() == Phase::clip;
 }
 
 /// True if A and B never run in one Trainer, or are of one kind, such as two `On`, which run as listed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds a Trainer's model, updates, policies and counters, and operates on them between windows. For the step
-// itself read fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch), micro_batch.hpp and
+// Holds a Trainer's model, updates, policies and counters, and has the operations that a step is made of. For
+// the step itself read fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch), micro_batch.hpp and
 // update_step.hpp.
 #pragma once
 

@@ -214,7 +214,7 @@ TEST_CASE("what was taken, waited for and lay ready is counted, and each worker'
   CHECK((none.counts().taken == 3 && none.counts().waited_for == 3 && none.counts().queued == 0));
 }
 
-TEST_CASE("a patience beyond what the clock can count is one without limit") {
+TEST_CASE("a timeout beyond what the clock can count is one without limit") {
   Prefetch values(0, 2, 1, 1, [](std::int64_t number, const Stop&) {
     pause(5'000);
     return number;

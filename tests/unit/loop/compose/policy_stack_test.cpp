@@ -16,7 +16,7 @@ std::vector<std::string> log_;  // NOLINT: what the recording policies write to
 template <lt::Phase P>
 struct Records {
   static constexpr lt::Phase phase = P;
-  static std::string name() { return P == lt::Phase::unscale ? "0" : "5"; }
+  static std::string name() { return P == lt::Phase::check ? "0" : "5"; }
   struct Scope {
     Scope() { log_.push_back("enter " + name()); }
     ~Scope() { log_.push_back("leave " + name()); }
@@ -40,7 +40,7 @@ struct Records {
     return Scope();
   }
 };
-using Early = Records<lt::Phase::unscale>;
+using Early = Records<lt::Phase::check>;
 using Late = Records<lt::Phase::observe>;
 
 }  // namespace
@@ -93,7 +93,7 @@ std::vector<std::string> seen_by_hooks(Veto veto) {
   Optimizer optimizer(net->parameters(), {1e-3});
   int window = 0;
   lt::Trainer trainer(net, optimizer, toy::objective, Listens{}, lt::Accumulate<2>{},
-                      lt::On{lt::kUnscale,
+                      lt::On{lt::kCheck,
                              [&](lt::UpdateContext& update) {
                                const bool strike = window++ == 1 && veto != Veto::never;
                                veto == Veto::by_tensor ? update.veto(torch::full({}, strike))
@@ -160,7 +160,7 @@ TEST_CASE("what after_update does to the parameters is there before the next for
     return toy::objective(net, batch);
   };
   lt::Trainer trainer(net, adamw, objective,
-                      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(torch::zeros({})); }},
+                      lt::On{lt::kCheck, [](lt::UpdateContext& update) { update.veto(torch::zeros({})); }},
                       lt::On{lt::kAverage, [&](lt::UpdateContext&) {
                                torch::NoGradGuard no_gradients;
                                net->first->weight.clamp_(-0.5, 0.5);

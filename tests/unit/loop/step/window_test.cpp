@@ -211,16 +211,17 @@ TEST_CASE("clipping, vetoes and schedules are per update") {
   const auto before = model->critic->weight.clone();
   std::vector<double> norms;
   std::array<double, 2> rates{};
-  lt::Trainer trainer(
-      model, lt::Update{critic, critic_loss}, lt::Update{player, player_loss}, lt::ClipGradNorm{1e-3},
-      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}},
-      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(update.index() == 0); }},
-      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
-               at::Tensor squares = torch::zeros({}, torch::kDouble);
-               for (const auto& gradient : update.gradients()) squares += gradient.pow(2).sum();
-               norms.push_back(squares.sqrt().item<double>());
-               rates[update.index()] = update.optimizer().param_groups()[0].options().get_lr();
-             }});
+  lt::Trainer trainer(model, lt::Update{critic, critic_loss}, lt::Update{player, player_loss},
+                      lt::ClipGradNorm{1e-3}, lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}},
+                      lt::On{lt::kCheck, [](lt::UpdateContext& update) { update.veto(update.index() == 0); }},
+                      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                               at::Tensor squares = torch::zeros({}, torch::kDouble);
+                               for (const auto& gradient : update.gradients())
+                                 squares += gradient.pow(2).sum();
+                               norms.push_back(squares.sqrt().item<double>());
+                               rates[update.index()] =
+                                   update.optimizer().param_groups()[0].options().get_lr();
+                             }});
   const auto result = trainer.fit(toy::batches(4));
   CHECK(norms.size() == 8);
   for (const double norm : norms) CHECK(norm == Approx(1e-3).epsilon(1e-2));

@@ -22,7 +22,7 @@ int64_t at_second(double seconds) { return kFirst + std::llround(seconds * 50); 
 
 whisper::Tokenizer small_tokenizer() { return whisper::load_tokenizer(kParity / "small_tokenizer.json"); }
 
-WindowSegments split(const Ids& tokens, whisper::WindowPlace place = {0, 3000}) {
+WindowSegments split(const Ids& tokens, whisper::WindowSpan place = {0, 3000}) {
   const auto tokenizer = small_tokenizer();
   whisper::DecodingOptions decoding;
   decoding.end_of_text = kEnd;
