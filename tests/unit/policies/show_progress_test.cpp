@@ -518,7 +518,7 @@ std::string troubled_run() {
     if (++calls == 3) TORCH_CHECK_WITH(OutOfMemoryError, false, "no room");
     return toy::objective(model, batch);
   };
-  lt::Trainer trainer(net, sgd, troubled, lt::RetryOnOom{}, lt::Autopsy{}, lt::SkipBadWindows{.at_most = 3},
+  lt::Trainer trainer(net, sgd, troubled, lt::RetryOnOom{}, lt::Autopsy{}, lt::SkipBadWindows{.max_skipped = 3},
                       lt::Profile{.folder = folder.path(), .first = 2, .last = 2}, lt::WatchMemory{},
                       lt::ShowProgress{.live_seconds = 0});
   trainer.fit(batches, {.epochs = 1});
