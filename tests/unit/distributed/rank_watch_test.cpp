@@ -77,7 +77,7 @@ const std::vector<Fault> kFaults{
      "the ranks do different things: rank 1 is at an evaluation after step 3, rank 0 at the end of step 3"},
     {"skipped", "whether the update takes part must be the same on all ranks: rank 0 has yes, rank 1 has no"},
     {"chunks",
-     "the shards of DataParallel{.reproducible} must be the same on all ranks: rank 0 has none, rank 1 has 2"},
+     "the chunks of DataParallel{.reproducible} must be the same on all ranks: rank 0 has none, rank 1 has 2"},
     {"late", "rank 0 has waited 2 s for the others at the end of step 4; rank 1 is at the end of step 3"},
 };
 
