@@ -19,17 +19,6 @@
 
 namespace looptorch::detail {
 
-/// A module's own parameters. `parameters(false)` copies them with their names, which takes a microsecond a
-/// layer.
-struct OwnParameters : torch::nn::Module {
-  /// Calls `visit(parameter)` for each that is defined.
-  template <class Visit>
-  static void visit(const torch::nn::Module& module, Visit&& visit) {
-    for (const auto& item : module.*(&OwnParameters::parameters_))
-      if (item.value().defined()) visit(item.value());
-  }
-};
-
 /// The modes, buffers and parameters of a module and its descendants.
 class CapturedModule {
   struct Mode {
@@ -109,9 +98,8 @@ class CapturedModule {
   void add_module(torch::nn::Module& module) {
     modes_.push_back({&module, module.is_training()});
     for (const at::Tensor& buffer : module.buffers(/*recurse=*/false)) add_buffer(buffer, &module);
-    OwnParameters::visit(module, [this](const at::Tensor& parameter) {
+    for (const at::Tensor& parameter : module.parameters(/*recurse=*/false))
       parameters_.push_back({parameter, parameter._version(), parameter.requires_grad()});
-    });
   }
   void add_buffer(const at::Tensor& buffer, const torch::nn::Module* of) {
     if (buffer.defined()) buffers_.push_back({buffer, of, buffer._version(), buffer.detach().clone()});
