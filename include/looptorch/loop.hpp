@@ -44,8 +44,8 @@ namespace looptorch {
 ///
 /// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
 /// several updates, each window's batches are kept, and each update in turn sees all of them. While one
-/// update runs, parameters outside it receive no gradient. The order of the list matters only among updates,
-/// and among several `On` of one phase. A bundle, `Policies{...}`, counts as its policies.
+/// update runs, parameters outside it receive no gradient. The order of the list matters among updates, and
+/// among policies of one phase that declare no order. A bundle, `Policies{...}`, counts as its policies.
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +

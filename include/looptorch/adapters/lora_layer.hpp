@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Implements `Lora<Layer>`, a linear layer with an optional adapter: y = W x + b + scale B A x. Declares the
-// options of adapters, too. Include lora.hpp.
+// options of adapters, too. Include lora.hpp instead.
 #pragma once
 
 #include <looptorch/adapters/int8_weight.hpp>

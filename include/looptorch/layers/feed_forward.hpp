@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A Transformer's feed-forward layer, x + down(gelu(up(norm(x)))), as one node of autograd in place of five,
-// or a Conformer's, with SiLU, dropout and a factor, in place of eight. The kernels are those of the layers,
-// and so are the bits, gradients and random draws too, unless x is used again after the layer: then parts of
-// its gradient are added in another order. In a block of CheckpointMode::light the node saves x
-// and the first product, and computes norm and activation again in backward.
+// or a Conformer's, with SiLU, dropout and a factor, in place of eight. Results, gradients and random draws
+// have the layers' bits; if x is used again after the layer, its gradient is summed in another order. In a
+// block of CheckpointMode::light the node saves x and the first product, and computes norm and activation
+// again in backward.
 //
 // Shapes: D width of the model, F width between the products.
 #pragma once
@@ -107,15 +107,18 @@ class FeedForwardBackward final : public torch::autograd::Node {
     at::Tensor of_y = gradients[0];
     if (options_.scale != 1) of_y = of_y * options_.scale;
     of_y = drops_[1].gradient(as(of_y, down_.type()).reshape({-1, down_.outputs()}), kept[1], again);
+    kept[1].reset();
     down_.of_parameters(
         result, first_down, of_y, [&] { return activated.defined() ? activated : activated_rows(); },
         is_needed);
     activated.reset();
     if (any_before(first_down)) {
-      const at::Tensor of_hidden =
-          activation_gradient(drops_[0].gradient(down_.of_rows(of_down, of_y, again), kept[0], again), hidden,
-                              options_.activation, again);
-      hidden.reset(), kept = {};
+      at::Tensor of_hidden = down_.of_rows(of_down, of_y, again);  // in steps, each of which frees the last
+      of_y.reset();
+      of_hidden = drops_[0].gradient(of_hidden, kept[0], again);
+      kept[0].reset();
+      of_hidden = activation_gradient(of_hidden, hidden, options_.activation, again);
+      hidden.reset();
       up_.of_parameters(
           result, first_up, of_hidden, [&] { return rows.defined() ? rows : normed_rows(); }, is_needed);
       if (any_before(first_up))

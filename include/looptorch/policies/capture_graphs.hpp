@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs forward and backward of micro-batches as CUDA graphs: one launch instead of thousands. Use it if the
-// host issues kernels more slowly than the GPU computes them. Gradients and weights are those of the eager
-// run, bit for bit. Each form of batch (shapes, types, values on the host) has a graph, whose activations
-// take memory until the fit ends.
+// host issues kernels more slowly than the GPU computes them. Results are those of the eager run, bit for
+// bit, except for kernels that add in no fixed order. Each form of batch (shapes, types, values on the host)
+// has a graph, whose activations take memory until the fit ends.
 #pragma once
 
 #include <looptorch/base/error.hpp>

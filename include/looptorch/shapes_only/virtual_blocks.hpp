@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The CPU allocator of ShapesOnly, by which a model larger than the machine's memory can be built. A block of
-// 128 KiB or more, except of indices, is a range of addresses whose pages all lie in the same 64 MiB: reads
-// and writes are allowed and give nonsense. LibTorch's bookkeeping of tensors is that of a real run.
+// The CPU allocator of ShapesOnly, by which a model larger than the machine's memory can be built. Blocks of
+// 128 KiB or more get a range of addresses whose pages all lie in the same 64 MiB: they can be read and
+// written, but the values are meaningless. Blocks of indices are real. LibTorch's bookkeeping of tensors is
+// that of a real run.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -20,7 +20,7 @@ TEST_CASE(
                       lt::On{lt::kObserve, [&](lt::EpochContext&) { log.push_back("epoch"); }},
                       lt::On{lt::kObserve, [&](lt::WindowContext&) { log.push_back("window"); }},
                       lt::On{lt::kAverage, note("average")}, lt::On{lt::kUpdate, note("update")},
-                      lt::On{lt::kCheck, note("unscale")}, lt::On{lt::kClip, note("clip")});
+                      lt::On{lt::kCheck, note("check")}, lt::On{lt::kClip, note("clip")});
   trainer.fit(toy::batches(1));
-  CHECK(log == std::vector<std::string>{"unscale", "clip", "update", "average", "window", "epoch"});
+  CHECK(log == std::vector<std::string>{"check", "clip", "update", "average", "window", "epoch"});
 }

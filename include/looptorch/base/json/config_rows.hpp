@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Declares the rows of a config's table: `ConfigField`, a member of the struct with its limits, and
 // `RequiredValue`, a JSON key with a fixed value, such as "model_type". Also reads, formats and checks the
-// values. Include config_fields.hpp.
+// values. Include config_fields.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements the members of JSON objects, with a hash index that keeps large objects fast. Include json.hpp.
+// Implements the members of JSON objects, with a hash index that keeps large objects fast. Include json.hpp
+// instead.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

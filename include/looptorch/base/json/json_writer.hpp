@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Implements Json::dump: the shortest numbers that read back equal, text as UTF-8. Include json.hpp.
+// Implements Json::dump: the shortest numbers that read back equal, text as UTF-8. Include json.hpp instead.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes a manifest as JSON lines; the file appears whole or not at all. Include manifest.hpp.
+// Writes a manifest as JSON lines; the file appears whole or not at all. Include manifest.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

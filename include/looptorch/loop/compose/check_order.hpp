@@ -22,7 +22,7 @@ struct Contradiction;
 template <class A, class B>
 struct Unordered;
 
-/// True if the policy's before_update may change gradients: its phase is `unscale` or `clip`, and it does not
+/// True if the policy's before_update may change gradients: its phase is `check` or `clip`, and it does not
 /// declare that it only reads them.
 template <class P>
 constexpr bool may_change_gradients() {

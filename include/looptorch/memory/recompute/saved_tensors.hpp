@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Decides how autograd saves tensors for backward. LibTorch asks its autograd engine for this. looptorch's
-// engine asks the thread's current SavedTensorKeeper, or does as LibTorch's if there is none. looptorch's
-// engine is installed at the first use of a checkpoint, so other programs keep LibTorch's.
+// engine asks the thread's current SavedTensorKeeper, or saves as LibTorch's does if there is none.
+// looptorch's engine is installed at the first use of a checkpoint, so other programs keep LibTorch's.
 #pragma once
 
 #include <looptorch/base/error.hpp>

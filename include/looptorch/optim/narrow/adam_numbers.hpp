@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AdamNumbers, the coefficients of one AdamW update in fp32, and AdamW's rule for a single element. The
-// coefficients are computed in fp64, once a parameter. CPU loops and CUDA kernels share them.
+// Defines AdamNumbers, the fp32 coefficients of one AdamW update, and AdamW's rule for one element. The
+// coefficients are computed in fp64, once for each parameter. CPU loops and CUDA kernels share them.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// SnapshotContents, a snapshot in memory. Include snapshot.hpp.
+// SnapshotContents, a snapshot in memory. Include snapshot.hpp instead.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

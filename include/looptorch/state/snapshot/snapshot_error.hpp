@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The errors of snapshots. Include snapshot.hpp.
+// The errors of snapshots. Include snapshot.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

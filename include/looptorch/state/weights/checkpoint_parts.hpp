@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds the dictionaries of tensors in a Python checkpoint by their keys, and chooses the one with the
-// model's weights. Copies no tensor. Include torch_checkpoint.hpp.
+// model's weights. Copies no tensor. Include torch_checkpoint.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

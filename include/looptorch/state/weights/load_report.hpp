@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // LoadReport says for each name whether a given tensor fits the module's, and ModuleStateError carries such a
-// report. Include module_state.hpp or load_weights.hpp.
+// report. Include module_state.hpp or load_weights.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Prepares a safetensors file before it is written: checks that the format can hold the tensors, assigns
-// their offsets and makes the header. Include safetensors.hpp.
+// their offsets and makes the header. Include safetensors.hpp instead.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The element types that both safetensors and LibTorch have. Include safetensors.hpp.
+// The element types that both safetensors and LibTorch have. Include safetensors.hpp instead.
 #pragma once
 
 #include <looptorch/base/libtorch_version.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds names that share one tensor, such as those of a language model's embedding and output layer. Costs a
-// map of all tensors. Include save_weights.hpp or load_weights.hpp.
+// map of all tensors. Include save_weights.hpp or load_weights.hpp instead.
 #pragma once
 
 #include <looptorch/state/weights/tensor_map.hpp>
