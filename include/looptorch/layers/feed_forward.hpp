@@ -32,7 +32,7 @@ namespace looptorch {
 
 enum class Activation { gelu, silu };
 
-/// What a feed-forward layer does besides its norm and products. The order of the fields is API.
+/// The activation of a feed-forward layer, its dropout, and the factor of its branch.
 struct FeedForwardOptions {
   Activation activation = Activation::gelu;
   double dropout = 0;  ///< rate, after the activation and after the second product; 0 outside of training
@@ -79,7 +79,6 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    mode_.rerun_block();
     auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
     const auto of_up = up_.unpack(), of_down = down_.unpack();
     const at::Tensor up_bias = up_bias_.unpack();
@@ -131,7 +130,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    mode_.block.reset(), norm_.release(), up_.release(), down_.release();
+    norm_.release(), up_.release(), down_.release();
     for (auto* saved : {&up_bias_, &rows_, &hidden_, &activated_}) saved->reset_data();
     for (auto& drop : drops_) drop.release();
   }
@@ -140,8 +139,8 @@ class FeedForwardBackward final : public torch::autograd::Node {
 
  private:
   at::Tensor run(const at::Tensor& x, const NormParameters& norm, const Layer& up, const Layer& down) {
-    mode_ = {};
-    const HeldScope held(mode_);
+    const SavingMode mode;
+    const HeldScope held(mode);
     const auto type = product_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
     norm_.save(x, norm);
@@ -151,17 +150,16 @@ class FeedForwardBackward final : public torch::autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const at::Tensor rows = as(norm_.forward(x, norm), type).view({-1, up_.width()});
-    if (!mode_.is_light() && up.weight.requires_grad()) rows_ = {rows, /*is_output=*/false};
+    if (!mode.is_light && up.weight.requires_grad()) rows_ = {rows, /*is_output=*/false};
     const at::Tensor hidden = up_.forward(rows, up.weight, list_of(up.bias));
     hidden_ = {hidden, /*is_output=*/false};
     const at::Tensor activated = drops_[0].forward(activate(hidden, options_.activation));
-    if (!mode_.is_light() && down.weight.requires_grad()) activated_ = {activated, /*is_output=*/false};
+    if (!mode.is_light && down.weight.requires_grad()) activated_ = {activated, /*is_output=*/false};
     const at::Tensor branch = drops_[1].forward(down_.forward(activated, down.weight, list_of(down.bias)));
     return at::add(x, branch.view(x.sizes()), options_.scale);
   }
 
   FeedForwardOptions options_;
-  SavingMode mode_{nullptr};
   std::array<DropoutPart, 2> drops_;
   NormPart norm_;
   RowProduct up_, down_;
@@ -177,7 +175,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
 template <class Norm, class Up, class Down>
 [[nodiscard]] at::Tensor feed_forward(const at::Tensor& x, Norm norm, Up up, Down down,
                                       const FeedForwardOptions& options = {}) {
-  const bool is_drawn_again = options.dropout > 0 && detail::light_block();
+  const bool is_drawn_again = options.dropout > 0 && detail::in_light_block();
   if (detail::is_plain(up) && detail::is_plain(down) && options.dropout < 1 && !is_drawn_again) {
     const auto parameters = detail::NormParameters::of(norm);
     detail::FeedForwardBackward::Layer first{up->weight, up->bias}, second{down->weight, down->bias};

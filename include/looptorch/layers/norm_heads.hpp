@@ -46,7 +46,6 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    mode_.rerun_block();
     auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
     std::vector<RowProduct::Unpacked> weights;
     for (const Part& part : parts_) weights.push_back(part.product.unpack());
@@ -87,7 +86,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    mode_.block.reset(), norm_.release(), rows_.reset_data();
+    norm_.release(), rows_.reset_data();
     for (Part& part : parts_) part.product.release();
   }
 
@@ -101,7 +100,6 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   Tensors run(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
               std::int64_t heads, const SavingMode& mode) {
-    mode_ = mode;
     const HeldScope held(mode);
     const auto type = product_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
@@ -115,7 +113,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const at::Tensor rows = as(norm_.forward(x, norm), type).view({-1, x.size(-1)});
-    if (!mode.is_light() && weights_learn) rows_ = {rows, /*is_output=*/false};
+    if (!mode.is_light && weights_learn) rows_ = {rows, /*is_output=*/false};
     Tensors outputs;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       auto& [product, layout] = parts_[i];
@@ -126,7 +124,6 @@ class NormHeadsBackward final : public torch::autograd::Node {
     return outputs;
   }
 
-  SavingMode mode_{nullptr};
   NormPart norm_;
   std::vector<Part> parts_;
   torch::autograd::SavedVariable rows_;

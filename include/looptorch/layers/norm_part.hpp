@@ -14,7 +14,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <tuple>
 
@@ -32,22 +31,16 @@ struct NormParameters {
   [[nodiscard]] bool learns() const { return weight.requires_grad() || bias.requires_grad(); }
 };
 
-/// How a node saves: in a light block it recomputes what lies between its products.
+/// How a node saves: `is_light` if it recomputes what lies between its products.
 struct SavingMode {
-  std::shared_ptr<Recomputation> block = light_block();
-
-  [[nodiscard]] bool is_light() const { return block != nullptr; }
-  /// Called before a node computes gradients.
-  void rerun_block() const {
-    if (block) block->rerun_before_gradients();
-  }
+  bool is_light = in_light_block();
 };
 
 /// Saves tensors as autograd does while it lives, if a node is light: they are held, not recomputed.
 class HeldScope {
  public:
   explicit HeldScope(const SavingMode& mode) {
-    if (mode.is_light()) plain_.emplace(nullptr);
+    if (mode.is_light) plain_.emplace(nullptr);
   }
 
  private:

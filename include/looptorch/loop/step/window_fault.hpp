@@ -28,7 +28,7 @@ struct LossFault {
   }
 };
 
-/// What a policy found out about a window with NaN or infinite values; it ends the fit.
+/// A policy's finding about a window with NaN or infinite values. The fit ends with it.
 struct WindowFinding {
   std::shared_ptr<const Finding> finding;  ///< null if nothing was found
   std::string explanation;                 ///< the finding in sentences

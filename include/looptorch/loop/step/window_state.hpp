@@ -97,7 +97,7 @@ enum class WindowEnd {
   fit_over     ///< no step: a rank stopped the fit before it, or was interrupted with no batch left
 };
 
-/// What several ranks share of a window.
+/// The part of the state of a window that only several ranks have.
 struct SharedWindow {
   std::int64_t ranks = 0;           ///< number of ranks that sum its gradients; 0: nothing is summed
   std::int64_t lockstep_turns = 0;  ///< number of turns that they took in lockstep

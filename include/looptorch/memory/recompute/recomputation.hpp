@@ -243,10 +243,10 @@ class BlockKeeper : public SavedTensorKeeper {
   ~BlockKeeper() = default;
 };
 
-/// Returns the block of CheckpointMode::light that runs, in its second run too; null outside of all.
-[[nodiscard]] inline std::shared_ptr<Recomputation> light_block() {
+/// True in a block of CheckpointMode::light, in its second run too.
+[[nodiscard]] inline bool in_light_block() {
   BlockKeeper* const keeper = BlockKeeper::current();
-  return keeper && keeper->block().keeps_products() ? keeper->block().shared_from_this() : nullptr;
+  return keeper && keeper->block().keeps_products();
 }
 
 }  // namespace looptorch::detail
