@@ -55,7 +55,7 @@ void note(const std::string& name, std::int64_t predicted, std::int64_t measured
 template <class Make>
 void compare(const std::string& name, const Make& make) {
   namespace sim = looptorch_test::accelerator;
-  const auto memory = on_accelerator(make, sim::device(), [](std::int64_t bytes) {
+  const auto memory = fp16_scale(make, sim::device(), [](std::int64_t bytes) {
     return sim::With({.cap_bytes = static_cast<std::size_t>(bytes)});
   });
   print(name + ", tensors", memory.by_steps.tensors, memory.measured.tensors);

@@ -4,7 +4,7 @@
 // eager run's bits is in combinations_test.cpp.
 #include "support/precompiled.hpp"
 
-#include <looptorch/operations/operation_counter.hpp>
+#include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/on.hpp>
@@ -148,13 +148,13 @@ TEST_CASE("operations of a window are those of the eager one, as a graph is capt
   lt::FusedAdamW adamw(net->parameters(), {.lr = 0.05});
   std::string said;
   std::vector<std::int64_t> counts;
-  auto counter = std::make_unique<lt::OperationCounter>();
+  auto counter = std::make_unique<lt::FlopCounter>();
   lt::Trainer trainer(net, adamw, ByWords{},
                       lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }},
                       lt::On{lt::kObserve, [&](lt::WindowContext&) {
                                counts.push_back(counter->count().total());
                                counter.reset();
-                               counter = std::make_unique<lt::OperationCounter>();
+                               counter = std::make_unique<lt::FlopCounter>();
                              }});
   const auto data = batches({5, 5, 5, 5, 7, 5});
   trainer.fit(data);

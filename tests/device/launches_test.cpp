@@ -5,7 +5,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/libtorch_version.hpp>
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
@@ -43,25 +43,25 @@ constexpr std::int64_t kFew = 8, kMany = 480;  // tensors of a model
 
 /// Layers of a weight and a bias each: LibTorch's, or as looptorch::Linear computes.
 struct NetImpl : torch::nn::Module {
-  NetImpl(std::int64_t tensors, bool one_product) : one_product(one_product) {
+  NetImpl(std::int64_t tensors, bool try_linear_node) : try_linear_node(try_linear_node) {
     for (std::int64_t i = 0; i < tensors / 2; ++i) layers->push_back(torch::nn::Linear(4, 4));
     register_module("layers", layers);
   }
   at::Tensor forward(at::Tensor x) {
     for (const auto& each : *layers) {
       auto& layer = *each->as<torch::nn::Linear>();
-      x = one_product ? lt::linear_product(x, layer.weight, layer.bias) : layer.forward(x);
+      x = try_linear_node ? lt::linear_node(x, layer.weight, layer.bias) : layer.forward(x);
     }
     return x;
   }
-  bool one_product;
+  bool try_linear_node;
   torch::nn::ModuleList layers;
 };
 TORCH_MODULE(Net);
 
-Net make_net(std::int64_t tensors, bool one_product) {
+Net make_net(std::int64_t tensors, bool try_linear_node) {
   torch::manual_seed(0);
-  Net net(tensors, one_product);
+  Net net(tensors, try_linear_node);
   net->to(test_device());
   return net;
 }
@@ -99,7 +99,7 @@ Asked count(const Run& run) {
 struct Settings {
   std::int64_t accumulate = 1;
   bool averages = false, bf16 = false, captures = false, clip_norm = false, clip_value = false, fp16 = false,
-       metrics = false, one_product = false, record = false, schedule = false,
+       metrics = false, try_linear_node = false, record = false, schedule = false,
        weights = false;  ///< Those of losses are on the device.
 };
 
@@ -116,7 +116,7 @@ struct Objective {
 };
 
 Asked fit(const Settings& on, std::int64_t tensors, std::int64_t steps) {
-  Net net = make_net(tensors, on.one_product);
+  Net net = make_net(tensors, on.try_linear_node);
   lt::FusedAdamW adamw(net->parameters(), {.lr = 1e-3});
   const at::Tensor weight = on.weights ? at::full({}, 2.0, at::TensorOptions(test_device())) : at::Tensor();
   lt::Trainer trainer(net, adamw, Objective{on.metrics, weight}, lt::Accumulate<>{on.accumulate},
@@ -152,7 +152,7 @@ const std::vector<Row> kRows{
     {"`Accumulate<4>`, difference from four plain steps", {.accumulate = 4}},
     {"`Autocast<bf16>`", {.bf16 = true}},
     {"`Accumulate<4>`, `Autocast<bf16>`, `looptorch::Linear`, difference from four plain steps",
-     {.accumulate = 4, .bf16 = true, .one_product = true}},
+     {.accumulate = 4, .bf16 = true, .try_linear_node = true}},
     {"`Autocast<fp16>`", {.fp16 = true}},
     {"`AverageWeights`", {.averages = true}},
     {"`ClipGradNorm`", {.clip_norm = true}},

@@ -22,7 +22,7 @@ namespace {
 template <class Make>
 void check(const std::string& name, const Make& make) {
   INFO(name);
-  const auto memory = on_accelerator(make, test_device(), [](std::int64_t bytes) {
+  const auto memory = fp16_scale(make, test_device(), [](std::int64_t bytes) {
     return looptorch_test::accelerator::With({.cap_bytes = static_cast<std::size_t>(bytes)});
   });
   CHECK_FALSE(memory.ran_out);

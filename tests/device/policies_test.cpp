@@ -74,7 +74,7 @@ TEST_CASE("averages follow a model to a device, and evaluating there does not di
   CHECK(trainer.policy<lt::AverageWeights>().count() == 6);
 }
 
-TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on", "[cuda]") {
+TEST_CASE("tf32 changes matmuls on the GPU, and only while it is on", "[cuda]") {
   if (!has_cuda()) return;
   torch::manual_seed(0);
   const auto a = torch::randn({256, 256}, test_device()), b = torch::randn({256, 256}, test_device());

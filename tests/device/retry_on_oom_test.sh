@@ -28,7 +28,7 @@ run small "$@" --batch-size 1 --gradient-accumulation 10 || fail "single samples
 set -- "$@" --batch-size 2 --gradient-accumulation 5
 export LOOPTORCH_TEST_FAIL_BACKWARD=1
 run retried "$@" --retry-on-oom || fail "--retry-on-oom: $(cat "$work/retried.err")"
-grep -q '^memory ran out in step 0; doing it again in pieces of 1 of 2 samples$' "$work/retried.err" || fail "it said: $(cat "$work/retried.err")"
+grep -q '^memory ran out in step 0; retrying in pieces of 1 of 2 samples$' "$work/retried.err" || fail "it said: $(cat "$work/retried.err")"
 grep -q '"out_of_memory_steps": 1' "$work/retried/summary.json" || fail "the summary has: $(cat "$work/retried/summary.json")"
 count=$(numbers small | wc -l)
 [ "$count" -ge 4 ] || fail "few numbers: $(head -n3 "$work/small/metrics.jsonl")"

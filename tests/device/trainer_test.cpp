@@ -108,7 +108,7 @@ TEST_CASE("a model that moved is followed, in fit and in evaluate, and pinned ba
   CHECK(trainer.fit(loader).steps == 16);
 }
 
-TEST_CASE("autocast runs matrix products in bfloat16, and gradients stay fp32") {
+TEST_CASE("autocast runs matmuls in bfloat16, and gradients stay fp32") {
   if (!has_device()) return;
   torch::nn::Linear net(4, 1);
   net->to(test_device());

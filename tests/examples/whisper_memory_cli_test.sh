@@ -127,8 +127,8 @@ holds fitted.log "--fit 1 GB: chooses nothing beside the flags that are given, 2
 [ "$(losses plain)" = "$(losses fitted)" ] || fail "--fit with room for all changes the run"
 # A run of --fit that is resumed without it is refused where the choice belongs to the run, and told of it.
 finetune chosen --optimizer adamw8bit --max-steps 1 --snapshot-every 1
-echo '{"saving": "moments in 8 bits", "batch_size": 2}' >chosen/fit.json
-refused "The run was begun by --fit, which chose: moments in 8 bits ($(pwd -P)/chosen/fit.json): give --fit again" \
+echo '{"saving": "8-bit moments", "batch_size": 2}' >chosen/fit.json
+refused "The run was begun by --fit, which chose: 8-bit moments ($(pwd -P)/chosen/fit.json): give --fit again" \
   "${tune[@]}" --output chosen --max-steps 2 --snapshot-every 1 --resume auto
 finetune chosen --max-steps 2 --snapshot-every 1 --resume auto --fit 1GB
 # On the real tiny.en (748 MB before any activation) it chooses what fits, holds to it to the end, and is the run of the

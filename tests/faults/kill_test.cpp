@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A training process that is killed: by SIGKILL at random moments, at the system calls of its snapshots, or
-// by SIGTERM. The next process resumes from the newest sound snapshot, and the last one ends with the bits of
-// a run that was left alone: weights, moments, random numbers, and the losses of every step on the way.
+// by SIGTERM. The next process resumes from the newest intact snapshot, and the last one ends with the bits
+// of a run that was left alone: weights, moments, random numbers, and the losses of every step on the way.
 //
 // LOOPTORCH_KILLS says how many random moments; with LOOPTORCH_EVERY_CALL all calls are tried, else some.
 #include "support/precompiled.hpp"

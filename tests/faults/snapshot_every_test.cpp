@@ -64,7 +64,7 @@ struct Toy {
 
 using Steps = std::vector<std::int64_t>;
 
-/// Of the snapshots in a folder that has nothing else, all sound.
+/// Of the snapshots in a folder that has nothing else, all intact.
 Steps steps_in(const TemporaryFolder& folder) {
   Steps steps;
   for (const auto& snapshot : lt::list_snapshots(folder.path())) {

@@ -78,7 +78,7 @@ int main(int count, char** words) {
   std::int64_t ran_out = 0;
   const auto compare = [&](const std::string& name, const auto& make) {
     const auto memory =
-        on_accelerator(make, run.device, [&](std::int64_t bytes) { return MemoryCap(run.device, bytes); });
+        fp16_scale(make, run.device, [&](std::int64_t bytes) { return MemoryCap(run.device, bytes); });
     steps.add(memory.by_steps.tensors, memory.measured.tensors);
     steps_reserved.add(memory.by_steps.reserved, memory.measured.reserved);
     shapes.add(memory.by_shapes.tensors, memory.measured.tensors);

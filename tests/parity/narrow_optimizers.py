@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records AdamW with moments in 8 bits and in bf16 in data/narrow_optimizers.safetensors.
+"""Records AdamW with 8-bit moments and in bf16 in data/narrow_optimizers.safetensors.
 
 usage: python tests/parity/narrow_optimizers.py      (needs numpy, safetensors)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """KonkaniVani and the players of the spectrogram GAN in PyTorch, with the examples' layers and as many parameters. Sizes are
-arguments; weights begin as PyTorch's layers do. operations.py counts their operations, and tests/bench/host_time.py times them.
+arguments; weights begin as PyTorch's layers do. flops.py counts their operations, and tests/bench/host_time.py times them.
 
 Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, D width, C channels.
 """

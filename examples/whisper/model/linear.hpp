@@ -5,7 +5,7 @@
 
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/layers/joint_linear.hpp>
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 #include <looptorch/memory/keep.hpp>
 
 #include "half_weights.hpp"
@@ -71,7 +71,7 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
   const bool autocasts = at::autocast::is_autocast_enabled(at::kCPU);
   if (half && !autocasts && half->serves(x, weight)) return (*half)(x);
   if (prefers_onednn(x)) return onednn_linear(x, weight, bias);
-  return looptorch::linear_product(x, weight, bias);
+  return looptorch::linear_node(x, weight, bias);
 }
 
 }  // namespace detail

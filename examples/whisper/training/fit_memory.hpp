@@ -75,7 +75,7 @@ class PlanSearch {
       trial = measure(settings_, options, hardest, PlanBy::shapes);
       settings_.model = nullptr;
     }
-    if (!trial.by_batch) too_large_.emplace(held_by(options), trial);
+    if (!trial.smaller_batch_helps) too_large_.emplace(held_by(options), trial);
     if (whole_program_) add_loading(trial, longest_clips(options), options, room_);
     return trial;
   }

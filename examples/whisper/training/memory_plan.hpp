@@ -49,17 +49,17 @@ namespace whisper {
 struct PlanTrial {
   std::int64_t needed = 0;
   bool fits = false;
-  bool by_batch = true;      ///< A smaller batch needs less: not all of it is held between the steps.
-  bool ran_out = false;      ///< It needs more than `needed`, where memory ran out.
-  bool stopped = false;      ///< It needs at least `needed`, which was enough to refuse it.
-  std::string refused = {};  ///< The status of a library that cannot compute it on this device.
+  bool smaller_batch_helps = true;  ///< A smaller batch needs less: not all of it is held between the steps.
+  bool ran_out = false;             ///< It needs more than `needed`, where memory ran out.
+  bool stopped = false;             ///< It needs at least `needed`, which was enough to refuse it.
+  std::string refused = {};         ///< The status of a library that cannot compute it on this device.
   /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
   /// batches that wait. A run that writes no snapshot in its middle needs less.
   std::int64_t best_weights = 0, snapshot = 0, loading = 0;
   bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
 
   /// True if steps were measured that need `needed`.
-  [[nodiscard]] bool is_measured() const { return by_batch && !ran_out && refused.empty(); }
+  [[nodiscard]] bool is_measured() const { return smaller_batch_helps && !ran_out && refused.empty(); }
 
   /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
   [[nodiscard]] std::string parts() const {
@@ -79,9 +79,9 @@ struct PlanTrial {
   [[nodiscard]] std::string words() const {
     if (!refused.empty()) return "cannot be computed here: " + refused;
     return looptorch::message("needs ",
-                              ran_out                ? "more than "
-                              : by_batch && !stopped ? ""
-                                                     : "at least ",
+                              ran_out                           ? "more than "
+                              : smaller_batch_helps && !stopped ? ""
+                                                                : "at least ",
                               looptorch::app::bytes_text(needed));
   }
 };
@@ -215,7 +215,7 @@ namespace detail {
           return {std::move(options), saving.words, std::move(flags), trial.needed};
         }
         misfits.add(trial, std::move(flags));
-        if (!trial.by_batch) too_large.insert(with_given);
+        if (!trial.smaller_batch_helps) too_large.insert(with_given);
       }
   const auto free = std::lround(100 * question.margin);
   throw looptorch::app::DoesNotFit(looptorch::message(

@@ -145,7 +145,7 @@ template <class Trainer>
   const bool elsewhere = by == PlanBy::shapes && !room.device.is_cpu();  // what is on the host does not count
   const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
   const auto least = between + held.gradients;
-  if (least > room.allowed()) return {.needed = least, .fits = false, .by_batch = false};
+  if (least > room.allowed()) return {.needed = least, .fits = false, .smaller_batch_helps = false};
 
   const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight restores
   const auto report = looptorch::preflight(trainer, hardest,
@@ -181,11 +181,11 @@ template <class Measure>
     return measure();
   } catch (const std::exception& error) {
     if (looptorch::ran_out_of_memory())  // of the weights alone
-      return {.needed = room.tensors(), .by_batch = false, .ran_out = true};
+      return {.needed = room.tensors(), .smaller_batch_helps = false, .ran_out = true};
     if (!dynamic_cast<const c10::Error*>(&error)) throw;
     const auto status = unsupported_status(error.what());
     if (status.empty()) throw;
-    return {.needed = room.tensors(), .by_batch = false, .refused = status};
+    return {.needed = room.tensors(), .smaller_batch_helps = false, .refused = status};
   }
 }
 

@@ -37,7 +37,7 @@ inline void recompute_all(FinetuneOptions& options) { options.recompute = "all";
          (options.has_bf16 && options.training.precision != looptorch::app::Precision::fp16);
 }
 /// bf16, or fp16 if that was requested or the device has nothing else.
-inline void use_16bit_products(FinetuneOptions& options) {
+inline void use_16bit_autocast(FinetuneOptions& options) {
   using looptorch::app::Precision;
   if (options.memory.holds_bf16() || options.training.precision == Precision::fp16) return;
   options.training.precision = options.has_bf16 ? Precision::bf16 : Precision::fp16;
@@ -71,31 +71,31 @@ void in_turn(FinetuneOptions& options) {
 }  // namespace detail
 
 /// Returns what --fit tries, cheapest first (docs/memory.md):
-/// - moments in 8 bits cost no time, and losses stay within noise
-/// - products in 16 bits take 0.6 of the time, with the same word error rate
+/// - 8-bit moments cost no time, and losses stay within noise
+/// - 16-bit autocast takes 0.6 of the time, with the same word error rate
 /// - recomputation costs one more forward of the layers, 9 to 36 % of a step
 /// - weights in bf16 are rounded themselves
-/// - adapters learn less, and weights in 8 bits below them are rounded
+/// - adapters learn less, and int8 weights below them are rounded
 [[nodiscard]] inline const std::vector<Saving>& savings() {
   using namespace detail;
   static const std::vector<Saving> all{
       {"nothing beside the flags that are given", [](FinetuneOptions&) {}},
-      {"moments in 8 bits", use_8bit_moments},
-      {"products in bf16", use_16bit_products},
-      {"products in bf16, moments in 8 bits", in_turn<use_16bit_products, use_8bit_moments>},
+      {"8-bit moments", use_8bit_moments},
+      {"bf16 autocast", use_16bit_autocast},
+      {"bf16 autocast, 8-bit moments", in_turn<use_16bit_autocast, use_8bit_moments>},
       {"the encoder's layers recomputed", recompute_encoder},
-      {"the encoder's layers recomputed, products in bf16, moments in 8 bits",
-       in_turn<recompute_encoder, use_16bit_products, use_8bit_moments>},
+      {"the encoder's layers recomputed, bf16 autocast, 8-bit moments",
+       in_turn<recompute_encoder, use_16bit_autocast, use_8bit_moments>},
       {"all layers recomputed", recompute_all},
-      {"all layers recomputed, moments in 8 bits", in_turn<recompute_all, use_8bit_moments>},
-      {"all layers recomputed, products in bf16", in_turn<recompute_all, use_16bit_products>},
-      {"all layers recomputed, products in bf16, moments in 8 bits",
-       in_turn<recompute_all, use_16bit_products, use_8bit_moments>},
+      {"all layers recomputed, 8-bit moments", in_turn<recompute_all, use_8bit_moments>},
+      {"all layers recomputed, bf16 autocast", in_turn<recompute_all, use_16bit_autocast>},
+      {"all layers recomputed, bf16 autocast, 8-bit moments",
+       in_turn<recompute_all, use_16bit_autocast, use_8bit_moments>},
       {"all layers recomputed, weights and moments in bf16",
        [](FinetuneOptions& options) { use_bf16_weights(options, "adamwbf16"); }},
-      {"all layers recomputed, weights in bf16, moments in 8 bits",
+      {"all layers recomputed, weights in bf16, 8-bit moments",
        [](FinetuneOptions& options) { use_bf16_weights(options, "adamw8bit"); }},
-      {"all layers recomputed, weights in bf16, moments in 8 bits, each gradient applied in backward",
+      {"all layers recomputed, weights in bf16, 8-bit moments, each gradient applied in backward",
        [](FinetuneOptions& options) { use_bf16_weights(options, "adamw8bit", /*in_backward=*/true); }},
       {"all layers recomputed, weights in bf16, Adafactor",
        [](FinetuneOptions& options) { use_bf16_weights(options, "adafactor"); }},
@@ -104,7 +104,7 @@ void in_turn(FinetuneOptions& options) {
       {"adapters alone, all layers recomputed", use_adapters, Trained::adapters},
       {"adapters alone, all layers recomputed, weights in bf16", in_turn<use_adapters, use_bf16_rest>,
        Trained::adapters},
-      {"adapters alone, all layers recomputed, weights below them in 8 bits",
+      {"adapters alone, all layers recomputed, int8 weights below them",
        [](FinetuneOptions& options) {
          use_adapters(options);
          use_bf16_rest(options);
@@ -170,13 +170,13 @@ namespace detail {
   return given;
 }
 
-/// Returns "all layers recomputed, 2 x 4 clips". Names products by their type.
+/// Returns "all layers recomputed, 2 x 4 clips". Names autocast by its type.
 [[nodiscard]] inline std::string words_of(const Saving& saving, const FinetuneOptions& chosen) {
-  constexpr std::string_view kProducts = "products in bf16";
+  constexpr std::string_view kAutocast = "bf16 autocast";
   std::string words = saving.words;
-  if (const auto at = words.find(kProducts);
+  if (const auto at = words.find(kAutocast);
       at != words.npos && chosen.training.precision == looptorch::app::Precision::fp16)
-    words.replace(at, kProducts.size(), "products in fp16");
+    words.replace(at, kAutocast.size(), "fp16 autocast");
   return looptorch::message(words, ", ", chosen.training.batch_size, " x ",
                             chosen.training.gradient_accumulation, " clips");
 }

@@ -31,7 +31,7 @@
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/log_metrics.hpp>
-#include <looptorch/policies/parts/operation_meter.hpp>
+#include <looptorch/policies/parts/flop_meter.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/state/snapshot/newest_snapshot.hpp>
@@ -130,7 +130,7 @@ class Session {
       if (const auto windows = trainer.template policy<RetryOnOom>().windows; windows > 0)
         summary_.set("out_of_memory_steps", windows);
     if constexpr (Trainer::template lists<LogMetrics>())
-      operations_ = trainer.template policy<LogMetrics>().operations();
+      flops_ = trainer.template policy<LogMetrics>().flops();
     record.reset();
     on_result(result_);
     throw_if_interrupted(result_);
@@ -170,11 +170,11 @@ class Session {
   }
 
  private:
-  /// Adds the operations that LogMetrics has counted, if any.
+  /// Adds the FLOPs that LogMetrics has counted, if any.
   void set_operations() {
-    if (!operations_) return;
-    summary_.set("operations_per_second", operations_->operations_per_second);
-    if (operations_->utilization) summary_.set("mfu", *operations_->utilization);
+    if (!flops_) return;
+    summary_.set("flops_per_second", flops_->flops_per_second);
+    if (flops_->utilization) summary_.set("mfu", *flops_->utilization);
   }
 
   void write_config() const {
@@ -190,7 +190,7 @@ class Session {
   NewestSnapshot snapshot_;
   Summary summary_;
   FitResult result_;
-  std::optional<looptorch::detail::OperationMeter::Rates> operations_;
+  std::optional<looptorch::detail::FlopMeter::Rates> flops_;
 };
 
 }  // namespace looptorch::app

@@ -33,7 +33,7 @@
 
 namespace looptorch::app {
 
-/// The type in which matrix products and convolutions of a forward pass are computed. Weights stay fp32.
+/// The type in which matmuls and convolutions of a forward pass are computed. Weights stay fp32.
 enum class Precision {
   fp32,
   bf16,

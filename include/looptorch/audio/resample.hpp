@@ -79,7 +79,7 @@ class Resampler {
   std::int64_t up_, down_;                     // the rates without their common divisor
   std::int64_t reach_ = 0;                     // inputs on either side of its time that an output depends on
   std::int64_t block_in_ = 0, block_out_ = 0;  // the period of the weights
-  std::int64_t group_ = 0;                     // outputs of one matrix product
+  std::int64_t group_ = 0;                     // outputs of one matmul
   std::vector<DeviceConstant> weights_KC_;     // one matrix a group
 };
 
@@ -120,7 +120,7 @@ inline SampleRange Resampler::inputs(SampleRange wanted, std::int64_t samples) c
 }
 
 /// Chooses groups and blocks. Neighbouring outputs depend on nearly the same inputs, so a group of them is
-/// one dense matrix product, in which a quarter of the inputs are unnecessary. A block is so long that its
+/// one dense matmul, in which a quarter of the inputs are unnecessary. A block is so long that its
 /// inputs, as rows of a matrix, need not be copied.
 inline void Resampler::choose_blocks() {
   const auto spread = static_cast<std::int64_t>(0.6 * static_cast<double>(reach_) * static_cast<double>(up_) /

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/flops/flops.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/operations/operations.hpp>
 #include <looptorch/optim/fused_call.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -60,7 +60,7 @@ struct MicroBatchGraph {
   at::Tensor scale;               ///< loss scale, by which the graph multiplies `root`; undefined: none
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
-  Operations operations;  ///< operations of one replay
+  Flops flops;  ///< of one replay
 
   /// Keeps the form from becoming a graph. The first reason stays: what follows may be its consequence.
   void refuse(std::string reason) {

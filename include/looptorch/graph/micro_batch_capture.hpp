@@ -4,11 +4,12 @@
 // generator.
 #pragma once
 
-#include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
+#include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
@@ -17,7 +18,6 @@
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/operations/operation_counter.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -59,23 +59,23 @@ class MicroBatchCapture {
 
   void run(MicroBatchGraph& entry) {
     const GradientHandles gradients(candidate_.view().parameters);
-    const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
+    const SavedGenerator random(at::detail::getDefaultCPUGenerator());
     auto graph = candidate_.graphs.make(candidate_.maker(), candidate_.device());
     entry.slots.clear();
     entry.generator = GraphGenerator(candidate_.device());
     try {
       prepare(entry);
       const GradientVersions before(candidate_.view().parameters);
-      const OperationCounter counter(/*alone=*/true);
+      const FlopCounter counter(/*alone=*/true);
       record(entry, *graph);
-      entry.operations = counter.count();
+      entry.flops = counter.count();
       if (!reached_targets(before, entry)) entry.refuse("backward reached other parameters than before");
     } catch (const std::exception& error) {
       entry.refuse(message("it cannot be captured: ", first_line(error.what())));
     } catch (...) {
       entry.refuse("it cannot be captured: an unknown exception");
     }
-    if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+    if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
     if (!entry.refused.empty()) {  // a capture never runs, so no gradient has changed
       entry.generator.give_up();

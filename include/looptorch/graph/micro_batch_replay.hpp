@@ -5,12 +5,12 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
+#include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/operations/operation_counter.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -44,7 +44,7 @@ class MicroBatchReplay {
           set_numbers(entry, slope, loss.weight);
           entry.generator.before_replay();
           entry.graph->replay();
-          OperationCounter::add(entry.operations);
+          FlopCounter::add(entry.flops);
           entry.generator.after_replay();
         },
         I);
@@ -57,7 +57,7 @@ class MicroBatchReplay {
   }
 
  private:
-  /// Counts the micro-batch, and returns the factor of its loss; 0 if it teaches nothing.
+  /// Counts the micro-batch, and returns the factor of its loss; 0 if it contributes no gradient.
   [[nodiscard]] double slope_of(const Loss& loss) {
     if (!loss.weight.is_known()) return 1;
     return candidate_.is_whole_window() ? candidate_.work().weight.slope_alone(loss)

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
@@ -45,14 +45,14 @@ class MicroBatchWarmUp {
   void run(MicroBatchGraph& entry) {
     ++candidate_.graphs.counts.eager;
     const GradientVersions before(candidate_.view().parameters);
-    const CapturedGenerator random(at::detail::getDefaultCPUGenerator()),
+    const SavedGenerator random(at::detail::getDefaultCPUGenerator()),
         there(default_generator(candidate_.device()));
     Loss loss;
     WarmUpObserver<Observer> warm_up(observer_, loss);
     run_micro_batch<I>(candidate_.engine, candidate_.batch, warm_up);
-    if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+    if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
-    entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(candidate_.device())));
+    entry.draws = entry.draws || !there.same(SavedGenerator(default_generator(candidate_.device())));
     if (!candidate_.form_sees_all())
       entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))

@@ -38,9 +38,10 @@ class DropoutPart {
     if (rate_ == 0) return x;
     return kept.scalar_type() == at::kBool ? x * kept * (1 / (1 - rate_)) : x * kept;
   }
-  /// Returns the gradient of x; `again` if it is differentiated again.
-  [[nodiscard]] at::Tensor gradient(const at::Tensor& gradient, const at::Tensor& kept, bool again) const {
-    if (rate_ == 0 || again || kept.scalar_type() != at::kBool) return this->again(gradient, kept);
+  /// Returns the gradient of x; `create_graph` if it is differentiated again.
+  [[nodiscard]] at::Tensor gradient(const at::Tensor& gradient, const at::Tensor& kept,
+                                    bool create_graph) const {
+    if (rate_ == 0 || create_graph || kept.scalar_type() != at::kBool) return this->again(gradient, kept);
     return at::native_dropout_backward(gradient, kept, 1 / (1 - rate_));
   }
   void release() { kept_.reset_data(); }

@@ -2,10 +2,10 @@
 // A Transformer's feed-forward layer, x + down(gelu(up(norm(x)))), as one node of autograd in place of five,
 // or a Conformer's, with SiLU, dropout and a factor, in place of eight. Results, gradients and random draws
 // have the layers' bits; if x is used again after the layer, its gradient is summed in another order. In a
-// block of CheckpointMode::light the node saves x and the first product, and computes norm and activation
+// block of CheckpointMode::light the node saves x and the first matmul, and computes norm and activation
 // again in backward.
 //
-// Shapes: D width of the model, F width between the products.
+// Shapes: D width of the model, F width between the matmuls.
 #pragma once
 
 #include <looptorch/layers/dropout_part.hpp>
@@ -35,7 +35,7 @@ enum class Activation { gelu, silu };
 /// The activation of a feed-forward layer, its dropout, and the factor of its branch.
 struct FeedForwardOptions {
   Activation activation = Activation::gelu;
-  double dropout = 0;  ///< rate, after the activation and after the second product; 0 outside of training
+  double dropout = 0;  ///< rate, after the activation and after the second matmul; 0 outside of training
   double scale = 1;    ///< of what is added to x
 };
 
@@ -44,11 +44,11 @@ namespace detail {
 [[nodiscard]] inline at::Tensor activate(const at::Tensor& x, Activation activation) {
   return activation == Activation::gelu ? at::gelu(x) : at::silu(x);
 }
-/// Returns the gradient of x; `again` if it is differentiated again, as silu_backward cannot be.
+/// Returns the gradient of x; `create_graph` if it is differentiated again, as silu_backward cannot be.
 [[nodiscard]] inline at::Tensor activation_gradient(const at::Tensor& gradient, const at::Tensor& x,
-                                                    Activation activation, bool again) {
+                                                    Activation activation, bool create_graph) {
   if (activation == Activation::gelu) return at::gelu_backward(gradient, x);
-  if (!again) return at::silu_backward(gradient, x);
+  if (!create_graph) return at::silu_backward(gradient, x);
   const at::Tensor sigmoid = at::sigmoid(x);
   return gradient * sigmoid * (1 + x * (1 - sigmoid));
 }
@@ -77,54 +77,29 @@ class FeedForwardBackward final : public torch::autograd::Node {
     return y;
   }
 
+  /// Frees each saved tensor right after its last use, so that only one gradient of the inner width is held.
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
-    const auto of_up = up_.unpack(), of_down = down_.unpack();
-    const at::Tensor up_bias = up_bias_.unpack();
-    at::Tensor rows = rows_.unpack(), hidden = hidden_.unpack(), activated = activated_.unpack();
-    std::array kept{drops_[0].unpack(), drops_[1].unpack()};
+    Saved saved = unpack();  // first: may rerun a block, with its own gradients
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
-    if (!again) no_views.emplace();
-    const std::size_t first_up = 3, first_down = first_up + up_.parameters();
-    Tensors result(first_down + down_.parameters());
+    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
+    if (!create_graph) no_views.emplace();
+    Tensors result(first_of_down() + down_.parameters());
     if (!gradients[0].defined()) return result;
-    const auto is_needed = [this](std::size_t i) { return task_should_compute_output(i); };
-    const auto any_before = [&](std::size_t end) {
-      for (std::size_t i = 0; i < end; ++i)
-        if (is_needed(i)) return true;
-      return false;
-    };
-    const auto normed_rows = [&] { return as(norm_.again(norm), up_.type()).view({-1, up_.width()}); };
-    const auto activated_rows = [&] {
-      return drops_[0].again(activate(hidden, options_.activation), kept[0]);
-    };
-    if (again && !of_up.weights.empty())
-      rows = normed_rows(), hidden = up_.again(of_up, up_bias, rows), activated = activated_rows();
-    at::Tensor of_y = gradients[0];
-    if (options_.scale != 1) of_y = of_y * options_.scale;
-    of_y = drops_[1].gradient(as(of_y, down_.type()).reshape({-1, down_.outputs()}), kept[1], again);
-    kept[1].reset();
-    down_.of_parameters(
-        result, first_down, of_y, [&] { return activated.defined() ? activated : activated_rows(); },
-        is_needed);
-    activated.reset();
-    if (any_before(first_down)) {
-      at::Tensor of_hidden = down_.of_rows(of_down, of_y, again);  // in steps, each of which frees the last
-      of_y.reset();
-      of_hidden = drops_[0].gradient(of_hidden, kept[0], again);
-      kept[0].reset();
-      of_hidden = activation_gradient(of_hidden, hidden, options_.activation, again);
-      hidden.reset();
-      up_.of_parameters(
-          result, first_up, of_hidden, [&] { return rows.defined() ? rows : normed_rows(); }, is_needed);
-      if (any_before(first_up))
-        std::tie(result[0], result[1], result[2]) = NormPart::gradients(
-            norm, up_.of_rows(of_up, of_hidden, again), {is_needed(0), is_needed(1), is_needed(2)});
+    if (create_graph && !saved.up.weights.empty()) {
+      saved.rows = normed_rows(saved);
+      saved.hidden = up_.again(saved.up, saved.up_bias, saved.rows);
+      saved.activated = activated_again(saved);
     }
-    if (is_needed(0)) result[0] = result[0] + as(gradients[0], result[0].scalar_type());
+    at::Tensor of_activated = down_gradients(result, gradients[0], saved, create_graph);
+    if (of_activated.defined()) {
+      const at::Tensor of_rows = up_gradients(result, std::move(of_activated), saved, create_graph);
+      if (of_rows.defined())
+        std::tie(result[0], result[1], result[2]) =
+            NormPart::gradients(saved.norm, of_rows, {needs(0), needs(1), needs(2)});
+    }
+    if (needs(0)) result[0] = result[0] + as(gradients[0], result[0].scalar_type());
     return result;
   }
 
@@ -138,10 +113,68 @@ class FeedForwardBackward final : public torch::autograd::Node {
   std::string name() const override { return "FeedForwardBackward"; }
 
  private:
+  static constexpr std::size_t kFirstOfUp = 3;  ///< behind x and the norm's weight and bias
+
+  struct Saved {
+    NormPart::Unpacked norm;
+    RowMatmul::Unpacked up, down;
+    at::Tensor up_bias, rows, hidden, activated;
+    std::array<at::Tensor, 2> kept;  ///< what each dropout kept
+  };
+  [[nodiscard]] Saved unpack() const {
+    return {norm_.unpack(), up_.unpack(),     down_.unpack(),      up_bias_.unpack(),
+            rows_.unpack(), hidden_.unpack(), activated_.unpack(), {drops_[0].unpack(), drops_[1].unpack()}};
+  }
+
+  [[nodiscard]] std::size_t first_of_down() const { return kFirstOfUp + up_.parameters(); }
+  [[nodiscard]] bool needs(std::size_t i) const { return task_should_compute_output(i); }
+  [[nodiscard]] bool needs_any_before(std::size_t end) const {
+    for (std::size_t i = 0; i < end; ++i)
+      if (needs(i)) return true;
+    return false;
+  }
+
+  [[nodiscard]] at::Tensor normed_rows(Saved& saved) const {
+    return as(norm_.again(saved.norm), up_.type()).view({-1, up_.width()});
+  }
+  [[nodiscard]] at::Tensor activated_again(const Saved& saved) const {
+    return drops_[0].again(activate(saved.hidden, options_.activation), saved.kept[0]);
+  }
+
+  /// Sets the gradients of the second layer's parameters. Returns that of its input; undefined if nothing
+  /// before the layer needs it.
+  [[nodiscard]] at::Tensor down_gradients(Tensors& result, const at::Tensor& of_result, Saved& saved,
+                                          bool create_graph) const {
+    at::Tensor gradient = options_.scale == 1 ? of_result : of_result * options_.scale;
+    gradient = drops_[1].gradient(as(gradient, down_.type()).reshape({-1, down_.outputs()}), saved.kept[1],
+                                  create_graph);
+    saved.kept[1].reset();
+    down_.of_parameters(
+        result, first_of_down(), gradient,
+        [&] { return saved.activated.defined() ? saved.activated : activated_again(saved); },
+        [this](std::size_t i) { return needs(i); });
+    saved.activated.reset();
+    return needs_any_before(first_of_down()) ? down_.of_rows(saved.down, gradient, create_graph)
+                                             : at::Tensor();
+  }
+
+  /// The same for the first layer, from the `gradient` of the activation's dropped-out result.
+  [[nodiscard]] at::Tensor up_gradients(Tensors& result, at::Tensor gradient, Saved& saved,
+                                        bool create_graph) const {
+    gradient = drops_[0].gradient(gradient, saved.kept[0], create_graph);
+    saved.kept[0].reset();
+    gradient = activation_gradient(gradient, saved.hidden, options_.activation, create_graph);
+    saved.hidden.reset();
+    up_.of_parameters(
+        result, kFirstOfUp, gradient, [&] { return saved.rows.defined() ? saved.rows : normed_rows(saved); },
+        [this](std::size_t i) { return needs(i); });
+    return needs_any_before(kFirstOfUp) ? up_.of_rows(saved.up, gradient, create_graph) : at::Tensor();
+  }
+
   at::Tensor run(const at::Tensor& x, const NormParameters& norm, const Layer& up, const Layer& down) {
     const SavingMode mode;
     const HeldScope held(mode);
-    const auto type = product_type(x);
+    const auto type = matmul_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
     norm_.save(x, norm);
     up_.save(up.weight, list_of(up.bias), type, norm_learns || up.learns());  // for a second derivative
@@ -162,7 +195,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
   FeedForwardOptions options_;
   std::array<DropoutPart, 2> drops_;
   NormPart norm_;
-  RowProduct up_, down_;
+  RowMatmul up_, down_;
   torch::autograd::SavedVariable up_bias_, rows_, hidden_, activated_;
 };
 

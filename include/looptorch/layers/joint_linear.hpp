@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Computes several linear layers of one input as one product, such as the queries, keys and values of
+// Computes several linear layers of one input as one matmul, such as the queries, keys and values of
 // attention. Layers keep their names and parameters. On a small model or a GPU, saves a quarter of
 // attention's host time, and half under autocast. Costs copies of the weights in forward (in fp32 also in
 // backward), and a copy of the outputs' gradients. The gradients of the weights share one storage. The
@@ -9,7 +9,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -33,14 +33,14 @@ namespace looptorch {
 
 namespace detail {
 
-/// True if one product can replace the layers' own and is faster: copying a large weight takes longer than
+/// True if one matmul can replace the layers' own and is faster: copying a large weight takes longer than
 /// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases,
                                      bool input_learns) {
   constexpr std::int64_t kMaxOnCpu = 1 << 16, kMaxOnAccelerator = 1 << 23;
   if (!takes_node(input) || input.dim() < 2 || input.numel() == 0 || has_tangent(input)) return false;
   const at::Tensor& first = weights[0];
-  const auto type = product_type(input), from = first.scalar_type();
+  const auto type = matmul_type(input), from = first.scalar_type();
   if (!first.is_floating_point() || (type == input.scalar_type() ? from != type : from == at::kDouble))
     return false;
   std::int64_t elements = 0;
@@ -75,7 +75,7 @@ template <class Layer>
   return true;
 }
 
-/// Returns each layer's output by one product; none if that is not possible or is slower. `biases` has an
+/// Returns each layer's output by one matmul; none if that is not possible or is slower. `biases` has an
 /// undefined tensor for a layer without a bias.
 [[nodiscard]] inline std::vector<at::Tensor> joint_outputs(const at::Tensor& input,
                                                            const std::vector<at::Tensor>& weights,
@@ -83,22 +83,22 @@ template <class Layer>
                                                            std::int64_t heads = 0) {
   if (!are_joined(input, weights, biases, input.requires_grad())) return {};
   complete(biases, weights);
-  return LinearBackward::product(input, weights, biases, {.split = heads}, product_type(input));
+  return LinearBackward::outputs(input, weights, biases, {.split = heads}, matmul_type(input));
 }
 
 /// Returns a layer's output by heads.
 template <class Layer>
 [[nodiscard]] at::Tensor heads_of(const at::Tensor& input, std::int64_t heads, Layer& layer) {
   at::Tensor output;
-  if (is_plain(layer)) output = one_product(input, layer->weight, layer->bias, {.split = heads});
+  if (is_plain(layer)) output = try_linear_node(input, layer->weight, layer->bias, {.split = heads});
   return output.defined() ? output : split_heads(layer->forward(input), heads);
 }
 
 }  // namespace detail
 
-/// Returns each linear layer's output for `input`, `[..., K]`, by one product in forward and one for each
-/// gradient in backward. Outputs have the bits of the layers' own products or, as with a few rows, differ by
-/// rounding; the gradient of the input is summed within the product.
+/// Returns each linear layer's output for `input`, `[..., K]`, by one matmul in forward and one for each
+/// gradient in backward. Outputs have the bits of the layers' own matmuls or, as with a few rows, differ by
+/// rounding; the gradient of the input is summed within the matmul.
 ///
 /// Calls the layers one by one if gradients are off, if only some weights are frozen, for layers with
 /// adapters, and for large weights. Layers are holders of torch::nn::Linear or of modules derived
@@ -138,8 +138,8 @@ template <class Layer>
                                      const at::Tensor& residual_BTN = {}) {
   at::Tensor output;
   if (detail::is_plain(layer))
-    output = detail::one_product(x_BHTd, layer->weight, layer->bias,
-                                 {.is_merged = true, .residual = residual_BTN});
+    output = detail::try_linear_node(x_BHTd, layer->weight, layer->bias,
+                                     {.is_merged = true, .residual = residual_BTN});
   if (output.defined()) return output;
   output = layer->forward(x_BHTd.transpose(1, 2).flatten(2));
   return residual_BTN.defined() ? residual_BTN + output : output;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Provides a torch::nn::Linear whose product and bias are one operator and one node of autograd
-// (linear_product.hpp). LibTorch's takes two operators for inputs of more than two dimensions. Under autocast
+// Provides a torch::nn::Linear whose matmul and bias are one operator and one node of autograd
+// (linear_node.hpp). LibTorch's takes two operators for inputs of more than two dimensions. Under autocast
 // it also casts its weight at each use: it passes on a transposed view, and autocast caches no casts of
 // views.
 #pragma once
 
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/modules/linear.h>
@@ -23,7 +23,7 @@ class LinearImpl : public torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
 
   /// Maps `[..., inputs]` to `[..., outputs]`.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) { return linear_product(input, weight, bias); }
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) { return linear_node(input, weight, bias); }
 
   /// Returns a copy with parameters of its own, on `device` if that is given.
   [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(

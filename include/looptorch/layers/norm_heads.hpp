@@ -24,7 +24,7 @@ namespace detail {
 class NormHeadsBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;
-  /// Layers whose outputs are computed by one product. There is a bias for each weight, or none.
+  /// Layers whose outputs are computed by one matmul. There is a bias for each weight, or none.
   struct Group {
     std::vector<at::Tensor> weights, biases;
   };
@@ -47,35 +47,38 @@ class NormHeadsBackward final : public torch::autograd::Node {
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
     auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
-    std::vector<RowProduct::Unpacked> weights;
-    for (const Part& part : parts_) weights.push_back(part.product.unpack());
+    std::vector<RowMatmul::Unpacked> weights;
+    for (const Part& part : parts_) weights.push_back(part.matmul.unpack());
     at::Tensor rows = rows_.unpack();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
-    if (!again) no_views.emplace();
+    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
+    if (!create_graph) no_views.emplace();
     const auto is_needed = [this](std::size_t i) { return task_should_compute_output(i); };
     const std::array norm_needs{is_needed(0), is_needed(1), is_needed(2)};
     const auto normed_rows = [&]() -> const at::Tensor& {
-      const auto& product = parts_.front().product;
-      if (!rows.defined()) rows = as(norm_.again(norm), product.type()).view({-1, product.width()});
+      const auto& matmul = parts_.front().matmul;
+      if (!rows.defined()) rows = as(norm_.again(norm), matmul.type()).view({-1, matmul.width()});
       return rows;
     };
-    if (again) rows.reset(), normed_rows();
+    if (create_graph) {
+      rows.reset();
+      normed_rows();
+    }
     Tensors result{{}, {}, {}};
     Tensors of_rows;
     for (std::size_t i = 0, output = 0; i < parts_.size(); ++i) {
-      const auto& [product, layout] = parts_[i];
-      const std::size_t first = result.size(), layers = product.rows().size();
-      result.resize(first + product.parameters());
-      const at::Tensor gradient = layout.join(gradients, output, layers, product.outputs(), *this);
+      const auto& [matmul, layout] = parts_[i];
+      const std::size_t first = result.size(), layers = matmul.rows().size();
+      result.resize(first + matmul.parameters());
+      const at::Tensor gradient = layout.join(gradients, output, layers, matmul.outputs(), *this);
       const auto is_learnt = [&, begin = std::exchange(output, output + layers)](std::size_t j) {
         return is_needed(j) && gradients[begin + (j - first) % layers].defined();
       };
       if (!gradient.defined()) continue;
-      product.of_parameters(result, first, gradient, normed_rows, is_learnt);
+      matmul.of_parameters(result, first, gradient, normed_rows, is_learnt);
       if (norm_needs[0] || norm_needs[1] || norm_needs[2])
-        of_rows.push_back(as(product.of_rows(weights[i], gradient, again), norm.x.scalar_type()));
+        of_rows.push_back(as(matmul.of_rows(weights[i], gradient, create_graph), norm.x.scalar_type()));
     }
     if (of_rows.empty()) return result;
     at::Tensor sum = of_rows.back();  // in the order in which autograd's engine runs nodes
@@ -87,27 +90,27 @@ class NormHeadsBackward final : public torch::autograd::Node {
   void release_variables() override {
     const std::lock_guard lock(mutex_);
     norm_.release(), rows_.reset_data();
-    for (Part& part : parts_) part.product.release();
+    for (Part& part : parts_) part.matmul.release();
   }
 
   std::string name() const override { return "NormHeadsBackward"; }
 
  private:
   struct Part {
-    RowProduct product;
+    RowMatmul matmul;
     OutputLayout layout{};
   };
 
   Tensors run(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
               std::int64_t heads, const SavingMode& mode) {
     const HeldScope held(mode);
-    const auto type = product_type(x);
+    const auto type = matmul_type(x);
     const bool norm_learns = x.requires_grad() || norm.learns();
     bool weights_learn = false;
     norm_.save(x, norm);
     parts_.resize(groups.size());
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      parts_[i].product.save(groups[i].weights, groups[i].biases, type, norm_learns);
+      parts_[i].matmul.save(groups[i].weights, groups[i].biases, type, norm_learns);
       for (const at::Tensor& weight : groups[i].weights) weights_learn |= weight.requires_grad();
     }
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -116,9 +119,9 @@ class NormHeadsBackward final : public torch::autograd::Node {
     if (!mode.is_light && weights_learn) rows_ = {rows, /*is_output=*/false};
     Tensors outputs;
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      auto& [product, layout] = parts_[i];
-      const at::Tensor y = product.forward(rows, groups[i].weights, groups[i].biases);
-      const Tensors split = layout.split(y, x.sizes().vec(), product.rows(), heads);
+      auto& [matmul, layout] = parts_[i];
+      const at::Tensor y = matmul.forward(rows, groups[i].weights, groups[i].biases);
+      const Tensors split = layout.split(y, x.sizes().vec(), matmul.rows(), heads);
       outputs.insert(outputs.end(), split.begin(), split.end());
     }
     return outputs;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation as the first part of a node of autograd: of a Transformer's attention (norm_heads.hpp)
 // and feed-forward layer (feed_forward.hpp). In a block of CheckpointMode::light such a node saves its input
-// and its products, which are held as autograd holds any tensor, and normalises again in backward: no second
+// and its matmuls, which are held as autograd holds any tensor, and normalises again in backward: no second
 // run of the block. The kernels are at::layer_norm's.
 #pragma once
 
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/native_layer_norm.h>
@@ -31,7 +31,7 @@ struct NormParameters {
   [[nodiscard]] bool learns() const { return weight.requires_grad() || bias.requires_grad(); }
 };
 
-/// How a node saves: `is_light` if it recomputes what lies between its products.
+/// How a node saves: `is_light` if it recomputes what lies between its matmuls.
 struct SavingMode {
   bool is_light = in_light_block();
 };
@@ -97,7 +97,7 @@ class NormPart {
 [[nodiscard]] inline bool takes_norm(const at::Tensor& x, const NormParameters& norm) {
   if (!takes_node(x) || x.dim() < 2 || x.numel() == 0 || !x.is_contiguous() || has_tangent(x)) return false;
   const auto type = x.scalar_type();
-  if (!at::isFloatingType(type) || (product_type(x) != type && type != at::kFloat)) return false;
+  if (!at::isFloatingType(type) || (matmul_type(x) != type && type != at::kFloat)) return false;
   for (const at::Tensor* parameter : {&norm.weight, &norm.bias})
     if (!parameter->defined() || parameter->dim() != 1 || parameter->size(0) != x.size(-1) ||
         parameter->scalar_type() != type || parameter->device() != x.device() || has_tangent(*parameter))
@@ -105,13 +105,13 @@ class NormPart {
   return true;
 }
 
-/// True if a node can multiply rows of `width`, of a product's `type`, by a layer's parameters. Replaces
+/// True if a node can multiply rows of `width`, of a matmul's `type`, by a layer's parameters. Replaces
 /// casts that autocast keeps of a forward without gradients, as `is_castable` says.
 [[nodiscard]] inline bool takes_layer(const at::Tensor& x, std::int64_t width, at::Tensor& weight,
                                       at::Tensor& bias) {
   const auto fits = [&](at::Tensor& tensor) {
     return tensor.device() == x.device() && tensor.layout() == at::kStrided && !has_tangent(tensor) &&
-           at::isFloatingType(tensor.scalar_type()) && is_castable(tensor, product_type(x));
+           at::isFloatingType(tensor.scalar_type()) && is_castable(tensor, matmul_type(x));
   };
   return weight.defined() && weight.dim() == 2 && weight.size(1) == width && weight.numel() > 0 &&
          fits(weight) &&

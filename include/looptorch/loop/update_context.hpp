@@ -30,7 +30,7 @@ namespace detail {
 struct UpdateAccess;
 
 /// Losses or gradients that are NaN or infinite, or may be: only the device knows. The tensor is read only if
-/// the window's update was not made.
+/// the window's update was skipped.
 struct NonFiniteFlag {
   bool known = false;
   at::Tensor non_finite = {};     ///< 0-dim, not zero if some are; undefined: none
@@ -61,7 +61,7 @@ class UpdateContext {
     gradients_.clear();
   }
   /// Returns the context of an applied update, without gradients.
-  static UpdateContext made(Run& of, std::size_t index, std::vector<at::Tensor>& scratch) {
+  static UpdateContext of_applied(Run& of, std::size_t index, std::vector<at::Tensor>& scratch) {
     return {of, index, scratch};
   }
   UpdateContext(const UpdateContext&) = delete;  // a copy's veto would have no effect

@@ -3,7 +3,7 @@
 // matrix's momentum by Newton-Schulz steps in bf16, so that the update has the same size in all directions.
 // Use it for matrices and convolutions of hidden layers; embeddings, heads, biases and norms belong in a
 // group with `adamw`. Keeps 4 bytes a parameter, half of AdamW's moments. Each Newton-Schulz step takes three
-// matrix products.
+// matmuls.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: runs matrix products and convolutions of the forward pass and the loss in a 16-bit type.
+// Mixed precision: runs matmuls and convolutions of the forward pass and the loss in a 16-bit type.
 // Other operations, parameters and gradients stay in fp32. Halves activation memory and is faster on hardware
 // with 16-bit units. Use bf16 on GPUs from Ampere on and on CPUs with AMX or AVX512-BF16. Use fp16 on older
 // GPUs; its loss scaling costs one pass over the gradients a step. From LibTorch 2.11 on, weights are cast
@@ -103,15 +103,15 @@ struct TypedLossScale : LossScale {
 
 /// Turns on autocast, to fp16 by default. On a CPU some kernels lack fp16, and LibTorch's error then names
 /// primitives and descriptors, so a warning says once what to do.
-class HalfScope {
+class AutocastWithHint {
  public:
-  explicit HalfScope(at::DeviceType device, at::ScalarType type = fp16::kType, bool keeps_casts = true)
+  explicit AutocastWithHint(at::DeviceType device, at::ScalarType type = fp16::kType, bool keeps_casts = true)
       : autocast_(device, type, keeps_casts), hints_(device == at::kCPU && type == fp16::kType) {}
-  ~HalfScope() {
+  ~AutocastWithHint() {
     if (hints_ && std::uncaught_exceptions() > exceptions_) hint();
   }
-  HalfScope(const HalfScope&) = delete;
-  HalfScope& operator=(const HalfScope&) = delete;
+  AutocastWithHint(const AutocastWithHint&) = delete;
+  AutocastWithHint& operator=(const AutocastWithHint&) = delete;
 
  private:
   static void hint() noexcept {
@@ -176,9 +176,9 @@ struct Autocast<fp16> {
   /// Throws UsageError for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const { state.begin(rules(), fit.run.device()); }
 
-  detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+  detail::AutocastWithHint forward_scope(const ForwardContext& context, State&) const {
     detail::keep_casts(context);
-    return detail::HalfScope(context.run.device().type());
+    return detail::AutocastWithHint(context.run.device().type());
   }
 
   LossScale* loss_scale(const Run&, State& state) const { return &state; }
@@ -198,7 +198,7 @@ struct Autocast<fp16> {
 /// older GPUs have no bf16 units.
 template <>
 struct Autocast<detail::TypeAtRunTime> {
-  Autocast<fp16> on_accelerator = {};       ///< The loss scale of fp16.
+  Autocast<fp16> fp16_scale = {};           ///< The loss scale of fp16.
   std::optional<at::ScalarType> type = {};  ///< at::kHalf or at::kBFloat16, on every device.
   /// Keep the 16-bit copy of a weight until forward ends, as autocast does. If all layers recompute, the
   /// copies are useless: false saves 2 bytes a weight in training. The gradients of a weight that forward
@@ -215,13 +215,13 @@ struct Autocast<detail::TypeAtRunTime> {
     if (type && *type != fp16::kType && *type != bf16::kType)
       throw UsageError(message("Autocast<>'s type is Half or BFloat16, got ", *type));
     state.type = type_on(fit.run.device());
-    if (scales(fit.run.device())) on_accelerator.on_fit_begin(fit, state);
+    if (scales(fit.run.device())) fp16_scale.on_fit_begin(fit, state);
   }
 
-  detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+  detail::AutocastWithHint forward_scope(const ForwardContext& context, State&) const {
     detail::keep_casts(context);
     const at::Device device = context.run.device();
-    return detail::HalfScope(device.type(), type_on(device), keep_casts || !context.training);
+    return detail::AutocastWithHint(device.type(), type_on(device), keep_casts || !context.training);
   }
 
   LossScale* loss_scale(const Run& run, State& state) const {
@@ -231,13 +231,13 @@ struct Autocast<detail::TypeAtRunTime> {
   /// Saves the type that the run has had, and the scale of fp16.
   void state_dict(StateDict& out, State& state) const {
     if (state.type) out.set("type", name(*state.type));
-    on_accelerator.state_dict(out, state);
+    fp16_scale.state_dict(out, state);
   }
   /// Throws SettingDiffers if `type` is not the state's. Without a type, a run resumed on another kind of
   /// device takes that device's, and a new scale if the state has none.
   void load_state_dict(const StateDict& in, State& state) const {
     if (type) detail::require_same(in, "type", "the 16-bit type", name(*type));
-    on_accelerator.load_state_dict(in.contains("scale") ? in : StateDict(), state);
+    fp16_scale.load_state_dict(in.contains("scale") ? in : StateDict(), state);
   }
 
  private:

@@ -119,7 +119,7 @@ class BackendScope {
 /// Sets the switches from the beginning of fit to its end (with `step`, until `finish` or the Trainer's
 /// destruction) and in `evaluate`. An empty one is left alone.
 struct BackendFlags {
-  std::optional<bool> tf32 = {};  ///< fp32 matrix products, convolutions and recurrent layers on CUDA.
+  std::optional<bool> tf32 = {};             ///< fp32 matmuls, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
   std::optional<bool> deterministic =
       {};  ///< Deterministic algorithms only; an operation without one throws.
@@ -129,7 +129,7 @@ struct BackendFlags {
     std::optional<BackendScope> scope;  ///< While the switches are set.
   };
 
-  /// Throws UsageError for flags that contradict each other, and if deterministic matrix products on CUDA
+  /// Throws UsageError for flags that contradict each other, and if deterministic matmuls on CUDA
   /// need an environment variable that is not set.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (deterministic == true && fit.run.device().is_cuda()) check_workspace();

@@ -8,13 +8,13 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/flops/device_peaks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/operations/device_peaks.hpp>
+#include <looptorch/policies/parts/flop_meter.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
-#include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
@@ -79,7 +79,7 @@ struct LogMetrics {
   std::string title = {};      ///< Title of the page.
   bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.
   report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
-  bool operations = true;      ///< Count operations, for `operations_per_second` and `mfu`.
+  bool flops = true;           ///< Count FLOPs, for `flops_per_second` and `mfu`.
   std::optional<DevicePeak> peak = {};  ///< For `mfu` on a device that `peak_of_device` does not know.
 
   static constexpr bool only_reports = true;
@@ -113,7 +113,7 @@ struct LogMetrics {
       });
     const double time = log->seconds_at_begin();
     state.begin(fit.run, std::move(log), std::move(shown), time, flush_seconds,
-                {operations, peak ? peak : peak_of(fit.run.device())});
+                {flops, peak ? peak : peak_of(fit.run.device())});
   }
 
   /// Restores the previous phase when destroyed.

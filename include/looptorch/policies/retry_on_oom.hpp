@@ -91,7 +91,7 @@ struct RetryOnOom {
     const std::string how = single ? "with an empty cache"
                                    : message("in pieces of ", (context.samples + pieces - 1) / pieces, " of ",
                                              context.samples, " samples");
-    const std::string sentence = message("memory ran out ", where, "; doing it again ", how);
+    const std::string sentence = message("memory ran out ", where, "; retrying ", how);
     tell(sentence);
     if (context.training) {
       state.said = sentence;

@@ -206,8 +206,8 @@ struct ScheduleLr {
     const detail::RateJump jump{.last = state.ratio,
                                 .planned = std::min(ratio_at(step, end_before), state.at_most),
                                 .now = ratio_at(step, state.total_steps)};
-    state.warned_of_jump = jump.is_one();
-    if (jump.is_one())
+    state.warned_of_jump = jump.is_jump();
+    if (jump.is_jump())
       TORCH_WARN("looptorch: ", jump.sentence(view.full_rates[state.groups[index].front()], step, end_before,
                                               state.total_steps));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Kernels of element-wise arithmetic, reductions and matrix products that compute nothing. They allocate the
+// Kernels of element-wise arithmetic, reductions and matmuls that compute nothing. They allocate the
 // results, whose shapes LibTorch's functions for the meta device give, and the copies and workspaces of the
 // real kernels.
 #pragma once
@@ -102,7 +102,7 @@ inline bool allocate_results_of_mixed_types(const c10::OperatorHandle& op, Stack
 /// change by less than 1 MB, and the product itself would take seconds.
 inline constexpr std::int64_t kLongestMeasured = 2048;
 
-/// Returns the workspace of a matrix product. Kernels of fp32 need none; those of bf16 need the product in
+/// Returns the workspace of a matmul. Kernels of fp32 need none; those of bf16 need the product in
 /// fp32, or what is measured.
 inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
                                          const at::Tensor& product) {
@@ -111,7 +111,7 @@ inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Ar
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
-/// True if a matrix product is in a virtual block. Its factors need not be, as those of an adapter are not.
+/// True if a matmul is in a virtual block. Its factors need not be, as those of an adapter are not.
 [[nodiscard]] inline bool makes_virtual_product(const Arguments& arguments) {
   const bool adds = arguments.name(1) != "mat2";  // addmm and baddbmm begin with what they add to
   const at::Tensor &left = arguments[adds ? 1 : 0].toTensor(), &right = arguments[adds ? 2 : 1].toTensor();
@@ -122,7 +122,7 @@ inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Ar
          static_cast<std::int64_t>(VirtualBlocks::kLeast);
 }
 
-/// Allocates a matrix product, and its workspace.
+/// Allocates a matmul, and its workspace.
 inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
   std::vector<c10::IValue> given;

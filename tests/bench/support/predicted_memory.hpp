@@ -53,7 +53,7 @@ PeakBytes by_shapes(const Make& make, at::Device device) {
 
 /// Compares on an accelerator. `held_to(bytes)` caps it while what it returns lives.
 template <class Make, class HeldTo>
-PredictedMemory on_accelerator(const Make& make, at::Device device, const HeldTo& held_to) {
+PredictedMemory fp16_scale(const Make& make, at::Device device, const HeldTo& held_to) {
   PredictedMemory memory{.by_shapes = by_shapes(make, device)};
   looptorch::empty_cache(device);  // of the runs before it
   make(device, [&](auto& trainer, const auto& batches) {

@@ -115,7 +115,7 @@ TEST_CASE("Session: finish saves the weights, says where, and sums the run up") 
   CHECK(summary.at("steps") == lt::Json(6));
   CHECK(summary.at("seconds").as_number() > 0);
   CHECK(summary.at("peak_bytes").as_number() > 0);
-  CHECK(summary.at("operations_per_second").as_number() > 0);
+  CHECK(summary.at("flops_per_second").as_number() > 0);
   CHECK_FALSE(summary.contains("mfu"));  // a CPU's peak is not known
   CHECK(summary.contains("loss"));
   CHECK_FALSE(summary.contains("memory"));

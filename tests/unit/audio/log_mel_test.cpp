@@ -177,7 +177,7 @@ TEST_CASE("a constant has one copy a device") {
   CHECK(constant.on(at::kMeta).is_same(constant.on(at::kMeta)));
 }
 
-TEST_CASE("the matrix product of other devices is made without TF32") {
+TEST_CASE("the matmul of other devices is made without TF32") {
   const looptorch::audio::MelPower mel_power(looptorch::audio::slaney_mel_filters(80, 400, 16000));
   const OperatorsCalled called;
   (void)mel_power.by_operators(torch::ones({1, 4, 201}, at::kComplexFloat));

@@ -288,7 +288,7 @@ TEST_CASE("rank: one rank does its part of a window again", "[.ranks]") {
   CHECK(train(one, all, 2 * window, false) == train(net, mine, 2, rank == 1, lt::RetryOnOom{.report = report},
                                                     lt::DataParallel{.bucket_bytes = 100}));
   CHECK(toy::distance(one, net) < 1e-12);
-  const std::string sentence = "memory ran out in step 1; doing it again in pieces of ";
+  const std::string sentence = "memory ran out in step 1; retrying in pieces of ";
   CHECK(said.size() == 1);
   CHECK(said.at(0).find(rank == 1 ? sentence : "rank 1: " + sentence) == 0);
 

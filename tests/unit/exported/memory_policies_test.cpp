@@ -74,7 +74,8 @@ std::vector<Images> images(int count) {
 TEST_CASE("preflight predicts the peak of an exported model's fit, and leaves no trace") {
   const bool recomputes = GENERATE(false, true);
   const Batch hard{reference::wave({1024, 3, 6, 6}, 0.5, at::kFloat)};
-  std::vector<Batch> data(6, first(hard, 256));  // parts of one tensor, so that the data takes as much in both
+  std::vector<Batch> data(6,
+                          first(hard, 256));  // parts of one tensor, so that the data takes as much in both
   data[3] = hard;
   const auto train = [&](bool checked) {
     auto model = load("cnn");
@@ -130,7 +131,7 @@ TEST_CASE("RetryOnOom splits an exported model's batches, and trains as a run wi
   CHECK(train(split, lt::RetryOnOom{.report = [&](const std::string& text) { told.push_back(text); }}) ==
         Approx(loss).epsilon(1e-12));
   REQUIRE(told.size() == 2);
-  CHECK(told[1] == "memory ran out in step 0; doing it again in pieces of 2 of 8 samples");
+  CHECK(told[1] == "memory ran out in step 0; retrying in pieces of 2 of 8 samples");
   for (std::size_t i = 0; i < plain->parameters().size(); ++i)
     CHECK((plain->parameters()[i] - split->parameters()[i]).abs().max().item<double>() < 1e-12);
 }

@@ -141,7 +141,7 @@ TEST_CASE("every form of a loss gives the gradient of one large batch") {
   }
 }
 
-TEST_CASE("micro-batches of weight 0 teach nothing, NaN or not, wherever they stand in the window") {
+TEST_CASE("micro-batches of weight 0 contribute no gradient, NaN or not, wherever they stand in the window") {
   const auto full = toy::batches(7);
   for (const auto& masked : std::vector<std::vector<std::size_t>>{{0}, {1}, {2}, {0, 1}, {6}, {1, 4}}) {
     const auto data = with_masked(full, masked);
@@ -301,7 +301,8 @@ TEST_CASE("a step reads nothing back from its device: it runs on meta tensors, w
   CHECK_THROWS(trainer.updates()[0].loss.mean());
 }
 
-TEST_CASE("known and unread weights may stand in one window, and a known 0 among them teaches nothing") {
+TEST_CASE(
+    "known and unread weights may stand in one window, and a known 0 among them contributes no gradient") {
   const auto data = toy::batches(7);
   const auto masked = with_masked(data, {1, 4});
   auto kept = data;

@@ -38,8 +38,7 @@ TEST_CASE("Autocast<> on a CPU is Autocast<bf16>, bit for bit") {
 
 TEST_CASE("Autocast<> of a type is Autocast of it, bit for bit, and another type is refused") {
   CHECK(weights_after(lt::Autocast<>{.type = at::kHalf}).equal(weights_after(lt::Autocast<lt::fp16>{})));
-  CHECK(weights_after(lt::Autocast<>{.type = at::kBFloat16})
-            .equal(weights_after(lt::Autocast<lt::bf16>{})));
+  CHECK(weights_after(lt::Autocast<>{.type = at::kBFloat16}).equal(weights_after(lt::Autocast<lt::bf16>{})));
   CHECK_THROWS_AS(weights_after(lt::Autocast<>{.type = at::kDouble}), lt::UsageError);
   CHECK_THROWS_WITH(weights_after(lt::Autocast<>{.type = at::kDouble}),
                     "Autocast<>'s type is Half or BFloat16, got Double");
@@ -57,7 +56,7 @@ TEST_CASE("Autocast<>'s state has its type: another one is a difference, and con
     trainer.fit(std::vector<at::Tensor>(1, torch::ones({1, 4})));
     return trainer.state_dict();
   };
-  const auto half = state_of({.on_accelerator = {.initial_scale = 8}, .type = at::kHalf});
+  const auto half = state_of({.fp16_scale = {.initial_scale = 8}, .type = at::kHalf});
   const auto brain = state_of({.type = at::kBFloat16}), on_cpu = state_of({});
   lt::Trainer trainer(net, optimizer, objective, lt::Autocast<>{.type = at::kHalf});
   CHECK_THROWS_WITH(trainer.load_state_dict(brain),

@@ -398,7 +398,7 @@ TEST_CASE("LogMetrics: waiting for data takes nothing from the forward pass, nor
   CHECK(slow["time/data"] >= 12 * 0.005);
 }
 
-TEST_CASE("LogMetrics: operations beside samples, and their share of the peak where that is known") {
+TEST_CASE("LogMetrics: FLOPs beside samples, and their share of the peak where that is known") {
   const TemporaryFolder known, unknown, off;
   const auto train = [](lt::LogMetrics log) {
     torch::nn::Linear net(4, 3);
@@ -412,20 +412,20 @@ TEST_CASE("LogMetrics: operations beside samples, and their share of the peak wh
   };
   train({.folder = known.path(), .peak = lt::DevicePeak{.fp32 = 1e-3}});
   train({.folder = unknown.path()});
-  train({.folder = off.path(), .operations = false, .peak = lt::DevicePeak{.fp32 = 1}});
+  train({.folder = off.path(), .flops = false, .peak = lt::DevicePeak{.fp32 = 1}});
   const auto found = curves(known.path());
   // Forward, and backward for the weight: 2 x 4 x 3 each.
-  for (const auto& [step, rate] : found.at("operations_per_second")) {
+  for (const auto& [step, rate] : found.at("flops_per_second")) {
     CHECK(rate == Approx(48 * found.at("samples_per_second").at(step)));
     CHECK(found.at("mfu").at(step) == Approx(rate / 1e9));
   }
-  CHECK(found.at("operations_per_second").begin()->first == 2);
+  CHECK(found.at("flops_per_second").begin()->first == 2);
   CHECK(found.at("mfu").size() == 5);
   CHECK_THAT(lt::read_file(known / "metrics.csv"), Catch::Contains(",mfu"));
   CHECK_THAT(lt::read_file(known / "report.html"), Catch::Contains("\"name\":\"mfu\""));
-  CHECK(curves(unknown.path()).contains("operations_per_second"));
+  CHECK(curves(unknown.path()).contains("flops_per_second"));
   CHECK(!curves(unknown.path()).contains("mfu"));
-  CHECK(!curves(off.path()).contains("operations_per_second"));
+  CHECK(!curves(off.path()).contains("flops_per_second"));
 }
 
 TEST_CASE("LogMetrics: the share of time in which a device had work, where a driver tells it") {

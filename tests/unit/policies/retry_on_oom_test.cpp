@@ -178,8 +178,8 @@ TEST_CASE(
   const auto& state = trainer.policy<RetryOnOom>();
   CHECK((state.pieces == 4 && state.retries == 2 && state.windows == 1 && state.most_pieces == 4));
   REQUIRE(told.size() == 2);
-  CHECK(told[0] == "memory ran out in step 0; doing it again in pieces of 4 of 8 samples");
-  CHECK(told[1] == "memory ran out in step 0; doing it again in pieces of 2 of 8 samples");
+  CHECK(told[0] == "memory ran out in step 0; retrying in pieces of 4 of 8 samples");
+  CHECK(told[1] == "memory ran out in step 0; retrying in pieces of 2 of 8 samples");
   memory.fail_beyond(0);
 
   const StateDict saved = trainer.state_dict();
@@ -207,10 +207,9 @@ TEST_CASE(
                       "emptied; use shorter samples, Checkpointed, or a smaller model: no room for"));
   memory.fail_beyond(0);
   CHECK(trainer.policy<RetryOnOom>().retries == 3);
-  CHECK(told ==
-        std::vector<std::string>{"memory ran out in step 0; doing it again in pieces of 2 of 4 samples",
-                                 "memory ran out in step 0; doing it again in pieces of 1 of 4 samples",
-                                 "memory ran out in step 0; doing it again with an empty cache"});
+  CHECK(told == std::vector<std::string>{"memory ran out in step 0; retrying in pieces of 2 of 4 samples",
+                                         "memory ran out in step 0; retrying in pieces of 1 of 4 samples",
+                                         "memory ran out in step 0; retrying with an empty cache"});
   CHECK(net->parameters()[0].equal(before));
   for (const auto& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
@@ -405,7 +404,7 @@ TEST_CASE("RetryOnOom: under When an objective may return a tensor, whose window
   failures = 1;
   std::vector<std::string> told;
   train(found, When{true, RetryOnOom{.report = [&](const std::string& line) { told.push_back(line); }}});
-  CHECK(told == std::vector<std::string>{"memory ran out in step 0; doing it again with an empty cache"});
+  CHECK(told == std::vector<std::string>{"memory ran out in step 0; retrying with an empty cache"});
   CHECK(furthest(found, expected) == 0);
   failures = 1;
   CHECK_THROWS_AS(train(found, When{false, RetryOnOom{}}), c10::OutOfMemoryError);

@@ -518,7 +518,8 @@ std::string troubled_run() {
     if (++calls == 3) TORCH_CHECK_WITH(OutOfMemoryError, false, "no room");
     return toy::objective(model, batch);
   };
-  lt::Trainer trainer(net, sgd, troubled, lt::RetryOnOom{}, lt::Autopsy{}, lt::SkipBadWindows{.max_skipped = 3},
+  lt::Trainer trainer(net, sgd, troubled, lt::RetryOnOom{}, lt::Autopsy{},
+                      lt::SkipBadWindows{.max_skipped = 3},
                       lt::Profile{.folder = folder.path(), .first = 2, .last = 2}, lt::WatchMemory{},
                       lt::ShowProgress{.live_seconds = 0});
   trainer.fit(batches, {.epochs = 1});
@@ -533,7 +534,7 @@ TEST_CASE("what policies say on stderr stands in lines of its own, above the liv
   const std::string text = troubled_run();
   INFO(text);
   const auto rows = rows_shown(text);
-  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3", "skipped step 3",
+  for (const char* begin : {"memory ran out in step 2; retrying", "autopsy of step 3", "skipped step 3",
                             "Profile: ", "epoch 1 done  step 6", "memory: "}) {
     INFO(begin);
     CHECK(std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.starts_with(begin); }) ==

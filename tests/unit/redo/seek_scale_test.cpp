@@ -119,9 +119,7 @@ TEST_CASE(
   CHECK(found_in<Half>(by, 5, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, lt::AverageWeights{}) < 65536);
   CHECK(found_in<Half>(by, 6, lt::SkipBadWindows{.spikes = 3}, lt::Accumulate<2>{}) < 65536);
   CHECK(found_in<Half>(by, 6, lt::Autopsy{}, lt::Accumulate<2>{}) < 65536);
-  const auto mixed = [](double scale) {
-    return lt::Autocast<>{.on_accelerator = by(scale), .type = at::kHalf};
-  };
+  const auto mixed = [](double scale) { return lt::Autocast<>{.fp16_scale = by(scale), .type = at::kHalf}; };
   CHECK(found_in<lt::Autocast<>>(mixed, 6, lt::Accumulate<2>{}) < 65536);
   const auto uneven = [](double scale) { return Half{.initial_scale = scale, .backoff_factor = 0.3}; };
   CHECK(found_in<Half>(uneven, 6) < 65536);

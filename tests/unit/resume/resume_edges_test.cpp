@@ -169,10 +169,10 @@ TEST_CASE("weights of another type are a difference") {
 TEST_CASE("made-up states are refused and nothing is touched") {
   TemporaryFolder folder, other;
   Job(folder.path(), true).trainer.fit(toy::batches(4), {.max_steps = 2});
-  const auto sound = lt::read_snapshot(folder / "step-00000002");
+  const auto intact = lt::read_snapshot(folder / "step-00000002");
   const auto averages = [&](std::int64_t updates) {
     return [=](lt::SnapshotContents& contents) {
-      for (const auto& [key, value] : sound.state.values())
+      for (const auto& [key, value] : intact.state.values())
         if (key.ends_with("state.updates")) contents.state.set(key, updates);
     };
   };
@@ -192,7 +192,7 @@ TEST_CASE("made-up states are refused and nothing is touched") {
   };
   for (const auto& change : changes) {
     INFO("change " << &change - changes.data());
-    auto contents = sound;
+    auto contents = intact;
     change(contents);
     Job job(other.path(), true);
     const auto before = job.net->first->weight.detach().clone();

@@ -210,10 +210,10 @@ TEST_CASE("contents that lack something are refused before anything is touched")
 
 TEST_CASE("moments without a parameter, and of a kind the optimizer does not keep, are refused by name") {
   Saved saved;
-  const auto sound = lt::read_snapshot(saved.path());
+  const auto intact = lt::read_snapshot(saved.path());
   const auto check = [&](const std::string& key, const std::string& why) {
     TemporaryFolder made, other;
-    auto contents = sound;
+    auto contents = intact;
     contents.optimizer.set(key, torch::zeros({6}, torch::kDouble));
     lt::write_snapshot(made.path(), contents);
     Job job(other.path(), {});

@@ -41,7 +41,7 @@ class EarlierSummary {
     std::vector<std::pair<std::string, Json>> costs;
     if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return costs;
     for (const char* name :
-         {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes", "operations_per_second", "mfu"})
+         {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes", "flops_per_second", "mfu"})
       if (figures_->contains(name)) costs.emplace_back(name, figures_->at(name));
     return costs;
   }

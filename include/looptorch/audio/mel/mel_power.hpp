@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Converts spectra to mel power. On a CPU one pass squares the spectrum and sums the few frequencies of each
-// mel filter: 0.5 ms for 3000 frames. On other devices a few operators and a matrix product do the same; a
+// mel filter: 0.5 ms for 3000 frames. On other devices a few operators and a matmul do the same; a
 // CPU would need 1.5 ms for these.
 // Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once

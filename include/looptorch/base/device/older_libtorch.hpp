@@ -40,7 +40,7 @@ using c10::MempoolId_t;
   return dynamic_cast<DeviceAllocator*>(c10::GetAllocator(type));
 }
 
-/// LibTorch's newer switches for fp32 matrix products, convolutions and recurrent layers on CUDA. Captures
+/// LibTorch's newer switches for fp32 matmuls, convolutions and recurrent layers on CUDA. Captures
 /// them when it is made.
 class Float32Switches {
  public:

@@ -9,7 +9,7 @@
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/read_arguments.hpp>
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/List.h>
@@ -182,7 +182,7 @@ class GraphRun {
   void run_linear(const GraphNode& node) {
     const at::Tensor input = box_(node.arguments[0]).toTensor(), weight = box_(node.arguments[1]).toTensor();
     const auto bias = box_(node.arguments[2]).toOptional<at::Tensor>();
-    store(node.results[0].slots[0], linear_product(input, weight, bias.value_or(at::Tensor())));
+    store(node.results[0].slots[0], linear_node(input, weight, bias.value_or(at::Tensor())));
   }
 
  private:

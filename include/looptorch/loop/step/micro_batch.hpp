@@ -70,8 +70,8 @@ template <std::size_t I, class Engine>
   return is_whole_window(engine, work) ? GradientScale{} : work.weight.scale();
 }
 
-/// Returns the value to differentiate; undefined if the micro-batch teaches nothing. Where ranks must add
-/// weights up, waits for and reads a weight on a device.
+/// Returns the value to differentiate; undefined if the micro-batch contributes no gradient. Where ranks must
+/// add weights up, waits for and reads a weight on a device.
 template <class Engine>
 [[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
   if (engine.window().shared.ranks > 0 && !loss.weight.is_known())

@@ -23,7 +23,7 @@
 
 namespace looptorch {
 
-/// A window whose update was not made because a number is NaN or infinite. It counts as a skipped step: the
+/// A window whose update was skipped because a number is NaN or infinite. It counts as a skipped step: the
 /// next fit continues after it.
 struct NonFiniteWindow : Error {
   NonFiniteWindow(const std::string& what, std::int64_t in_step, std::int64_t in_epoch, std::int64_t first,
@@ -155,7 +155,7 @@ class WindowOrigin {
     const WindowPlace at = place();
     const std::string text = elsewhere_.empty()
                                  ? message(subject, " NaN or infinite in ", at.text(),
-                                           ". The update was not made. ", finding_ ? explanation_ : advice)
+                                           ". The update was skipped. ", finding_ ? explanation_ : advice)
                                  : elsewhere_;
     Error error{text, step_, epoch_, at.first_batch, at.last_batch, samples_};
     error.finding = finding_;

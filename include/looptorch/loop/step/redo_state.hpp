@@ -5,7 +5,7 @@
 // none of this unless a policy may retry, examine or skip windows.
 #pragma once
 
-#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/run.hpp>
@@ -95,7 +95,7 @@ class WindowStart {
 
  private:
   bool is_saved_ = false, with_random_ = false;
-  CapturedGenerators generators_;
+  SavedGenerators generators_;
   TensorCopies buffers_;
   WindowWeight weight_;
 };
@@ -137,7 +137,7 @@ class WindowStart::Aside {
   std::optional<std::size_t> at_fault_;
   at::Tensor closure_sum_;
   std::vector<at::Tensor> list_, gradients_;
-  CapturedGenerators generators_;
+  SavedGenerators generators_;
   TensorCopies buffers_;
 };
 

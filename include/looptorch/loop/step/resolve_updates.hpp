@@ -34,15 +34,15 @@ class ProgressScope {
 /// Counts update I, and runs after_update if it was applied; hooks see the progress as it was `then`. Returns
 /// a hook's exception instead of throwing: the window must still be counted.
 template <std::size_t I, class Engine>
-[[nodiscard]] std::exception_ptr resolve_outcome(Engine& engine, bool made, Progress then) {
+[[nodiscard]] std::exception_ptr resolve_outcome(Engine& engine, bool applied, Progress then) {
   Run& run = engine.run();
   UpdateView& view = run.updates()[I];
   UpdateWork& work = engine.works()[I];
-  WindowLosses::resolve(view, made);
-  if (made) {
+  WindowLosses::resolve(view, applied);
+  if (applied) {
     ++view.applied;
     const ProgressScope as_then(RunAccess::progress(run), std::move(then));
-    auto context = UpdateContext::made(run, I, work.gradients);
+    auto context = UpdateContext::of_applied(run, I, work.gradients);
     return engine.stack().template run_all<after_update_hook>(context);
   }
   ++view.skipped;
@@ -56,10 +56,10 @@ template <std::size_t I, class Engine>
 /// end; one of an earlier window goes to `earlier`.
 template <std::size_t I, class Engine>
 void resolve_update(Engine& engine, std::exception_ptr& earlier) {
-  engine.works()[I].verdict.read_update([&](bool made, Progress then) {
+  engine.works()[I].verdict.read_update([&](bool applied, Progress then) {
     const bool of_this_window = then.step == engine.progress().step;
     std::exception_ptr& thrown = of_this_window ? engine.window().thrown : earlier;
-    keep_first(thrown, resolve_outcome<I>(engine, made, std::move(then)));
+    keep_first(thrown, resolve_outcome<I>(engine, applied, std::move(then)));
   });
 }
 

@@ -62,11 +62,11 @@ void prepare_optimizers(Engine& engine) {
   });
 }
 
-/// Requests whether an update was applied; `made` is empty if only the device knows.
-inline void request_update(UpdateWork& work, const UpdateContext& context, std::optional<bool> made) {
+/// Requests whether an update was applied; `applied` is empty if only the device knows.
+inline void request_update(UpdateWork& work, const UpdateContext& context, std::optional<bool> applied) {
   const Progress& now = context.run.progress();
-  made ? work.verdict.await_update(*made ? 0.0 : 1.0, now)
-       : work.verdict.await_update(context.found_inf(), now);
+  applied ? work.verdict.await_update(*applied ? 0.0 : 1.0, now)
+          : work.verdict.await_update(context.found_inf(), now);
 }
 
 /// Requests whether the losses and gradients of a window were finite, unless it was skipped.
@@ -148,15 +148,15 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   const at::Tensor non_finite = graphed ? graphed->non_finite() : run_before_update<I>(engine, context);
   judge.examine_window(context);
 
-  const std::optional<bool> made =
+  const std::optional<bool> applied =
       graphed ? graphed->launch_optimizer() : engine.ranks().template move<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
 
-  request_update(work, context, made);
+  request_update(work, context, applied);
   if (!skipped) request_non_finite(work, context, non_finite, engine.window().origin);
-  if (made.value_or(true))
-    work.losses.add_to(view, made ? at::Tensor() : context.found_inf(), graphed && graphed->adds_losses());
+  if (applied.value_or(true))
+    work.losses.add_to(view, applied ? at::Tensor() : context.found_inf(), graphed && graphed->adds_losses());
   if (resolves_at_once(engine) || judge.resolves_at_once()) resolve_update<I>(engine, engine.window().thrown);
 }
 
@@ -169,7 +169,7 @@ void finish_update(Engine& engine, Move&& move, Judge&& judge = {}) {
   resolve_updates(engine);
   if (work.weight.is_empty() && !work.fault.is_known())
     keep_first(engine.window().thrown,
-               resolve_outcome<I>(engine, /*made=*/false, Progress(engine.progress())));
+               resolve_outcome<I>(engine, /*applied=*/false, Progress(engine.progress())));
   else
     make_update<I>(engine, std::forward<Move>(move), std::forward<Judge>(judge));
   work.begin_next_window();

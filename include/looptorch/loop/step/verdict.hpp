@@ -43,12 +43,12 @@ class Verdict {
     if (before.defined() && !before.is_same(loss_.non_finite)) vetoed_before_.start(before);
   }
 
-  /// Calls `resolve(made, progress)` if an update is awaited; waits for the device.
+  /// Calls `resolve(applied, progress)` if an update is awaited; waits for the device.
   template <class Resolve>
   void read_update(Resolve&& resolve) {
     if (!skipped_.under_way()) return;
-    made_ = skipped_.take() == 0;
-    resolve(made_, then_);
+    applied_ = skipped_.take() == 0;
+    resolve(applied_, then_);
   }
 
   /// Drops the unread flags of losses and gradients.
@@ -84,11 +84,11 @@ class Verdict {
  private:
   /// True if values were NaN or infinite, which vetoed the update: an applied update had none.
   [[nodiscard]] bool is_there(const NonFiniteFlag& flag) const {
-    return flag.known || (!made_ && flag.read());
+    return flag.known || (!applied_ && flag.read());
   }
 
   Readback skipped_, vetoed_before_;
-  bool made_ = true;
+  bool applied_ = true;
   NonFiniteFlag loss_, gradient_;
   Progress then_;
   WindowOrigin origin_;

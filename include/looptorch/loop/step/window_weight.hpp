@@ -28,7 +28,8 @@ namespace looptorch::detail {
 /// most one. Powers of two change no bit of the result.
 class WindowWeight {
  public:
-  /// Returns the value to differentiate; undefined for a micro-batch without weight, which teaches nothing.
+  /// Returns the value to differentiate; undefined for a micro-batch without weight, which contributes no
+  /// gradient.
   at::Tensor weigh(const Loss& loss) {
     if (loss.weight.is_known() && loss.weight.number() == 0) return {};
     const bool all_known = loss.weight.is_known() && !unread_unit_.defined();

@@ -6,8 +6,8 @@
 
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/capture_scope.hpp>
-#include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/base/device/saved_generator.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
@@ -51,7 +51,7 @@ class DeviceGenerators {
       if (!device.is_cpu() && CaptureScope::draws_nothing())
         generators_.push_back({generator, std::nullopt});
       else
-        generators_.push_back({generator, CapturedGenerator(generator)});
+        generators_.push_back({generator, SavedGenerator(generator)});
     }
   }
 
@@ -90,7 +90,7 @@ class DeviceGenerators {
  private:
   struct OfDevice {
     at::Generator generator;
-    std::optional<CapturedGenerator> captured;  ///< Empty if nothing was drawn.
+    std::optional<SavedGenerator> captured;  ///< Empty if nothing was drawn.
   };
 
   /// Returns false for the CPU's generator if the block has an accelerator, where the input pipeline usually
@@ -119,7 +119,7 @@ class DeviceGenerators::Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  std::vector<CapturedGenerator::Scope> restored_later_;
+  std::vector<SavedGenerator::Scope> restored_later_;
 };
 
 }  // namespace looptorch::detail

@@ -12,9 +12,9 @@
 #include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/memory/measure/process_memory.hpp>
 #include <looptorch/objective/metric_sink.hpp>
+#include <looptorch/policies/parts/flop_meter.hpp>
 #include <looptorch/policies/parts/known_sounds.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>
-#include <looptorch/policies/parts/operation_meter.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/known_metrics.hpp>
@@ -49,7 +49,7 @@ class MetricFeed final : public MetricSink {
   }
   /// Begins after the run's step. `time` is the run's training time so far.
   void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
-             double time, double flush_seconds, OperationMeter meter) {
+             double time, double flush_seconds, FlopMeter meter) {
     run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
     time_before_ = time, meter_ = std::move(meter);
     use_ = std::make_shared<DeviceUse>(run.device());
@@ -67,9 +67,9 @@ class MetricFeed final : public MetricSink {
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return log_ != nullptr; }
   [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
-  /// Returns the last fit's operations a second, over its written rows; nothing before its second window was
+  /// Returns the last fit's FLOPs a second, over its written rows; nothing before its second window was
   /// counted.
-  [[nodiscard]] std::optional<OperationMeter::Rates> operations() const { return meter_.of_run(); }
+  [[nodiscard]] std::optional<FlopMeter::Rates> flops() const { return meter_.of_run(); }
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {
     if (is_open()) rows_.add(id(update, name), value);
@@ -234,15 +234,15 @@ class MetricFeed final : public MetricSink {
     take(kWholeRun, report::kStepSeconds, seconds / steps);
     if (seconds > 0)
       take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
-    add_operations(meter_.rates(now.samples - before.samples, seconds));
+    add_flops(meter_.rates(now.samples - before.samples, seconds));
     if (run_->feed().stats && seconds > 0)
       take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
     take(kWholeRun, report::kSkipped, static_cast<double>(run_->progress().skipped));
   }
 
-  void add_operations(const std::optional<OperationMeter::Rates>& rates) {
+  void add_flops(const std::optional<FlopMeter::Rates>& rates) {
     if (!rates) return;
-    take(kWholeRun, "operations_per_second", rates->operations_per_second);
+    take(kWholeRun, "flops_per_second", rates->flops_per_second);
     if (rates->utilization) take(kWholeRun, "mfu", *rates->utilization);
   }
 
@@ -301,7 +301,7 @@ class MetricFeed final : public MetricSink {
   std::shared_ptr<KnownSounds> sounds_;      // used on the log's thread
   MetricRows rows_;
   StepClock clock_;
-  OperationMeter meter_;
+  FlopMeter meter_;
   std::shared_ptr<DeviceUse> use_;  // asked on the log's thread
   StepClock::Clock::time_point begin_, handed_over_;
   double flush_seconds_ = 1, time_before_ = 0;

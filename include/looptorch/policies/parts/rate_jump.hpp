@@ -20,7 +20,7 @@ struct RateJump {
   double now;      ///< in the next update
 
   [[nodiscard]] bool rises() const { return now > kTolerated * std::max(last, planned); }
-  [[nodiscard]] bool is_one() const { return rises() || now * kTolerated < std::min(last, planned); }
+  [[nodiscard]] bool is_jump() const { return rises() || now * kTolerated < std::min(last, planned); }
 
   /// Returns a warning that names both rates and both ends; `full` is the full rate, `step` the next step.
   [[nodiscard]] std::string sentence(double full, std::int64_t step, std::int64_t end_before,

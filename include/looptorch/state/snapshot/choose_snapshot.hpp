@@ -24,11 +24,11 @@ namespace detail {
 /// a new run. Hand the result itself to FitOptions::resume: its path alone would be read again.
 ///
 ///   ""      starts a new run
-///   "auto"  the newest sound snapshot in `folder`, if there is one
-///   else    that snapshot, or the newest sound one in that folder
+///   "auto"  the newest intact snapshot in `folder`, if there is one
+///   else    that snapshot, or the newest intact one in that folder
 ///
 /// Throws UsageError if a run that starts anew, or resumes from elsewhere, finds another run's snapshots in
-/// `folder` and would mix its own with them. Throws SnapshotError for a path that holds no sound snapshot,
+/// `folder` and would mix its own with them. Throws SnapshotError for a path that holds no intact snapshot,
 /// and for a folder that cannot be read.
 [[nodiscard]] inline NewestSnapshot choose_snapshot(const std::string& resume,
                                                     const std::filesystem::path& folder) {

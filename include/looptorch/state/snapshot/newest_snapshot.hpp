@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines NewestSnapshot, the newest sound snapshot of a folder with its verified contents, and ResumeFrom,
+// Defines NewestSnapshot, the newest intact snapshot of a folder with its verified contents, and ResumeFrom,
 // what a fit resumes from: a path, or such contents, which stay in memory until the fit takes them.
 #pragma once
 
@@ -21,8 +21,8 @@ struct RejectedSnapshot {
   std::string reason;
 };
 
-/// The newest sound snapshot. It is read once: what was verified is held and handed over, whatever happens to
-/// the files in between. Copies share what is held.
+/// The newest intact snapshot. It is read once: what was verified is held and handed over, whatever happens
+/// to the files in between. Copies share what is held.
 struct NewestSnapshot {
   /// The snapshot's folder; empty if there is none.
   std::filesystem::path path = {};
@@ -54,8 +54,8 @@ struct NewestSnapshot {
   }
 };
 
-/// The place where a fit begins: a snapshot, given by its path, by a folder, of which the newest sound one is
-/// taken, or as one already read. An empty path is none.
+/// The place where a fit begins: a snapshot, given by its path, by a folder, of which the newest intact one
+/// is taken, or as one already read. An empty path is none.
 class ResumeFrom {
  public:
   ResumeFrom() = default;

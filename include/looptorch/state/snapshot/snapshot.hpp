@@ -29,7 +29,7 @@ namespace looptorch {
 
 /// Writes `folder/step-NNNNNNNN`, creates the folder if it is missing, and returns that path. The snapshot is
 /// on the disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that
-/// cannot do that, replacing a sound one is an error. Throws SnapshotError, or SnapshotSpaceError before
+/// cannot do that, replacing a intact one is an error. Throws SnapshotError, or SnapshotSpaceError before
 /// anything is written; then the folder is unchanged. Throws UsageError for a step below 0.
 std::filesystem::path write_snapshot(const std::filesystem::path& folder, const SnapshotContents& contents);
 

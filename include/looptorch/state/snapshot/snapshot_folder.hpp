@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A folder of snapshots: finds the newest sound one, removes what killed processes have left, and prunes old
+// A folder of snapshots: finds the newest intact one, removes what killed processes have left, and prunes old
 // ones. The newest is found by listing the folder; no file points to it. Other files and folders in it are
 // never touched.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace looptorch {
 
-/// A snapshot as listed by its name. Only reading it shows whether it is sound.
+/// A snapshot as listed by its name. Only reading it shows whether it is intact.
 struct ListedSnapshot {
   std::int64_t step = 0;
   std::filesystem::path path;
@@ -45,8 +45,8 @@ struct ListedSnapshot {
 /// cannot be read.
 [[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
 
-/// Reads the snapshot at `path`, or the newest sound one in that folder of them. Throws SnapshotError for a
-/// path that holds no sound snapshot.
+/// Reads the snapshot at `path`, or the newest intact one in that folder of them. Throws SnapshotError for a
+/// path that holds no intact snapshot.
 [[nodiscard]] NewestSnapshot find_snapshot(const std::filesystem::path& path);
 
 /// Removes what processes that no longer run have begun to write or to delete, and returns those paths.
@@ -129,9 +129,9 @@ inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) 
   const auto listed = list_snapshots(folder);
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
     try {
-      NewestSnapshot sound = detail::held_snapshot(snapshot->path);
-      sound.rejected = std::move(newest.rejected);
-      return sound;
+      NewestSnapshot intact = detail::held_snapshot(snapshot->path);
+      intact.rejected = std::move(newest.rejected);
+      return intact;
     } catch (const SnapshotError& error) {
       newest.rejected.push_back({snapshot->path, error.what()});
     }

@@ -97,7 +97,7 @@ class SnapshotWork {
   SnapshotWriter writer_;  // last, so that it ends before the other members are destroyed
 };
 
-/// Throws UsageError if the folder has sound snapshots of later steps than `step`, which are another run's.
+/// Throws UsageError if the folder has intact snapshots of later steps than `step`, which are another run's.
 inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
   for (const ListedSnapshot& snapshot : list_snapshots(folder))
     if (snapshot.step > step && is_sound(snapshot.path))
@@ -107,8 +107,8 @@ inline void require_no_later_snapshots(const std::filesystem::path& folder, std:
 }
 
 /// Creates the folder, locks it, and removes what killed processes left there. Throws SnapshotError if that
-/// fails, and UsageError for a folder that another run has locked and for sound snapshots of later steps than
-/// `step`.
+/// fails, and UsageError for a folder that another run has locked and for intact snapshots of later steps
+/// than `step`.
 [[nodiscard]] inline FolderLock prepare_snapshot_folder(const std::filesystem::path& folder,
                                                         std::int64_t step) {
   as_snapshot_errors([&] { make_folders(folder); });

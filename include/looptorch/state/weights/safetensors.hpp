@@ -40,7 +40,7 @@ struct SafetensorsOptions {
 };
 
 /// Reads a file into CPU tensors, each with a storage of its own. Throws FileError if the file cannot be read
-/// or changes meanwhile. Throws SafetensorsError, which names file and tensor, if the header is not sound:
+/// or changes meanwhile. Throws SafetensorsError, which names file and tensor, if the header is not valid:
 /// its length, its JSON, a dtype or shape against the data, overlaps, holes.
 [[nodiscard]] Safetensors load_safetensors(const std::filesystem::path& path,
                                            const SafetensorsOptions& options = {});

@@ -19,7 +19,7 @@
 
 namespace looptorch {
 
-/// Thrown for a file that is not sound safetensors, and for tensors that the format cannot hold. Names the
+/// Thrown for a file that is not valid safetensors, and for tensors that the format cannot hold. Names the
 /// file and the tensor.
 struct SafetensorsError : Error {
   using Error::Error;
@@ -176,8 +176,9 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
   std::uint64_t length = 0;
   file.read_at(0, &length, 8);
   if (length > kMaxSafetensorsHeader)
-    throw_safetensors_error(file.path(), "is no safetensors file, or damaged: its first 8 bytes give a header of ",
-                            length, " bytes, and at most ", kMaxSafetensorsHeader, " are allowed");
+    throw_safetensors_error(file.path(),
+                            "is no safetensors file, or damaged: its first 8 bytes give a header of ", length,
+                            " bytes, and at most ", kMaxSafetensorsHeader, " are allowed");
   if (length > file.size() - 8)
     throw_safetensors_error(file.path(), "is cut off, or no safetensors file: header of ", length,
                             " bytes in a file of ", file.size());

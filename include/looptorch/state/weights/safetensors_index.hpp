@@ -20,7 +20,7 @@
 namespace looptorch {
 
 /// Reads all files that `index` names, in its folder or in folders below. Throws FileError for a file that
-/// cannot be read. Throws SafetensorsError for an index that is not sound, names a file elsewhere, or does
+/// cannot be read. Throws SafetensorsError for an index that is not valid, names a file elsewhere, or does
 /// not list exactly what the files hold.
 [[nodiscard]] Safetensors load_safetensors_index(const std::filesystem::path& index,
                                                  const SafetensorsOptions& options = {});

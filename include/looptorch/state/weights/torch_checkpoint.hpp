@@ -31,7 +31,7 @@
 
 namespace looptorch {
 
-/// Thrown for a file that is no sound checkpoint of torch.save. Names the file.
+/// Thrown for a file that is no valid checkpoint of torch.save. Names the file.
 struct TorchCheckpointError : Error {
   using Error::Error;
 };
@@ -48,7 +48,7 @@ struct TorchCheckpoint {
 /// `mapped` false, views of copies of its storages. Tied tensors share their memory. Weights may lie within a
 /// checkpoint: under `inside`, or if that is empty under the first of the usual keys ("model_state_dict",
 /// "state_dict", "model", ...) that has tensors, or under the only key that has. Throws FileError if the file
-/// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not sound or holds anything
+/// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds anything
 /// but tensors and plain values, and where no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
                                                     const std::string& inside = {}, bool mapped = true);

@@ -26,7 +26,7 @@ class ZipDirectory {
   /// True for the first bytes of an archive.
   [[nodiscard]] static bool begins(std::string_view bytes) { return bytes.starts_with("PK\x03\x04"); }
 
-  /// Throws ZipError for a directory that is not sound, and for entries that reach beyond the bytes.
+  /// Throws ZipError for a directory that is not valid, and for entries that reach beyond the bytes.
   explicit ZipDirectory(std::string_view bytes) : bytes_(bytes) {
     const End end = find_end();
     std::uint64_t at = end.begin;

@@ -30,7 +30,7 @@ struct Setting {
   const std::string one = "--batch-size 1 --gradient-accumulation 16 --gradient-checkpointing all ";
   std::vector<Setting> all{
       {"GTX 980, its guide's own flags", "Whisper small", one + "--fp16", 2.8},
-      {"GTX 980, with moments in 8 bits", "Whisper small", one + "--fp16 --optimizer adamw8bit", 2.8},
+      {"GTX 980, with 8-bit moments", "Whisper small", one + "--fp16 --optimizer adamw8bit", 2.8},
       {"4 GB, with bf16", "Whisper small", one + "--bf16-weights --optimizer adafactor", 1.5},
       {"T4, the guide's first remedy", "KonkaniVani 192/8+4",
        "--batch-size 1 --gradient-accumulation 8 --mixed-precision", 0, 16},

@@ -122,7 +122,7 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
   }
   all.push_back({"encoder frozen", frozen, 1});
   all.push_back(
-      {"encoder frozen, decoder recomputed, moments in 8 bits", recomputed + " --optimizer adamw8bit", 1});
+      {"encoder frozen, decoder recomputed, 8-bit moments", recomputed + " --optimizer adamw8bit", 1});
   all.push_back({"encoder frozen, decoder recomputed, weights in bf16, Adafactor",
                  recomputed + " --optimizer adafactor --bf16-weights", 1});
   return all;

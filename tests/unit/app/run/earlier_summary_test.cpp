@@ -49,8 +49,8 @@ TEST_CASE("a run that had ended keeps what it took, with the parts of its memory
   CHECK(written(R"({"memory_peak": 5, "memory": {"weights": 4}, "steps": 20, "seconds": 2})",
                 resumed_at(20)) == parts);
   const lt::Json use = lt::Json::parse(
-      R"({"steps": 20, "seconds": 1.0, "peak_bytes": 9, "operations_per_second": 2.5, "mfu": 0.5})");
-  CHECK(written(R"({"mfu": 0.5, "operations_per_second": 2.5, "steps": 20})", resumed_at(20)) == use);
+      R"({"steps": 20, "seconds": 1.0, "peak_bytes": 9, "flops_per_second": 2.5, "mfu": 0.5})");
+  CHECK(written(R"({"mfu": 0.5, "flops_per_second": 2.5, "steps": 20})", resumed_at(20)) == use);
 }
 
 TEST_CASE("a run that trained, or whose earlier summary is another run's, says what this call took") {

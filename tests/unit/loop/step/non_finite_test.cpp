@@ -64,7 +64,7 @@ TEST_CASE("a NaN loss ends the fit with step, batch and samples, before it reach
   CHECK(error.samples == std::vector<std::int64_t>{5, 4});
   CHECK_THAT(error.what(),
              Catch::Contains("the loss of update is NaN or infinite in step 1, batch 3 of epoch 0 "
-                             "(samples 5, 4). The update was not made."));
+                             "(samples 5, 4). The update was skipped."));
   CHECK_FALSE(toy::has_gradients(ours));
   CHECK(trainer.progress().step == 2);
   CHECK(trainer.progress().skipped == 1);

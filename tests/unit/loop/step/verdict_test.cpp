@@ -54,7 +54,7 @@ TEST_CASE("a verdict's error of a loss names step, batch and samples, and is rep
   CHECK_THROWS_AS(std::rethrow_exception(error), lt::NonFiniteLoss);
   CHECK_THROWS_WITH(std::rethrow_exception(error),
                     Catch::Contains("the loss of critic is NaN or infinite in step 7, batch 2 of epoch 1 "
-                                    "(samples 4, 5). The update was not made. Look at these samples"));
+                                    "(samples 4, 5). The update was skipped. Look at these samples"));
   CHECK_FALSE(verdict.knows_error());
   CHECK_FALSE(verdict.take_error("critic", kFinite));
 }
@@ -86,7 +86,7 @@ TEST_CASE("a verdict that is dropped, or of finite numbers, holds no error") {
 }
 
 TEST_CASE(
-    "what only the device knows of losses and gradients counts if the update was not made, unless it was vetoed before") {
+    "what only the device knows of losses and gradients counts if the update was skipped, unless it was vetoed before") {
   const auto has_error = [](double skipped, lt::detail::NonFiniteFlag loss,
                             lt::detail::NonFiniteFlag gradient) {
     Verdict verdict;

@@ -117,7 +117,7 @@ TEST_CASE("mel spectrograms of a batch are inverted as each alone, silence to si
   CHECK_FALSE(inverse(mel_MF.clone().requires_grad_()).requires_grad());
 }
 
-TEST_CASE("the matrix products of a mel inverse are made without TF32") {
+TEST_CASE("the matmuls of a mel inverse are made without TF32") {
   const MelInverse inverse({.window = 400, .hop = 160, .mel_bins = 40}, /*iterations=*/3);
   const OperatorsCalled called;
   (void)inverse(torch::zeros({40, 5}));

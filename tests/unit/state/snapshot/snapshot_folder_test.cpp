@@ -74,7 +74,8 @@ TEST_CASE("snapshot folder: snapshots are listed by step, and nothing else is") 
   CHECK_THROWS_AS(list_snapshots(folder / "file"), SnapshotError);
 }
 
-TEST_CASE("snapshot folder: the newest sound snapshot is found, and those rejected are named with a reason") {
+TEST_CASE(
+    "snapshot folder: the newest intact snapshot is found, and those rejected are named with a reason") {
   const TemporaryFolder folder;
   CHECK(find_newest_snapshot(folder / "none").path.empty());
   CHECK(find_newest_snapshot(folder.path()).path.empty());

@@ -249,7 +249,7 @@ TEST_CASE("snapshot: views of one memory that are not the same come back with th
   CHECK(bits_equal(read_snapshot(write_snapshot(folder.path(), contents)), contents));
 }
 
-TEST_CASE("snapshot: one of the same step is replaced, sound or damaged") {
+TEST_CASE("snapshot: one of the same step is replaced, intact or damaged") {
   const TemporaryFolder folder;
   const auto path = write_snapshot(folder.path(), small_contents(7));
   if (GENERATE(false, true)) {

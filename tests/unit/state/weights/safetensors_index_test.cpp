@@ -51,7 +51,7 @@ TEST_CASE("safetensors index: metadata are those of all shards, the first one's 
         looptorch::SafetensorsMetadata{{"format", "pt"}, {"k", "v"}});
 }
 
-TEST_CASE("safetensors index: an index that is not sound is refused, by file and tensor") {
+TEST_CASE("safetensors index: an index that is not valid is refused, by file and tensor") {
   const TemporaryFolder folder;
   const auto refuses = [&](const std::string& weight_map, const std::string& message) {
     CAPTURE(weight_map);

@@ -55,8 +55,10 @@ struct Choosing {
         [&](const FinetuneOptions& options) {
           flags.push_back(whisper::flags_between(given, options));
           const auto needed = gigabytes(options);
-          const bool by_batch = options.recompute != "all" || options.memory.lora > 0;
-          return PlanTrial{.needed = needed * 1'000'000'000, .fits = needed <= most, .by_batch = by_batch};
+          const bool smaller_batch_helps = options.recompute != "all" || options.memory.lora > 0;
+          return PlanTrial{.needed = needed * 1'000'000'000,
+                           .fits = needed <= most,
+                           .smaller_batch_helps = smaller_batch_helps};
         },
         log, question);
   }
@@ -115,7 +117,7 @@ TEST_CASE("--fit tries nothing twice, with the batches that are given first, and
   CHECK_THAT(log, Contains("--fit 4 GB: nothing beside the flags that are given, 2 x 1 clips: needs 18 GB"));
   CHECK_THAT(log, Contains("all layers recomputed, 2 x 1 clips: needs at least 16 GB"));
   CHECK_THAT(log,
-             Contains("chooses all layers recomputed, moments in 8 bits, 2 x 1 clips: needs 10 GB; of 7 that "
+             Contains("chooses all layers recomputed, 8-bit moments, 2 x 1 clips: needs 10 GB; of 7 that "
                       "cost less none fits; the same as --gradient-checkpointing all --optimizer adamw8bit"));
 }
 
@@ -162,7 +164,7 @@ TEST_CASE("what a prediction lets through and a real window does not is passed o
   CHECK(choice.needed == 1'100'000'000);
   CHECK_THAT(choosing.log.str(),
              Contains("2 x 1 clips: by its shapes it needs 1 GB, and a real window needs more than 2 GB\n") &&
-                 Contains("chooses moments in 8 bits, 2 x 1 clips: needs 1.1 GB; of 1 that cost less none"));
+                 Contains("chooses 8-bit moments, 2 x 1 clips: needs 1.1 GB; of 1 that cost less none"));
 }
 
 TEST_CASE("--fit without a size takes what the device has free") {
@@ -219,8 +221,8 @@ TEST_CASE("--fit keeps --fp16, and on a card without bf16 takes nothing else") {
             "--gradient-checkpointing all --optimizer adamw8bit", "--gradient-checkpointing all --fp16",
             "--gradient-checkpointing all --optimizer adamw8bit --fp16",
             "--gradient-checkpointing all --lora 8", "--gradient-checkpointing all --lora 8 --int8-base"});
-  CHECK_THAT(log, Contains("all layers recomputed, products in fp16, moments in 8 bits, 1 x 1 clips") &&
-                      !Contains("bf16"));
+  CHECK_THAT(
+      log, Contains("all layers recomputed, fp16 autocast, 8-bit moments, 1 x 1 clips") && !Contains("bf16"));
   for (const bool has_bf16 : {true, false}) {
     const auto [with_fp16, words] = tried({"--batch-size", "1", "--fp16"}, has_bf16);
     CHECK(with_fp16 ==
@@ -256,7 +258,7 @@ TEST_CASE("--fit passes over what a library cannot compute on the card, and says
   };
   const auto choice = choose_plan(parsed({"--batch-size", "1"}), kCap, predict, log, {}, prove);
   CHECK(choice.flags == "--gradient-checkpointing all --optimizer adamw8bit");
-  CHECK_THAT(log.str(), Contains("products in bf16, 1 x 1 clips: by its shapes it needs 1 GB, and a real "
+  CHECK_THAT(log.str(), Contains("bf16 autocast, 1 x 1 clips: by its shapes it needs 1 GB, and a real "
                                  "window cannot be computed here: CUBLAS_STATUS_NOT_SUPPORTED"));
   CHECK_THROWS_AS(whisper::with_refusals(room, []() -> PlanTrial { TORCH_CHECK(false, "another"); }),
                   c10::Error);
@@ -309,8 +311,9 @@ TEST_CASE("a run that is resumed tries what it can continue with alone") {
 TEST_CASE("--fit says of a run that ran out of memory only that it needs more") {
   std::ostringstream log;
   const auto attempt = [](const FinetuneOptions& options) {
-    return options.memory.lora > 0 ? PlanTrial{.needed = 5'000'000'000, .by_batch = false}
-                                   : PlanTrial{.needed = 3'900'000'000, .by_batch = true, .ran_out = true};
+    return options.memory.lora > 0
+               ? PlanTrial{.needed = 5'000'000'000, .smaller_batch_helps = false}
+               : PlanTrial{.needed = 3'900'000'000, .smaller_batch_helps = true, .ran_out = true};
   };
   CHECK_THROWS_WITH(choose_plan(parsed({"--batch-size", "1"}), kCap, attempt, log),
                     Contains("--fit 4 GB: nothing fits, and each choice needs more than 3.9 GB: give more"));
@@ -336,7 +339,7 @@ TEST_CASE("the least is of the choices whose steps were measured, beside what st
   std::int64_t needed = 4'100'000'000;
   const auto attempt = [&](const FinetuneOptions& options) {
     if (options.memory.lora > 0) return PlanTrial{.needed = 3'700'000'000, .ran_out = true};
-    if (options.memory.bf16_weights) return PlanTrial{.needed = 3'650'000'000, .by_batch = false};
+    if (options.memory.bf16_weights) return PlanTrial{.needed = 3'650'000'000, .smaller_batch_helps = false};
     return PlanTrial{.needed = needed -= 100'000'000};
   };
   CHECK_THROWS_WITH(

@@ -111,7 +111,7 @@ TEST_CASE("what a choice of --fit holds between steps is a lower bound, and the 
   for (const auto& [options, flags, whole] : choices()) {
     INFO(flags);
     const auto held = measure(options, /*cap=*/1, PlanBy::shapes);
-    CHECK((!held.by_batch && held.needed <= whole.needed));
+    CHECK((!held.smaller_batch_helps && held.needed <= whole.needed));
     const auto [found, is_new] = least.try_emplace(whisper::held_by(options), held.needed);
     CHECK(found->second == held.needed);
   }
@@ -143,7 +143,7 @@ TEST_CASE("a trial of --fit that ends early refuses what one to its end refuses,
       CHECK(trial.fits == (whole.needed <= cap));
       CHECK(trial.needed <= whole.needed);
       CHECK((trial.fits || trial.needed > cap));
-      CHECK((trial.stopped || !trial.by_batch || trial.needed == whole.needed));
+      CHECK((trial.stopped || !trial.smaller_batch_helps || trial.needed == whole.needed));
       stopped += trial.stopped;
     }
   }

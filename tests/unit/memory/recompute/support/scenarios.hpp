@@ -83,7 +83,7 @@ inline constexpr auto spectral_norm = [](const auto& call, const at::TensorOptio
   return results;
 };
 
-/// Operations in place within the block, on what it made itself.
+/// Flops in place within the block, on what it made itself.
 inline constexpr auto in_place = [](const auto& call, const at::TensorOptions& options) {
   const auto linear = on(torch::nn::Linear(kWidth, kWidth), options);
   const at::Tensor x = input(options);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Lists the peak operations a second of GPUs, by the names that CUDA reports.
+// Lists the peak FLOP/s of GPUs, by the names that CUDA reports.
 #pragma once
 
-#include <looptorch/operations/operations.hpp>
+#include <looptorch/flops/flops.hpp>
 
 #include <array>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace looptorch {
 
-/// A device's dense peaks in 10^12 operations a second; 0 if unknown or unsupported.
+/// A device's dense peaks in 10^12 FLOP/s (TFLOPS); 0 if unknown or unsupported.
 struct DevicePeak {
   double fp32 = 0;
   double tf32 = 0;     ///< fp32's on cards without TF32
@@ -36,17 +36,16 @@ struct DevicePeak {
   }
 };
 
-/// Returns the seconds that operations take at a device's peak. Divided by the seconds taken, that is the
+/// Returns the seconds that FLOPs take at a device's peak. Divided by the seconds taken, that is the
 /// "model FLOPs utilisation" (Chowdhery et al. 2022). Nothing if it has no peak for some of them.
-[[nodiscard]] inline std::optional<double> seconds_at_peak(const Operations& operations,
-                                                           const DevicePeak& peak) {
+[[nodiscard]] inline std::optional<double> seconds_at_peak(const Flops& flops, const DevicePeak& peak) {
   constexpr double kTera = 1e12;
   double seconds = 0;
   for (std::size_t i = 0; i < kArithmetics; ++i) {
-    if (operations.of[i] == 0) continue;
+    if (flops.of[i] == 0) continue;
     const double of_one = peak.of(static_cast<Arithmetic>(i));
     if (of_one <= 0) return std::nullopt;
-    seconds += static_cast<double>(operations.of[i]) / (of_one * kTera);
+    seconds += static_cast<double>(flops.of[i]) / (of_one * kTera);
   }
   return seconds;
 }

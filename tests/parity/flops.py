@@ -2,7 +2,7 @@
 """Records the operations that PyTorch's FlopCounterMode counts, for calls of each kind and for models of the examples' shapes.
 
     pip install transformers              # recorded with transformers 5.24, torch 2.11
-    python tests/parity/operations.py     # writes tests/parity/data/operations/counts.json
+    python tests/parity/flops.py     # writes tests/parity/data/flops/counts.json
 
 Each entry has the operations of forward and of forward with backward. FlopCounterMode has no formula for the CPU's fused
 attention: it gets the one of CUDA's. `corrected` has backward of a convolution in groups by its own arithmetic:

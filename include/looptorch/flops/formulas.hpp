@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Computes an operator's floating-point operations from its inputs' shapes. Counts matrix products,
+// Computes an operator's floating-point operations from its inputs' shapes. Counts matmuls,
 // convolutions and attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does.
 // Results differ from PyTorch's for the weight gradient of a grouped convolution, for which PyTorch counts
 // all inputs for each output. Attention on a CPU and fused recurrent layers are counted here, but not by
@@ -19,7 +19,7 @@
 namespace looptorch::detail {
 
 using OperatorInputs = c10::ArrayRef<const c10::IValue>;
-using OperationFormula = std::int64_t (*)(OperatorInputs);
+using FlopFormula = std::int64_t (*)(OperatorInputs);
 
 /// True if an operator's input is a tensor that has a shape: nested ones have none.
 inline bool has_shape(OperatorInputs inputs, std::size_t i) {
@@ -30,7 +30,7 @@ inline c10::IntArrayRef shape(OperatorInputs inputs, std::size_t i) { return inp
 
 /// Input A is `[..., M, K]`, input A + 1 `[..., K, N]`.
 template <std::size_t A>
-std::int64_t product_operations(OperatorInputs inputs) {
+std::int64_t matmul_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, A) || !has_shape(inputs, A + 1)) return 0;
   const auto& a = inputs[A].toTensor();
   const auto& b = inputs[A + 1].toTensor();
@@ -38,7 +38,7 @@ std::int64_t product_operations(OperatorInputs inputs) {
 }
 
 /// A weight of `[N, K]` after rows of K numbers.
-inline std::int64_t linear_operations(OperatorInputs inputs) {
+inline std::int64_t linear_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1)) return 0;
   return 2 * inputs[0].toTensor().numel() * shape(inputs, 1).front();
 }
@@ -50,7 +50,7 @@ inline std::int64_t at_places(const at::Tensor& x, c10::IntArrayRef places, cons
 }
 
 /// (input, weight, bias, stride, padding, dilation, transposed, ...).
-inline std::int64_t convolution_operations(OperatorInputs inputs) {
+inline std::int64_t convolution_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1)) return 0;
   const auto& x = inputs[0].toTensor();
   const auto& weight = inputs[1].toTensor();
@@ -69,7 +69,7 @@ inline std::int64_t convolution_operations(OperatorInputs inputs) {
 
 /// (gradient of the output, input, weight, bias's sizes, stride, padding, dilation, transposed, output
 /// padding, groups, which gradients are computed: of the input, the weight, the bias).
-inline std::int64_t convolution_backward_operations(OperatorInputs inputs) {
+inline std::int64_t convolution_backward_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1) || !has_shape(inputs, 2)) return 0;
   const bool transposed = inputs[7].toBool();
   const auto wanted = inputs[10].toBoolList();
@@ -82,7 +82,7 @@ inline std::int64_t convolution_backward_operations(OperatorInputs inputs) {
 /// query and a key takes `OfKeys` products over d and `OfValues` over e. Masks, also causal ones, save
 /// nothing here.
 template <std::size_t Q, std::int64_t OfKeys, std::int64_t OfValues>
-std::int64_t attention_operations(OperatorInputs inputs) {
+std::int64_t attention_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, Q) || !has_shape(inputs, Q + 1) || !has_shape(inputs, Q + 2)) return 0;
   const auto& queries = inputs[Q].toTensor();
   if (queries.dim() < 2 || queries.size(-1) == 0) return 0;
@@ -94,7 +94,7 @@ std::int64_t attention_operations(OperatorInputs inputs) {
 /// A recurrent layer multiplies each matrix of its weights with each of the `[T, B]` inputs, or of the `[T]`
 /// packed ones; backward does so twice.
 template <std::int64_t Times>
-std::int64_t recurrent_operations(OperatorInputs inputs) {
+std::int64_t recurrent_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || shape(inputs, 0).back() == 0) return 0;
   std::int64_t weights = 0;
   const auto add = [&](const at::Tensor& weight) {
@@ -108,39 +108,39 @@ std::int64_t recurrent_operations(OperatorInputs inputs) {
   return Times * 2 * (inputs[0].toTensor().numel() / shape(inputs, 0).back()) * weights;
 }
 
-/// Returns the formula of an operator; null if its operations do not count.
-inline OperationFormula operation_formula(std::string_view name) {
-  static const std::unordered_map<std::string_view, OperationFormula> formulas = {
-      {"aten::mm", &product_operations<0>},
-      {"aten::bmm", &product_operations<0>},
-      {"aten::_scaled_mm", &product_operations<0>},
-      {"aten::addmm", &product_operations<1>},
-      {"aten::addmm_", &product_operations<1>},
-      {"aten::_addmm_activation", &product_operations<1>},
-      {"aten::baddbmm", &product_operations<1>},
-      {"aten::baddbmm_", &product_operations<1>},
-      {"aten::addbmm", &product_operations<1>},
-      {"aten::addbmm_", &product_operations<1>},
-      {"mkldnn::_linear_pointwise", &linear_operations},
-      {"aten::mkldnn_linear", &linear_operations},
-      {"aten::convolution", &convolution_operations},
-      {"aten::_convolution", &convolution_operations},
-      {"aten::convolution_overrideable", &convolution_operations},
-      {"aten::convolution_backward", &convolution_backward_operations},
-      {"aten::_scaled_dot_product_flash_attention", &attention_operations<0, 1, 1>},
-      {"aten::_scaled_dot_product_efficient_attention", &attention_operations<0, 1, 1>},
-      {"aten::_scaled_dot_product_cudnn_attention", &attention_operations<0, 1, 1>},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", &attention_operations<0, 1, 1>},
-      {"aten::_scaled_dot_product_fused_attention_overrideable", &attention_operations<0, 1, 1>},
-      {"aten::_scaled_dot_product_flash_attention_backward", &attention_operations<1, 3, 2>},
-      {"aten::_scaled_dot_product_efficient_attention_backward", &attention_operations<1, 3, 2>},
-      {"aten::_scaled_dot_product_cudnn_attention_backward", &attention_operations<1, 3, 2>},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_operations<1, 3, 2>},
-      {"aten::_scaled_dot_product_fused_attention_overrideable_backward", &attention_operations<1, 3, 2>},
-      {"aten::_cudnn_rnn", &recurrent_operations<1>},
-      {"aten::_cudnn_rnn_backward", &recurrent_operations<2>},
-      {"aten::mkldnn_rnn_layer", &recurrent_operations<1>},
-      {"aten::mkldnn_rnn_layer_backward", &recurrent_operations<2>},
+/// Returns the formula of an operator; null if its FLOPs do not count.
+inline FlopFormula flop_formula(std::string_view name) {
+  static const std::unordered_map<std::string_view, FlopFormula> formulas = {
+      {"aten::mm", &matmul_flops<0>},
+      {"aten::bmm", &matmul_flops<0>},
+      {"aten::_scaled_mm", &matmul_flops<0>},
+      {"aten::addmm", &matmul_flops<1>},
+      {"aten::addmm_", &matmul_flops<1>},
+      {"aten::_addmm_activation", &matmul_flops<1>},
+      {"aten::baddbmm", &matmul_flops<1>},
+      {"aten::baddbmm_", &matmul_flops<1>},
+      {"aten::addbmm", &matmul_flops<1>},
+      {"aten::addbmm_", &matmul_flops<1>},
+      {"mkldnn::_linear_pointwise", &linear_flops},
+      {"aten::mkldnn_linear", &linear_flops},
+      {"aten::convolution", &convolution_flops},
+      {"aten::_convolution", &convolution_flops},
+      {"aten::convolution_overrideable", &convolution_flops},
+      {"aten::convolution_backward", &convolution_backward_flops},
+      {"aten::_scaled_dot_product_flash_attention", &attention_flops<0, 1, 1>},
+      {"aten::_scaled_dot_product_efficient_attention", &attention_flops<0, 1, 1>},
+      {"aten::_scaled_dot_product_cudnn_attention", &attention_flops<0, 1, 1>},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", &attention_flops<0, 1, 1>},
+      {"aten::_scaled_dot_product_fused_attention_overrideable", &attention_flops<0, 1, 1>},
+      {"aten::_scaled_dot_product_flash_attention_backward", &attention_flops<1, 3, 2>},
+      {"aten::_scaled_dot_product_efficient_attention_backward", &attention_flops<1, 3, 2>},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", &attention_flops<1, 3, 2>},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &attention_flops<1, 3, 2>},
+      {"aten::_scaled_dot_product_fused_attention_overrideable_backward", &attention_flops<1, 3, 2>},
+      {"aten::_cudnn_rnn", &recurrent_flops<1>},
+      {"aten::_cudnn_rnn_backward", &recurrent_flops<2>},
+      {"aten::mkldnn_rnn_layer", &recurrent_flops<1>},
+      {"aten::mkldnn_rnn_layer_backward", &recurrent_flops<2>},
   };
   const auto found = formulas.find(name);
   return found == formulas.end() ? nullptr : found->second;

@@ -5,8 +5,8 @@
 
 #include <looptorch/autopsy/recorded_inputs.hpp>
 #include <looptorch/base/device/older_libtorch.hpp>
-#include <looptorch/operations/formulas.hpp>
-#include <looptorch/operations/operations.hpp>
+#include <looptorch/flops/flops.hpp>
+#include <looptorch/flops/formulas.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -20,17 +20,17 @@
 
 namespace looptorch {
 
-/// Counts the matrix products, convolutions and attention that this thread calls while it lives, and those of
-/// its backward on other threads, as PyTorch's FlopCounterMode does (operations/formulas.hpp has the
+/// Counts the matmuls, convolutions and attention that this thread calls while it lives, and those of
+/// its backward on other threads, as PyTorch's FlopCounterMode does (flops/formulas.hpp has the
 /// differences). Recomputation, as by Checkpointed, counts again.
 ///
 /// Counters may nest. While one lives, those of other threads count nothing.
-class OperationCounter {
+class FlopCounter {
  public:
-  OperationCounter() : OperationCounter(/*alone=*/false) {}
+  FlopCounter() : FlopCounter(/*alone=*/false) {}
   /// With `alone`, no other counter counts while it lives, as during a graph capture, whose calls are not
   /// executed yet.
-  explicit OperationCounter(bool alone) : alone_(alone) {
+  explicit FlopCounter(bool alone) : alone_(alone) {
     Live& now = live();
     const std::lock_guard lock(now.mutex);
     if (now.counters.empty()) {
@@ -44,44 +44,45 @@ class OperationCounter {
     now.counters.push_back(this);
     is_active_ = true;
   }
-  ~OperationCounter() {
+  ~FlopCounter() {
     if (!is_active_) return;
     Live& now = live();
     const std::lock_guard lock(now.mutex);
     std::erase(now.counters, this);
     if (now.counters.empty()) at::removeCallback(now.handle);
   }
-  OperationCounter(const OperationCounter&) = delete;
-  OperationCounter& operator=(const OperationCounter&) = delete;
+  FlopCounter(const FlopCounter&) = delete;
+  FlopCounter& operator=(const FlopCounter&) = delete;
 
   /// True if this counter counts. It does not if another thread's counter, or one that counts alone, existed
   /// when it was made.
   [[nodiscard]] bool is_active() const { return is_active_; }
 
-  /// Returns the operations so far.
-  [[nodiscard]] Operations count() const {
+  /// Returns the FLOPs so far.
+  [[nodiscard]] Flops count() const {
     const std::lock_guard lock(live().mutex);
     return sum_;
   }
 
-  /// Adds operations that run without a call of an operator, as a graph's, to this thread's counters, if any.
-  static void add(const Operations& operations) {
+  /// Adds the FLOPs of what runs without a call of an operator, as a graph's, to this thread's counters, if
+  /// any.
+  static void add(const Flops& flops) {
     Live& now = live();
     const std::lock_guard lock(now.mutex);
-    if (now.owner == std::this_thread::get_id()) now.add(operations);
+    if (now.owner == std::this_thread::get_id()) now.add(flops);
   }
 
  private:
   struct Live {
     std::mutex mutex;
-    std::vector<OperationCounter*> counters;  // that count, the newest last
+    std::vector<FlopCounter*> counters;  // that count, the newest last
     std::thread::id owner;
     detail::Float32Switches switches;  // at the first counter's construction
     at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 
-    void add(const Operations& operations) {
-      if (!counters.empty() && counters.back()->alone_) return void(counters.back()->sum_ += operations);
-      for (OperationCounter* const counter : counters) counter->sum_ += operations;
+    void add(const Flops& flops) {
+      if (!counters.empty() && counters.back()->alone_) return void(counters.back()->sum_ += flops);
+      for (FlopCounter* const counter : counters) counter->sum_ += flops;
     }
   };
   static Live& live() {
@@ -92,7 +93,7 @@ class OperationCounter {
   /// This thread's call that counts, while operators within it do not.
   struct Open {
     int depth = 0;
-    std::int64_t operations = 0;
+    std::int64_t flops = 0;
     Arithmetic arithmetic = Arithmetic::other;
   };
   static Open& open() {
@@ -102,12 +103,12 @@ class OperationCounter {
   struct Counts : at::ObserverContext {};
 
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
-    const detail::OperationFormula formula = detail::operation_formula(function.name());
+    const detail::FlopFormula formula = detail::flop_formula(function.name());
     if (!formula) return nullptr;
     const auto inputs = detail::recorded_inputs(function);
     auto counts = std::make_unique<Counts>();
     Open& now = open();
-    if (now.depth == 0) now.operations = formula(inputs);
+    if (now.depth == 0) now.flops = formula(inputs);
     // The innermost call's: autocast casts between the outer call and the inner one.
     now.arithmetic = arithmetic_of(inputs, formula);
     ++now.depth;
@@ -117,18 +118,18 @@ class OperationCounter {
     if (!context) return;
     Open& now = open();
     if (--now.depth > 0) return;
-    Operations operations;
-    operations[now.arithmetic] = now.operations;
+    Flops flops;
+    flops[now.arithmetic] = now.flops;
     const std::lock_guard lock(live().mutex);
-    live().add(operations);
+    live().add(flops);
   }
 
-  static Arithmetic arithmetic_of(detail::OperatorInputs inputs, detail::OperationFormula formula) {
+  static Arithmetic arithmetic_of(detail::OperatorInputs inputs, detail::FlopFormula formula) {
     for (const c10::IValue& input : inputs)
       if (input.isTensor() && input.toTensor().defined()) return arithmetic_of(input.toTensor(), formula);
     return Arithmetic::other;
   }
-  static Arithmetic arithmetic_of(const at::Tensor& tensor, detail::OperationFormula formula) {
+  static Arithmetic arithmetic_of(const at::Tensor& tensor, detail::FlopFormula formula) {
     switch (tensor.scalar_type()) {
       case at::kDouble:
         return Arithmetic::fp64;
@@ -142,15 +143,15 @@ class OperationCounter {
         return Arithmetic::other;
     }
   }
-  static bool may_use_tf32(const at::Tensor& tensor, detail::OperationFormula formula) {
+  static bool may_use_tf32(const at::Tensor& tensor, detail::FlopFormula formula) {
     if (!tensor.is_cuda() || at::NoTF32Guard::should_disable_tf32()) return false;
     const bool is_convolution =
-        formula == &detail::convolution_operations || formula == &detail::convolution_backward_operations;
+        formula == &detail::convolution_flops || formula == &detail::convolution_backward_flops;
     return is_convolution ? live().switches.convolutions() : live().switches.products();
   }
 
   bool alone_ = false, is_active_ = false;
-  Operations sum_;
+  Flops sum_;
 };
 
 }  // namespace looptorch

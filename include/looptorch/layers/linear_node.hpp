@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Linear layers as one node of autograd. at::linear makes up to four: views of input and output, a
-// transposition and the product; attention's heads are two more. In a small model a node costs more
+// transposition and the matmul; attention's heads are two more. In a small model a node costs more
 // than its arithmetic. The kernels are at::linear's, so one layer has its bits, gradients too.
 //
 // Shapes: B batch, T positions, H heads of d numbers, K inputs of each layer, N outputs of all layers.
 #pragma once
 
-#include <looptorch/layers/row_product.hpp>
+#include <looptorch/layers/row_matmul.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -29,7 +29,7 @@
 
 namespace looptorch::detail {
 
-/// How heads lie in a product's input and outputs.
+/// How heads lie in a matmul's input and outputs.
 struct HeadLayout {
   std::int64_t split = 0;  ///< H if outputs are `[B, H, T, d]`, all of one size; 0: `[..., N]`.
   bool is_merged = false;  ///< The input is `[B, H, T, d]`, and K = H d.
@@ -41,9 +41,9 @@ class LinearBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;
 
-  /// Returns each layer's output. The product has `type`; x and the parameters may have others. There is a
+  /// Returns each layer's output. The matmul has `type`; x and the parameters may have others. There is a
   /// bias for each weight, or none.
-  static Tensors product(const at::Tensor& x, at::TensorList weights, at::TensorList biases,
+  static Tensors outputs(const at::Tensor& x, at::TensorList weights, at::TensorList biases,
                          const HeadLayout& heads, at::ScalarType type) {
     const auto node = made_node<LinearBackward>();
     node->set_next_edges(torch::autograd::collect_next_edges(x, weights, biases, list_of(heads.residual)));
@@ -54,28 +54,28 @@ class LinearBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    const auto saved = product_.unpack();  // first: may rerun a block, with its own gradients
+    const auto saved = matmul_.unpack();  // first: may rerun a block, with its own gradients
     const at::Tensor x = x_.unpack();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool again = at::GradMode::is_enabled();  // the results are differentiated again
-    if (!again) no_views.emplace();
-    const std::size_t residual = 1 + product_.parameters();
+    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
+    if (!create_graph) no_views.emplace();
+    const std::size_t residual = 1 + matmul_.parameters();
     Tensors result(residual + (residual_type_ ? 1 : 0));
     if (residual_type_ && gradients[0].defined()) {
       if (task_should_compute_output(residual)) result[residual] = as(gradients[0], *residual_type_);
-      gradients[0] = as(gradients[0], product_.type());
+      gradients[0] = as(gradients[0], matmul_.type());
     }
-    const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), product_.outputs(), *this);
+    const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), matmul_.outputs(), *this);
     if (!gradient.defined()) return result;
     if (task_should_compute_output(0)) {
-      const at::Tensor of_x = product_.of_rows(saved, gradient, again);
+      const at::Tensor of_x = matmul_.of_rows(saved, gradient, create_graph);
       result[0] = as(input_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2)
                                       : of_x.view(sizes_),
                      input_type_);
     }
-    product_.of_parameters(
-        result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, product_.width()); },
+    matmul_.of_parameters(
+        result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, matmul_.width()); },
         [&](std::size_t i) {
           return task_should_compute_output(i) && gradients[(i - 1) % gradients.size()].defined();
         });
@@ -84,7 +84,7 @@ class LinearBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    x_.reset_data(), product_.release();
+    x_.reset_data(), matmul_.release();
   }
 
   std::string name() const override { return "LinearBackward"; }
@@ -94,14 +94,14 @@ class LinearBackward final : public torch::autograd::Node {
               at::ScalarType type) {
     sizes_ = input.sizes().vec(), input_heads_ = heads.is_merged ? input.size(1) : 0;
     input_type_ = input.scalar_type();
-    product_.save(weights, biases, type, input.requires_grad());
+    matmul_.save(weights, biases, type, input.requires_grad());
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::Tensor x = as(input, type);  // with a history, for a second derivative
     if (weights[0].requires_grad()) x_ = {x, /*is_output=*/false};
     const at::AutoDispatchBelowADInplaceOrView no_views;
-    const at::Tensor y = product_.forward(rows_of(x, heads.is_merged, product_.width()), weights, biases);
+    const at::Tensor y = matmul_.forward(rows_of(x, heads.is_merged, matmul_.width()), weights, biases);
     const auto sizes = heads.is_merged ? std::vector<std::int64_t>{x.size(0), x.size(2), 0} : sizes_;
-    Tensors outputs = layout_.split(y, sizes, product_.rows(), heads.split);
+    Tensors outputs = layout_.split(y, sizes, matmul_.rows(), heads.split);
     if (heads.residual.defined()) {
       residual_type_ = heads.residual.scalar_type();
       outputs[0] = heads.residual + outputs[0];
@@ -110,7 +110,7 @@ class LinearBackward final : public torch::autograd::Node {
   }
 
   torch::autograd::SavedVariable x_;
-  RowProduct product_;
+  RowMatmul matmul_;
   OutputLayout layout_;
   std::vector<std::int64_t> sizes_;  ///< The input's shape.
   std::int64_t input_heads_ = 0;
@@ -128,14 +128,14 @@ class LinearBackward final : public torch::autograd::Node {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
-/// Returns the type of the product: autocast's, or the input's.
-[[nodiscard]] inline at::ScalarType product_type(const at::Tensor& input) {
+/// Returns the type of the matmul: autocast's, or the input's.
+[[nodiscard]] inline at::ScalarType matmul_type(const at::Tensor& input) {
   const auto device = input.device().type();
   const bool casts = at::autocast::is_autocast_available(device) &&
                      at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
-/// True if a parameter has a product's type, or autocast gives it that. Takes the cast that autocast keeps of
+/// True if a parameter has a matmul's type, or autocast gives it that. Takes the cast that autocast keeps of
 /// a forward without gradients, since at::linear gives such a parameter none.
 [[nodiscard]] inline bool is_castable(at::Tensor& parameter, at::ScalarType type) {
   if (parameter.scalar_type() == type) return true;
@@ -150,8 +150,8 @@ class LinearBackward final : public torch::autograd::Node {
 }
 
 /// Returns one layer's output by one node of autograd; undefined where at::linear must compute it.
-[[nodiscard]] inline at::Tensor one_product(const at::Tensor& input, const at::Tensor& weight,
-                                            const at::Tensor& bias, const HeadLayout& heads = {}) {
+[[nodiscard]] inline at::Tensor try_linear_node(const at::Tensor& input, const at::Tensor& weight,
+                                                const at::Tensor& bias, const HeadLayout& heads = {}) {
   if (!takes_node(input) || !weight.defined() || weight.dim() != 2) return {};
   if (heads.is_merged
           ? input.dim() != 4 || input.size(1) * input.size(3) != weight.size(1)
@@ -164,7 +164,7 @@ class LinearBackward final : public torch::autograd::Node {
            at::IntArrayRef({input.size(0), input.size(heads.is_merged ? 2 : 1), weight.size(0)})))
     return {};
   if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return {};
-  const auto type = product_type(input);
+  const auto type = matmul_type(input);
   at::Tensor w = weight, b = bias;
   if (!is_castable(w, type) || (b.defined() && !is_castable(b, type))) return {};
   if (!input.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad())) return {};
@@ -174,7 +174,7 @@ class LinearBackward final : public torch::autograd::Node {
   if (!at::isFloatingType(input.scalar_type()) || input.numel() == 0 || w.numel() == 0 || !fits(input) ||
       !fits(w) || (b.defined() && (!fits(b) || b.dim() != 1 || b.size(0) != w.size(0))))
     return {};
-  return LinearBackward::product(input, w, list_of(b), heads, type).front();
+  return LinearBackward::outputs(input, w, list_of(b), heads, type).front();
 }
 
 }  // namespace looptorch::detail
@@ -182,9 +182,9 @@ class LinearBackward final : public torch::autograd::Node {
 namespace looptorch {
 
 /// Returns at::linear's result, by one node of autograd where that is possible. `bias` may be undefined.
-[[nodiscard]] inline at::Tensor linear_product(const at::Tensor& input, const at::Tensor& weight,
-                                               const at::Tensor& bias) {
-  at::Tensor output = detail::one_product(input, weight, bias);
+[[nodiscard]] inline at::Tensor linear_node(const at::Tensor& input, const at::Tensor& weight,
+                                            const at::Tensor& bias) {
+  at::Tensor output = detail::try_linear_node(input, weight, bias);
   return output.defined() ? output : at::linear(input, weight, bias);
 }
 

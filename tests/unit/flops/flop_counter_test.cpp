@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What is counted of each kind of call, beside PyTorch's FlopCounterMode (tests/parity/operations.py).
+// What is counted of each kind of call, beside PyTorch's FlopCounterMode (tests/parity/flops.py).
 //
-// Tests operations: formulas, operation_counter, operations
+// Tests flops: formulas, flop_counter, flops
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/operations/operation_counter.hpp>
+#include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/policies/autocast.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -22,19 +22,19 @@
 
 namespace lt = looptorch;
 
-namespace operation_counter {
+namespace flop_counter {
 
 using Step = std::function<at::Tensor()>;
 
-lt::Operations counted(const Step& step, bool backward) {
-  const lt::OperationCounter counter;
+lt::Flops counted(const Step& step, bool backward) {
+  const lt::FlopCounter counter;
   const at::Tensor loss = step();
   if (backward) loss.backward();
   return counter.count();
 }
 
-std::int64_t operations_of(const char* name, const std::vector<c10::IValue>& inputs) {
-  return lt::detail::operation_formula(name)(lt::detail::OperatorInputs(inputs.data(), inputs.size()));
+std::int64_t flops_of(const char* name, const std::vector<c10::IValue>& inputs) {
+  return lt::detail::flop_formula(name)(lt::detail::OperatorInputs(inputs.data(), inputs.size()));
 }
 
 at::Tensor leaf(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
@@ -97,13 +97,13 @@ std::map<std::string, Step> calls() {
   return calls;
 }
 
-}  // namespace operation_counter
+}  // namespace flop_counter
 
-using namespace operation_counter;
+using namespace flop_counter;
 
-TEST_CASE("OperationCounter: each kind of call has FlopCounterMode's operations") {
+TEST_CASE("FlopCounter: each kind of call has FlopCounterMode's FLOPs") {
   const auto recorded =
-      lt::Json::parse(lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/operations/counts.json"));
+      lt::Json::parse(lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/flops/counts.json"));
   for (const auto& [name, step] : calls()) {
     INFO(name);
     const lt::Json& expected = recorded.at(name);
@@ -115,7 +115,7 @@ TEST_CASE("OperationCounter: each kind of call has FlopCounterMode's operations"
   }
 }
 
-TEST_CASE("OperationCounter: a recurrent layer counts the same fused") {
+TEST_CASE("FlopCounter: a recurrent layer counts the same fused") {
   const auto of = [](at::ScalarType type, bool backward) {
     torch::nn::LSTM lstm(torch::nn::LSTMOptions(6, 5).num_layers(2));
     lstm->to(type);
@@ -156,7 +156,7 @@ TEST_CASE("formulas: operators that only CUDA has take the inputs that are read,
       {"aten::mkldnn_rnn_layer_backward", {{0, "input"}, {1, "weight1"}, {2, "weight2"}}}};
   for (const auto& [name, places] : read) {
     INFO(name);
-    CHECK(lt::detail::operation_formula(name));
+    CHECK(lt::detail::flop_formula(name));
     const auto operation = c10::Dispatcher::singleton().findSchema({name, ""});
     REQUIRE(operation);
     for (const auto& [place, input] : places)
@@ -168,20 +168,20 @@ TEST_CASE(
     "formulas: cuDNN's recurrent layers, as those of the CPU, and attention with values of another width") {
   const std::vector<c10::IValue> layers{
       at::ones({7, 3, 6}), std::vector<at::Tensor>{at::ones({20, 6}), at::ones({20, 5}), at::ones({20})}};
-  CHECK(operations_of("aten::_cudnn_rnn", layers) == 2 * 7 * 3 * 20 * (6 + 5));
-  CHECK(operations_of("aten::_cudnn_rnn_backward", layers) == 4 * 7 * 3 * 20 * (6 + 5));
+  CHECK(flops_of("aten::_cudnn_rnn", layers) == 2 * 7 * 3 * 20 * (6 + 5));
+  CHECK(flops_of("aten::_cudnn_rnn_backward", layers) == 4 * 7 * 3 * 20 * (6 + 5));
   const std::vector<c10::IValue> heads{at::ones({2, 3, 5, 9}), at::ones({2, 3, 5, 8}), at::ones({2, 3, 7, 8}),
                                        at::ones({2, 3, 7, 9})};
-  CHECK(operations_of("aten::_scaled_dot_product_flash_attention_backward", heads) ==
+  CHECK(flops_of("aten::_scaled_dot_product_flash_attention_backward", heads) ==
         2 * 2 * 3 * 5 * 7 * (3 * 8 + 2 * 9));
   const std::vector<c10::IValue> few{at::ones({2, 3}), c10::IValue()};
   for (const char* name :
        {"aten::mm", "aten::addmm", "aten::convolution_backward", "aten::_scaled_dot_product_flash_attention"})
-    CHECK(operations_of(name, few) == 0);  // no tensor where one is read
+    CHECK(flops_of(name, few) == 0);  // no tensor where one is read
 }
 
-TEST_CASE("OperationCounter: operations count by the arithmetic that does them") {
-  lt::Operations expected;
+TEST_CASE("FlopCounter: FLOPs count by the arithmetic that does them") {
+  lt::Flops expected;
   expected[lt::Arithmetic::bf16] = 3 * 120;
   const at::Tensor a = leaf({3, 4}), b = leaf({4, 5});
   CHECK(counted(
@@ -193,7 +193,7 @@ TEST_CASE("OperationCounter: operations count by the arithmetic that does them")
             },
             true) == expected);
   at::autocast::clear_cache();
-  lt::Operations narrow;
+  lt::Flops narrow;
   narrow[lt::Arithmetic::fp64] = 120, narrow[lt::Arithmetic::fp16] = 2 * 3;
   CHECK(counted(
             [] {
@@ -203,39 +203,39 @@ TEST_CASE("OperationCounter: operations count by the arithmetic that does them")
             false) == narrow);
 }
 
-TEST_CASE("OperationCounter: calls within calls and out of its life do not count") {
+TEST_CASE("FlopCounter: calls within calls and out of its life do not count") {
   at::mm(leaf({3, 4}), leaf({4, 5}));
-  const lt::OperationCounter outer;
+  const lt::FlopCounter outer;
   CHECK(outer.is_active());
-  CHECK(outer.count() == lt::Operations{});
+  CHECK(outer.count() == lt::Flops{});
   at::Tensor out = at::empty({3, 5});
   at::mm_out(out, at::ones({3, 4}), at::ones({4, 5}));
   out.addmm_(at::ones({3, 4}), at::ones({4, 5}));
   CHECK(outer.count().total() == 240);
   {
-    const lt::OperationCounter inner;
+    const lt::FlopCounter inner;
     at::mm(leaf({3, 4}), leaf({4, 5}));
     CHECK(inner.count().total() == 120);
     std::thread([] {
-      const lt::OperationCounter other;
+      const lt::FlopCounter other;
       CHECK(!other.is_active());
       at::mm(leaf({3, 4}), leaf({4, 5}));
-      lt::OperationCounter::add(lt::Operations{{1, 2, 3}});
+      lt::FlopCounter::add(lt::Flops{{1, 2, 3}});
       CHECK(other.count().total() == 0);
     }).join();
     CHECK(inner.count().total() == 120);
   }
   CHECK(outer.count().total() == 360);
-  lt::OperationCounter::add(lt::Operations{{0, 7}});
+  lt::FlopCounter::add(lt::Flops{{0, 7}});
   CHECK(outer.count()[lt::Arithmetic::fp32] == 367);
 }
 
-TEST_CASE("OperationCounter: one that counts alone, and lives that overlap") {
-  auto first = std::make_unique<lt::OperationCounter>();
-  const lt::OperationCounter around;
+TEST_CASE("FlopCounter: one that counts alone, and lives that overlap") {
+  auto first = std::make_unique<lt::FlopCounter>();
+  const lt::FlopCounter around;
   {
-    const lt::OperationCounter alone(/*alone=*/true);
-    const lt::OperationCounter within;
+    const lt::FlopCounter alone(/*alone=*/true);
+    const lt::FlopCounter within;
     CHECK(!within.is_active());
     first.reset();  // as a phase that ends in a capture
     at::mm(leaf({3, 4}), leaf({4, 5}));
@@ -243,13 +243,13 @@ TEST_CASE("OperationCounter: one that counts alone, and lives that overlap") {
     CHECK(alone.count().total() == 120);
   }
   CHECK(around.count().total() == 0);
-  const lt::OperationCounter last;
+  const lt::FlopCounter last;
   at::mm(leaf({3, 4}), leaf({4, 5}));
   CHECK(last.count().total() == 120);
 }
 
-TEST_CASE("OperationCounter: a call that throws, empty tensors and other operators are no trouble") {
-  const lt::OperationCounter counter;
+TEST_CASE("FlopCounter: a call that throws, empty tensors and other operators are no trouble") {
+  const lt::FlopCounter counter;
   CHECK_THROWS(at::mm(at::ones({3, 4}), at::ones({5, 4})));
   const std::int64_t before = counter.count().total();
   CHECK(at::mm(at::ones({0, 4}), at::ones({4, 5})).numel() == 0);

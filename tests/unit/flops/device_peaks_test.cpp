@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/operations/device_peaks.hpp>
+#include <looptorch/flops/device_peaks.hpp>
 
 #include <set>
 #include <string_view>
@@ -46,14 +46,14 @@ TEST_CASE("DevicePeak: the table has each name once, and faster arithmetic is no
 
 TEST_CASE("seconds_at_peak: each arithmetic at its own peak") {
   const lt::DevicePeak peak{10, 50, 100, 0};
-  lt::Operations operations;
-  CHECK(*lt::seconds_at_peak(operations, peak) == 0);
-  operations[Arithmetic::fp32] = 10'000'000'000'000;
-  operations[Arithmetic::tf32] = 25'000'000'000'000;
-  operations[Arithmetic::fp16] = 25'000'000'000'000;
-  CHECK(*lt::seconds_at_peak(operations, peak) == Approx(1.75));
-  operations[Arithmetic::bf16] = 1;
-  CHECK(!lt::seconds_at_peak(operations, peak));
-  operations[Arithmetic::bf16] = 0, operations[Arithmetic::fp64] = 1;
-  CHECK(!lt::seconds_at_peak(operations, peak));
+  lt::Flops flops;
+  CHECK(*lt::seconds_at_peak(flops, peak) == 0);
+  flops[Arithmetic::fp32] = 10'000'000'000'000;
+  flops[Arithmetic::tf32] = 25'000'000'000'000;
+  flops[Arithmetic::fp16] = 25'000'000'000'000;
+  CHECK(*lt::seconds_at_peak(flops, peak) == Approx(1.75));
+  flops[Arithmetic::bf16] = 1;
+  CHECK(!lt::seconds_at_peak(flops, peak));
+  flops[Arithmetic::bf16] = 0, flops[Arithmetic::fp64] = 1;
+  CHECK(!lt::seconds_at_peak(flops, peak));
 }

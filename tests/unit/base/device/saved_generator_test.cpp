@@ -3,7 +3,7 @@
 // state is set.
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/saved_generator.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GeneratorImpl.h>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-using looptorch::detail::CapturedGenerator;
+using looptorch::detail::SavedGenerator;
 
 namespace {
 
@@ -85,7 +85,7 @@ struct Philox {
 TEST_CASE("a device's generator goes back by exchange of its state, again and again") {
   Philox philox;
   philox.impl().draw();
-  const CapturedGenerator captured(philox.generator);
+  const SavedGenerator captured(philox.generator);
   const std::uint64_t first = philox.impl().draw();
   philox.impl().draw();
   for (int time = 0; time < 3; ++time) {
@@ -97,11 +97,11 @@ TEST_CASE("a device's generator goes back by exchange of its state, again and ag
 
 TEST_CASE("afterwards a device's generator continues where it was") {
   Philox philox;
-  const CapturedGenerator start(philox.generator);
+  const SavedGenerator start(philox.generator);
   philox.impl().draw();
   const at::Generator same_state = philox.generator.graphsafe_get_state();
   {
-    const CapturedGenerator::Scope scope(philox.generator);
+    const SavedGenerator::Scope scope(philox.generator);
     start.restore();
     CHECK(philox.impl().draw() == 7000);
     CHECK(philox.impl().draw() == 7001);
@@ -113,19 +113,19 @@ TEST_CASE("afterwards a device's generator continues where it was") {
 
 TEST_CASE("captured states are the same if nothing was drawn between") {
   Philox philox;
-  const CapturedGenerator a(philox.generator), b(philox.generator);
+  const SavedGenerator a(philox.generator), b(philox.generator);
   philox.impl().draw();
   CHECK(a.same(b));
-  CHECK_FALSE(a.same(CapturedGenerator(philox.generator)));
+  CHECK_FALSE(a.same(SavedGenerator(philox.generator)));
 }
 
 TEST_CASE("a device's generator that cannot exchange its state goes back by it") {
   at::Generator generator = at::make_generator<PrivateImpl>(PhiloxImpl::State{7, 0});
   auto& impl = *generator.get<PrivateImpl>();
-  const CapturedGenerator captured(generator);
+  const SavedGenerator captured(generator);
   impl.draw();
   {
-    const CapturedGenerator::Scope scope(generator);
+    const SavedGenerator::Scope scope(generator);
     captured.restore();
     CHECK(impl.draw() == 7000);
     CHECK(impl.draw() == 7001);
@@ -136,13 +136,13 @@ TEST_CASE("a device's generator that cannot exchange its state goes back by it")
 
 TEST_CASE("the CPU's generator goes back by its state") {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const CapturedGenerator captured(generator);
+  const SavedGenerator captured(generator);
   const at::Tensor first = torch::randn({17}, generator);
-  CHECK_FALSE(captured.same(CapturedGenerator(generator)));
+  CHECK_FALSE(captured.same(SavedGenerator(generator)));
   const at::Tensor second = [&] {
-    const CapturedGenerator::Scope scope(generator);
+    const SavedGenerator::Scope scope(generator);
     captured.restore();
-    CHECK(captured.same(CapturedGenerator(generator)));
+    CHECK(captured.same(SavedGenerator(generator)));
     return torch::randn({17}, generator);
   }();
   CHECK(second.equal(first));

@@ -24,9 +24,9 @@
 namespace looptorch::detail {
 
 /// Captures a generator's state on construction.
-class CapturedGenerator {
+class SavedGenerator {
  public:
-  explicit CapturedGenerator(at::Generator generator)
+  explicit SavedGenerator(at::Generator generator)
       : generator_(std::move(generator)), then_(copy_of(generator_)) {}
 
   /// Captures the current state instead.
@@ -44,7 +44,7 @@ class CapturedGenerator {
     set_state(generator_, state_of(then_));
   }
 
-  [[nodiscard]] bool same(const CapturedGenerator& other) const {
+  [[nodiscard]] bool same(const SavedGenerator& other) const {
     const at::Tensor a = state_of(then_), b = state_of(other.then_);
     return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
@@ -97,7 +97,7 @@ class CapturedGenerator {
   at::Generator then_;
 };
 
-class CapturedGenerator::Scope {
+class SavedGenerator::Scope {
  public:
   explicit Scope(const at::Generator& generator)
       : generator_(generator), previous_(current_state(generator)) {}
@@ -130,7 +130,7 @@ class CapturedGenerator::Scope {
 
 /// The states of the process's default generators, of the CPU and of accelerators in use, for rollbacks.
 /// Snapshots use RandomStates, which holds the states as tensors.
-class CapturedGenerators {
+class SavedGenerators {
  public:
   /// Captures the states as they are now.
   void capture() {
@@ -144,13 +144,13 @@ class CapturedGenerators {
   /// Restores the captured states. Can be called again.
   void restore() const {
     if (cpu_) cpu_->restore();
-    for (const CapturedGenerator& other : others_) other.restore();
+    for (const SavedGenerator& other : others_) other.restore();
   }
 
  private:
   std::optional<bool> is_alone_;  // the CPU: no accelerator can come into use
-  std::optional<CapturedGenerator> cpu_;
-  std::vector<CapturedGenerator> others_;
+  std::optional<SavedGenerator> cpu_;
+  std::vector<SavedGenerator> others_;
 };
 
 }  // namespace looptorch::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines Operations: a number of floating-point operations for each type, such as fp32, TF32 and bf16. They
+// Defines Flops: a number of floating-point operations for each type, such as fp32, TF32 and bf16. They
 // are counted separately, since a GPU's peak differs between types.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace looptorch {
 
-/// The arithmetic of matrix products, convolutions and attention.
+/// The arithmetic of matmuls, convolutions and attention.
 enum class Arithmetic {
   fp64,
   fp32,
@@ -21,8 +21,8 @@ enum class Arithmetic {
 };
 inline constexpr std::size_t kArithmetics = 6;
 
-/// A number of operations of each arithmetic. A multiplication and its addition are two.
-struct Operations {
+/// A number of FLOPs of each arithmetic. A multiplication and its addition are two.
+struct Flops {
   std::array<std::int64_t, kArithmetics> of{};
 
   [[nodiscard]] std::int64_t& operator[](Arithmetic arithmetic) {
@@ -33,11 +33,11 @@ struct Operations {
   }
   [[nodiscard]] std::int64_t total() const { return std::accumulate(of.begin(), of.end(), std::int64_t{0}); }
 
-  Operations& operator+=(const Operations& other) {
+  Flops& operator+=(const Flops& other) {
     for (std::size_t i = 0; i < of.size(); ++i) of[i] += other.of[i];
     return *this;
   }
-  friend bool operator==(const Operations&, const Operations&) = default;
+  friend bool operator==(const Flops&, const Flops&) = default;
 };
 
 }  // namespace looptorch

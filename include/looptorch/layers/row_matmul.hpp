@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The parts of autograd's nodes for linear layers: the product of rows by layers' weights with its gradients,
+// The parts of autograd's nodes for linear layers: the matmul of rows by layers' weights with its gradients,
 // and how its result lies by layers and heads.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
@@ -65,12 +65,12 @@ template <class Node>
     return std::shared_ptr<Node>(new Node, [](Node* node) { deleteNode(node); });
 }
 
-/// x W^T + b on rows for layers of one input, as a part of a node: one product, and one for each gradient.
-class RowProduct {
+/// x W^T + b on rows for layers of one input, as a part of a node: one matmul, and one for each gradient.
+class RowMatmul {
  public:
   using Tensors = torch::autograd::variable_list;
 
-  /// Saves what the gradient of x needs, if `x_learns`. `type` is that of the product. There is a bias for
+  /// Saves what the gradient of x needs, if `x_learns`. `type` is that of the matmul. There is a bias for
   /// each weight, or none.
   void save(at::TensorList weights, at::TensorList biases, at::ScalarType type, bool x_learns) {
     weight_type_ = weights[0].scalar_type(), type_ = type;
@@ -105,11 +105,13 @@ class RowProduct {
     for (const auto& weight : weights_) unpacked.weights.push_back(weight.unpack());
     return unpacked;
   }
-  /// Returns the gradient of x; `again` if it is differentiated again.
-  [[nodiscard]] at::Tensor of_rows(const Unpacked& saved, const at::Tensor& gradient, bool again) const {
-    return at::mm(gradient, saved.cast_NK.defined() && !again ? saved.cast_NK : joined(saved.weights, type_));
+  /// Returns the gradient of x; `create_graph` if it is differentiated again.
+  [[nodiscard]] at::Tensor of_rows(const Unpacked& saved, const at::Tensor& gradient,
+                                   bool create_graph) const {
+    return at::mm(gradient,
+                  saved.cast_NK.defined() && !create_graph ? saved.cast_NK : joined(saved.weights, type_));
   }
-  /// Returns a single layer's product again, to be differentiated. The bias may be undefined.
+  /// Returns a single layer's matmul again, to be differentiated. The bias may be undefined.
   [[nodiscard]] at::Tensor again(const Unpacked& saved, const at::Tensor& bias,
                                  const at::Tensor& rows) const {
     const at::Tensor weight_KN = joined(saved.weights, type_).t();
@@ -156,7 +158,7 @@ class RowProduct {
   at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat, type_ = at::kFloat;
 };
 
-/// Splits a product, `[rows, N]`, into layers' outputs, and joins their gradients.
+/// Splits a matmul, `[rows, N]`, into layers' outputs, and joins their gradients.
 class OutputLayout {
  public:
   using Tensors = torch::autograd::variable_list;

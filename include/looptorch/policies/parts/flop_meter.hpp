@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Measures a run's floating-point operations a second, and their share of its device's peak (MFU). Counts the
-// operations of one window every few seconds. Those of other windows are estimated from their number of
+// Measures a run's floating-point operations (FLOPs) a second, and their share of its device's peak (MFU).
+// Counts the FLOPs of one window every few seconds. Those of other windows are estimated from their number of
 // samples, at no cost.
 #pragma once
 
+#include <looptorch/flops/device_peaks.hpp>
+#include <looptorch/flops/flop_counter.hpp>
+#include <looptorch/flops/flops.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/operations/device_peaks.hpp>
-#include <looptorch/operations/operation_counter.hpp>
-#include <looptorch/operations/operations.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -18,18 +18,18 @@
 
 namespace looptorch::detail {
 
-class OperationMeter {
+class FlopMeter {
  public:
   using Clock = std::chrono::steady_clock;
 
   struct Rates {
-    double operations_per_second;
+    double flops_per_second;
     std::optional<double> utilization;  ///< share of the device's peak, from 0 to 1; nothing if unknown
   };
 
-  OperationMeter() = default;
+  FlopMeter() = default;
   /// Counts nothing if it is not `on`.
-  OperationMeter(bool on, std::optional<DevicePeak> peak) : on_(on), peak_(peak) {}
+  FlopMeter(bool on, std::optional<DevicePeak> peak) : on_(on), peak_(peak) {}
 
   /// Begins a window, and counts it if one is due; never the first, which may be retried to find a loss
   /// scale.
@@ -38,15 +38,14 @@ class OperationMeter {
     if (!on_ || (!is_first && now < *counted_at_)) return;
     counted_at_ = is_first ? now : now + kInterval;
     if (is_first) return;
-    sum_ = Operations{}, samples_before_ = samples_so_far, counts_window_ = true;
+    sum_ = Flops{}, samples_before_ = samples_so_far, counts_window_ = true;
   }
 
   /// Notes the phase that the run is in. Only forward and backward count.
   void enter(RunPhase phase) {
     if (!counts_window_) return;
     take();
-    if (phase == RunPhase::forward || phase == RunPhase::backward)
-      counter_ = std::make_unique<OperationCounter>();
+    if (phase == RunPhase::forward || phase == RunPhase::backward) counter_ = std::make_unique<FlopCounter>();
   }
 
   void end_window(std::int64_t samples_so_far) {
@@ -66,14 +65,14 @@ class OperationMeter {
   /// first one. Adds the stretch to the whole run's.
   [[nodiscard]] std::optional<Rates> rates(std::int64_t samples, double seconds) {
     if (counted_.empty() || seconds <= 0) return std::nullopt;
-    Operations sum;
+    Flops sum;
     std::int64_t counted = 0;
-    for (const Counted& window : counted_) sum += window.operations, counted += window.samples;
+    for (const Counted& window : counted_) sum += window.flops, counted += window.samples;
     const double times = static_cast<double>(samples) / static_cast<double>(counted);
     const auto at_peak = peak_ ? seconds_at_peak(sum, *peak_) : std::nullopt;
     Stretch stretch{static_cast<double>(sum.total()) * times, seconds, std::nullopt};
     if (at_peak) stretch.at_peak = *at_peak * times;
-    whole_.operations += stretch.operations, whole_.seconds += seconds;
+    whole_.flops += stretch.flops, whole_.seconds += seconds;
     if (at_peak) whole_.at_peak = whole_.at_peak.value_or(0) + *stretch.at_peak;
     return stretch.rates();
   }
@@ -88,15 +87,15 @@ class OperationMeter {
   static constexpr std::size_t kWindows = 16;
 
   struct Counted {
-    Operations operations;
+    Flops flops;
     std::int64_t samples;
   };
   struct Stretch {
-    double operations = 0, seconds = 0;
+    double flops = 0, seconds = 0;
     std::optional<double> at_peak = {};  // seconds that the device needs at its peak
 
     [[nodiscard]] Rates rates() const {
-      return {operations / seconds, at_peak ? std::optional(*at_peak / seconds) : std::nullopt};
+      return {flops / seconds, at_peak ? std::optional(*at_peak / seconds) : std::nullopt};
     }
   };
 
@@ -109,9 +108,9 @@ class OperationMeter {
   std::optional<DevicePeak> peak_;
   std::optional<Clock::time_point> counted_at_;  // earliest time of the next
   bool counts_window_ = false;
-  Operations sum_;
+  Flops sum_;
   std::int64_t samples_before_ = 0;
-  std::unique_ptr<OperationCounter> counter_;
+  std::unique_ptr<FlopCounter> counter_;
   std::deque<Counted> counted_;
   Stretch whole_;
 };

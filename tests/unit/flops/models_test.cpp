@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The operations of the examples' models in a step of a Trainer, beside those that PyTorch's FlopCounterMode
-// counts for transformers' models and nets of the same shapes (tests/parity/operations.py).
+// The FLOPs of the examples' models in a step of a Trainer, beside those that PyTorch's FlopCounterMode
+// counts for transformers' models and nets of the same shapes (tests/parity/flops.py).
 //
-// Tests operations: operation_counter
+// Tests flops: flop_counter
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/operations/operation_counter.hpp>
+#include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <konkanivani/model/model.hpp>
@@ -22,24 +22,24 @@
 
 namespace lt = looptorch;
 
-namespace operations_of_models {
+namespace flops_of_models {
 
 std::int64_t recorded(const std::string& name, const char* which) {
   static const auto counts =
-      lt::Json::parse(lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/operations/counts.json"));
+      lt::Json::parse(lt::read_file(LOOPTORCH_SOURCE_DIR "/tests/parity/data/flops/counts.json"));
   return counts.at(name).at(which).as_int();
 }
 
 using Batch = std::tuple<at::Tensor, at::Tensor>;
 
-/// Returns the operations of a step. `Layers` are those that `mode` recomputes.
+/// Returns the FLOPs of a step. `Layers` are those that `mode` recomputes.
 template <class... Layers, class Model, class Objective>
 std::int64_t of_step(Model model, const Objective& objective, const Batch& batch,
                      lt::CheckpointMode mode = lt::CheckpointMode::off) {
   lt::FusedAdamW adamw(model->parameters(), {.lr = 1e-5});
   lt::Trainer trainer(model, adamw, objective, lt::Checkpointed<Layers>{{.mode = mode}}...);
   trainer.step(batch);
-  const lt::OperationCounter counter;
+  const lt::FlopCounter counter;
   trainer.step(batch);
   trainer.finish();
   return counter.count().total();
@@ -67,16 +67,16 @@ at::Tensor scores_loss(whisper::Whisper& model, const Batch& batch) {
   return at::cross_entropy_loss(model->forward(mel_BMT, tokens_BL).flatten(0, 1), tokens_BL.flatten());
 }
 
-}  // namespace operations_of_models
+}  // namespace flops_of_models
 
-using namespace operations_of_models;
+using namespace flops_of_models;
 
-TEST_CASE("operations of Whisper: those of transformers' model") {
+TEST_CASE("FLOPs of Whisper: those of transformers' model") {
   CHECK(of_step<whisper::EncoderLayer, whisper::DecoderLayer>(whisper_model(), scores_loss, speech()) ==
         recorded("whisper", "both"));
 }
 
-TEST_CASE("operations of Whisper: what is computed again counts again") {
+TEST_CASE("FLOPs of Whisper: what is computed again counts again") {
   const auto own_loss = [](whisper::Whisper& model, const Batch& batch) {
     const auto& [mel_BMT, tokens_BL] = batch;
     return model->loss(mel_BMT, tokens_BL, tokens_BL);
@@ -97,7 +97,7 @@ TEST_CASE("operations of Whisper: what is computed again counts again") {
         kept + recorded("whisper", "forward") - scores - attention - last);
 }
 
-TEST_CASE("operations of the ViT: those of transformers' model") {
+TEST_CASE("FLOPs of the ViT: those of transformers' model") {
   const spectrogram_vit::ViTConfig config{.hidden_size = 32,
                                           .layers = 3,
                                           .heads = 2,
@@ -111,8 +111,7 @@ TEST_CASE("operations of the ViT: those of transformers' model") {
                                            {at::randn({kBatch, 3, 32, 32}), {}}) == recorded("vit", "both"));
 }
 
-TEST_CASE(
-    "operations of KonkaniVani: those of the same layers, but for the depthwise convolution's gradient") {
+TEST_CASE("FLOPs of KonkaniVani: those of the same layers, but for the depthwise convolution's gradient") {
   for (const bool relative : {false, true}) {
     konkanivani::ModelConfig config{.vocabulary = 12,
                                     .d_model = 24,
@@ -142,7 +141,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("operations of the GAN's players: those of the same layers") {
+TEST_CASE("FLOPs of the GAN's players: those of the same layers") {
   const spectrogram_gan::GanConfig config{
       .n_mels = 16, .frames = 48, .latent = 5, .channels = 16, .seed_rows = 2, .seed_columns = 5};
   spectrogram_gan::Generator generator(config);
@@ -153,12 +152,12 @@ TEST_CASE("operations of the GAN's players: those of the same layers") {
   };
   const at::Tensor conditions_B2 = at::randn({kBatch, 2});
   {
-    const lt::OperationCounter counter;
+    const lt::FlopCounter counter;
     judged(at::randn({kBatch, 1, 16, 48}), conditions_B2).backward();
     CHECK(counter.count().total() == recorded("gan.discriminator", "both"));
   }
   for (auto& parameter : discriminator->parameters()) parameter.requires_grad_(false);
-  const lt::OperationCounter counter;
+  const lt::FlopCounter counter;
   judged(generator(at::randn({kBatch, 5}), conditions_B2), conditions_B2).backward();
   CHECK(counter.count().total() == recorded("gan.generator", "both"));
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The node of autograd for linear layers: at::linear's bits, heads' layouts, and when at::linear computes.
 // Runs on every device.
-// Tests layers: row_product
+// Tests layers: row_matmul
 #include "support/precompiled.hpp"
 
-#include <looptorch/layers/linear_product.hpp>
+#include <looptorch/layers/linear_node.hpp>
 #include <looptorch/policies/autocast.hpp>
 
 #include "support/place.hpp"
@@ -45,12 +45,12 @@ std::vector<at::Tensor> results(const Case& of, Way way, bool by_node) {
     std::optional<lt::AutocastScope> autocast;
     if (of.casts) autocast.emplace(place().type(), at::kBFloat16);
     if (way == Way::merged) {
-      y = by_node ? lt::detail::one_product(x, w, b, {.is_merged = true})
+      y = by_node ? lt::detail::try_linear_node(x, w, b, {.is_merged = true})
                   : at::linear(x.transpose(1, 2).flatten(2), w, b);
     } else if (way == Way::split) {
-      y = by_node ? lt::detail::one_product(x, w, b, {.split = kHeads}) : split(at::linear(x, w, b));
+      y = by_node ? lt::detail::try_linear_node(x, w, b, {.split = kHeads}) : split(at::linear(x, w, b));
     } else {
-      y = by_node ? lt::detail::one_product(x, w, b) : at::linear(x, w, b);
+      y = by_node ? lt::detail::try_linear_node(x, w, b) : at::linear(x, w, b);
     }
     REQUIRE(y.defined());
   }
@@ -73,7 +73,7 @@ void check_equal(const Case& of, Way way) {
 }
 
 bool is_node(const at::Tensor& x, const at::Tensor& w) {
-  const at::Tensor output = lt::linear_product(x, w, {});
+  const at::Tensor output = lt::linear_node(x, w, {});
   CHECK(at::allclose(output, at::linear(x, w)));
   return output.grad_fn() && output.grad_fn()->name() == "LinearBackward";
 }
@@ -102,9 +102,9 @@ TEST_CASE("at::linear computes without gradients, for a vector, gaps between row
   CHECK_FALSE(is_node(placed(at::randn({2, 4, 3})).transpose(1, 2), w));
   CHECK_FALSE(is_node(x.unsqueeze(0), w));
   CHECK_FALSE(is_node(x.slice(0, 0, 0), w));
-  CHECK_THROWS(lt::linear_product(x.to(at::kDouble), w, {}));
-  CHECK_THROWS(lt::linear_product(x.slice(2, 0, 3), w, {}));
-  CHECK_THROWS(lt::linear_product(x, w, placed(at::randn({5}))));
+  CHECK_THROWS(lt::linear_node(x.to(at::kDouble), w, {}));
+  CHECK_THROWS(lt::linear_node(x.slice(2, 0, 3), w, {}));
+  CHECK_THROWS(lt::linear_node(x, w, placed(at::randn({5}))));
   CHECK_FALSE(is_node(x, placed(at::randn({0, 4})).set_requires_grad(true)));
   {
     const c10::InferenceMode inference;
@@ -121,18 +121,18 @@ TEST_CASE(
   const lt::AutocastScope autocast(place().type(), at::kBFloat16);
   {
     const at::NoGradGuard no_gradients;
-    (void)lt::linear_product(x, w, {});
+    (void)lt::linear_node(x, w, {});
   }
-  CHECK(lt::linear_product(x, w, {}).requires_grad() == at::linear(x, w).requires_grad());
+  CHECK(lt::linear_node(x, w, {}).requires_grad() == at::linear(x, w).requires_grad());
 }
 
 TEST_CASE("The node refuses a second backward, and a weight that changed before backward") {
   const at::Tensor w = placed(at::randn({6, 4})).set_requires_grad(true);
   const at::Tensor x = placed(at::randn({3, 4})).set_requires_grad(true);
-  at::Tensor loss = lt::linear_product(x, w, {}).sum();
+  at::Tensor loss = lt::linear_node(x, w, {}).sum();
   loss.backward();
   CHECK_THROWS(loss.backward());
-  loss = lt::linear_product(x, w, {}).sum();
+  loss = lt::linear_node(x, w, {}).sum();
   {
     const at::NoGradGuard no_gradients;
     w.add_(1);
@@ -145,7 +145,7 @@ TEST_CASE("The node can be differentiated twice") {
     torch::manual_seed(1);
     const at::Tensor w = placed(at::randn({6, 4})).set_requires_grad(true);
     const at::Tensor x = placed(at::randn({3, 4})).set_requires_grad(true);
-    const at::Tensor y = by_node ? lt::linear_product(x, w, {}) : at::linear(x, w);
+    const at::Tensor y = by_node ? lt::linear_node(x, w, {}) : at::linear(x, w);
     const auto first = torch::autograd::grad({y.pow(3).sum()}, {x, w}, {}, {}, /*create_graph=*/true);
     (first[0].square().sum() + first[1].square().sum()).backward();
     return std::vector{x.grad(), w.grad()};
