@@ -37,8 +37,7 @@ namespace looptorch::app {
 template <class Inner = SequentialSampler>
 [[nodiscard]] DistributedSampler<Inner> shard_of_rank(Inner inner = {}) {
   const RankEnvironment here = rank_environment();
-  return DistributedSampler<Inner>({.rank = here.rank, .world_size = here.size, .uneven = Uneven::keep},
-                                   std::move(inner));
+  return DistributedSampler<Inner>({.rank = here.rank, .world_size = here.size}, std::move(inner));
 }
 
 /// Throws UsageError if there are several processes and the program cannot connect them.

@@ -20,22 +20,23 @@ namespace looptorch {
 
 /// The treatment of samples or batches that do not divide evenly among the ranks.
 enum class Uneven {
-  repeat,  ///< repeats the first ones, as torch.utils.data.DistributedSampler does: none is left out
-  drop,    ///< leaves out the last ones in this epoch: none comes twice
-  keep,    ///< every one once: some ranks have fewer than others, or none
+  keep,    ///< every one once: some ranks have fewer than others, or none. A Trainer's ranks wait for each
+           ///< other
+  repeat,  ///< repeats the first ones until shards are equal, as torch.utils.data.DistributedSampler does
+  drop,    ///< leaves out the last ones in this epoch, so that shards are equal
 };
 
 /// Options of `DistributedSampler`. The order of the fields is API; new ones come last.
 struct DistributedSamplerOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  Uneven uneven = Uneven::repeat;
+  Uneven uneven = Uneven::keep;
   std::int64_t block = 1;  ///< Samples, or batches of a batch sampler, that a rank takes in a row.
 };
 
-/// Yields this rank's shard. Shards have equal sizes unless `Uneven::keep` is set, and are disjoint except
-/// for repeats. Give every rank the same inner sampler and seed. If the inner sampler decides batches, ranks
-/// take whole ones.
+/// Yields this rank's shard. Shards are disjoint except for repeats, and with `repeat` or `drop` of equal
+/// size: a loop of your own, whose ranks must call each all-reduce equally often, needs one of these. Give
+/// every rank the same inner sampler and seed. If the inner sampler decides batches, ranks take whole ones.
 ///
 ///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>

@@ -15,6 +15,22 @@ static_assert(Sampler<DistributedSampler<>> && !BatchSampler<DistributedSampler<
 static_assert(BatchSampler<DistributedSampler<LengthBucketSampler>> &&
               !Sampler<DistributedSampler<LengthBucketSampler>>);
 
+TEST_CASE("ranks divide an epoch: by default every sample goes to one rank, whatever does not divide") {
+  const auto [size, world] = GENERATE(
+      table<std::int64_t, std::int64_t>({{12, 1}, {12, 4}, {10, 4}, {15, 4}, {2, 5}, {1, 3}, {0, 3}}));
+  const RandomSampler inner{.seed = 8};
+  const Indices all = inner.order(3, size);
+  Indices dealt(all.size(), -1);
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    const DistributedSampler sampler({.rank = rank, .world_size = world}, inner);
+    const Indices mine = sampler.order(3, size);
+    CHECK(std::ssize(mine) == size / world + (rank < size % world));
+    CHECK(sampler.count(size) == std::ssize(mine));
+    for (std::size_t i = 0; i < mine.size(); ++i) dealt[i * std::size_t(world) + std::size_t(rank)] = mine[i];
+  }
+  CHECK(dealt == all);
+}
+
 TEST_CASE("ranks share an epoch evenly: all samples, the first ones again where they do not divide") {
   const auto [size, world] = GENERATE(
       table<std::int64_t, std::int64_t>({{12, 1}, {12, 4}, {13, 4}, {15, 4}, {2, 5}, {1, 3}, {0, 3}}));
@@ -22,7 +38,7 @@ TEST_CASE("ranks share an epoch evenly: all samples, the first ones again where 
   const Indices all = inner.order(3, size);
   Indices dealt(std::size_t((size + world - 1) / world * world));
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    const DistributedSampler sampler({.rank = rank, .world_size = world}, inner);
+    const DistributedSampler sampler({.rank = rank, .world_size = world, .uneven = Uneven::repeat}, inner);
     const Indices mine = sampler.order(3, size);
     CHECK(std::ssize(mine) == (size + world - 1) / world);
     CHECK(sampler.count(size) == std::ssize(mine));
@@ -74,7 +90,9 @@ TEST_CASE("more ranks than samples repeat one or have none, however many ranks t
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const SequentialSampler inner;
   CHECK(DistributedSampler({.rank = 0, .world_size = kMost}, inner).order(0, 3) == Indices{0});
-  CHECK(DistributedSampler({.rank = kMost - 1, .world_size = kMost}, inner).count(3) == 1);
+  CHECK(DistributedSampler({.rank = kMost - 1, .world_size = kMost, .uneven = Uneven::repeat}, inner)
+            .count(3) == 1);
+  CHECK(DistributedSampler({.rank = kMost - 1, .world_size = kMost}, inner).count(3) == 0);
   CHECK(DistributedSampler({.world_size = kMost, .uneven = Uneven::drop}, inner).order(0, 3).empty());
   CHECK(DistributedSampler({.world_size = kMost}, inner).order(0, 0).empty());
 }
@@ -108,7 +126,8 @@ TEST_CASE("blocks: each rank takes its part of each window, and every sample com
 
 TEST_CASE("blocks that cannot be are refused") {
   CHECK_THROWS_WITH(DistributedSampler({.uneven = Uneven::keep, .block = 0}), Catch::Contains("block of 0"));
-  CHECK_THROWS_WITH(DistributedSampler({.world_size = 2, .block = 3}), Catch::Contains("Uneven::keep"));
+  CHECK_THROWS_WITH(DistributedSampler({.world_size = 2, .uneven = Uneven::drop, .block = 3}),
+                    Catch::Contains("Uneven::keep"));
   CHECK_THROWS_AS(
       DistributedSampler(
           {.world_size = 3, .uneven = Uneven::keep, .block = std::numeric_limits<std::int64_t>::max() / 2}),

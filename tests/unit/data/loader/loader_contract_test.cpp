@@ -389,7 +389,8 @@ TEST_CASE("a state of other batches is refused, with both sides, and nothing is 
   CHECK(refusal(bucketed(9), bucketed(8)) == "none");  // the same batches
   CHECK(refusal(bucketed(9), bucketed(25)).find("lengths") != std::string::npos);
   const auto ranked = [&](std::int64_t rank, std::int64_t world) {
-    return loader({}, DistributedSampler({.rank = rank, .world_size = world}, RandomSampler{1}));
+    return loader({}, DistributedSampler({.rank = rank, .world_size = world, .uneven = Uneven::repeat},
+                                         RandomSampler{1}));
   };
   CHECK(refusal(ranked(0, 2), ranked(1, 2)) == "none");  // all ranks stand at the same place
   CHECK(refusal(ranked(0, 2), ranked(0, 3))
