@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-using training::Optimizer, training::Settings, training::Source, training::Weights;
+using training::Optimizer, training::Rescue, training::Settings, training::Source, training::Weights;
 using Mode = looptorch::CheckpointMode;
 
 namespace {
@@ -48,6 +48,9 @@ std::vector<Row> rows() {
       {"`Autocast<fp16>`", {.fp16 = true}, to_seek},
       {"`Autocast<>`", {.mixed_precision = true}, to_seek},
       {"`AverageWeights`", {.averages = true}},
+      {"`Autopsy`",
+       {.rescue = Rescue::autopsy},
+       "the host reads whether loss and gradients are finite before the update"},
       {"`BackendFlags`", {.deterministic = true}},
       {"`CacheFlushEvery<4>`", {.flush = true}, "emptying the cache waits for the device"},
       {"`Checkpointed`, recompute", {.checkpointed = Mode::recompute}},
@@ -59,8 +62,10 @@ std::vector<Row> rows() {
        {.watch_updates = true},
        "hooks after an update need the device's verdict at once"},
       {"`Profile` of two steps", {.profiles = true}, "the traced steps begin and end with a wait"},
+      {"`RetryOnOom`", {.rescue = Rescue::retry_on_oom}},
       {"`ScheduleLr`", {.schedule = true}},
       {"`ShowProgress`, a line a step", {.progress = true}, "a line reads the last verdict and the loss"},
+      {"`SkipBadWindows`", {.rescue = Rescue::skip_bad_windows}, "the host reads the loss before the update"},
       {"`SnapshotEvery`, every third step", {.snapshots = true}, "a snapshot has the last verdict"},
       {"`UnfreezeAt`", {.unfreeze = true}},
       {"`Validate` every third step, `StopEarly`, `RestoreBest`",

@@ -2,9 +2,12 @@
 #include "device/support/training.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
+#include <looptorch/policies/skip_bad_windows.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
@@ -249,6 +252,17 @@ Outcome with(const Process& process, Net net, By&& optimizer) {
   return process.fit(trainer);
 }
 
+Outcome with_rescue(const Process& process) {
+  const Settings& on = process.settings;
+  Net net = make_net(process);
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 0.05});
+  lt::Trainer trainer(net, adamw, Objective{on.weights}, lt::Accumulate<>{on.accumulate},
+                      lt::When{on.rescue == Rescue::autopsy, lt::Autopsy{}},
+                      lt::When{on.rescue == Rescue::skip_bad_windows, lt::SkipBadWindows{}},
+                      lt::When{on.rescue == Rescue::retry_on_oom, lt::RetryOnOom{}});
+  return process.fit(trainer);
+}
+
 /// Two optimizers with a part of the model each; the second takes every other window.
 Outcome with_two_updates(const Process& process) {
   const Settings& on = process.settings;
@@ -281,6 +295,7 @@ std::shared_ptr<torch::optim::Optimizer> plain_optimizer(Optimizer kind,
 
 Outcome run(const Process& process) {
   const Optimizer kind = process.settings.optimizer;
+  if (process.settings.rescue != Rescue::none) return with_rescue(process);
   if (kind == Optimizer::fused_adamw) return with_all_policies(process);
   if (kind == Optimizer::two_updates) return with_two_updates(process);
   Net net = make_net(process);

@@ -26,12 +26,17 @@ enum class Source { pageable, pinned, on_device, loader };
 /// third micro-batch, none.
 enum class Weights { known, on_device, sparse, sparse_on_device };
 
+/// A policy that may rerun or skip a window. It has a Trainer of its own, with FusedAdamW and no other
+/// policy.
+enum class Rescue { none, autopsy, skip_bad_windows, retry_on_oom };
+
 /// A run: the optimizer, the data, and the policies that are on. Two updates take none but `accumulate`,
 /// `fp16`, `clip_norm` and `averages`; optimizers other than FusedAdamW none but those.
 struct Settings {
   Optimizer optimizer = Optimizer::fused_adamw;
   Source source = Source::on_device;
   Weights weights = Weights::known;
+  Rescue rescue = Rescue::none;
   std::int64_t epochs = 2, steps = 6;  ///< Steps an epoch.
 
   std::int64_t accumulate = 1;
