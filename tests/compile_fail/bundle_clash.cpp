@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: two policies of one family are listed. Keep one of them
+// expect: looptorch: a policy is listed twice, or in two forms. Keep one of them
 // anywhere: Policies<looptorch::Accumulate<4>, looptorch::ClipGradNorm>
 #include <looptorch/trainer.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: two policies of one family are listed. Keep one of them
+// expect: looptorch: a policy is listed twice, or in two forms. Keep one of them
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

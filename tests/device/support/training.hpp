@@ -26,8 +26,8 @@ enum class Source { pageable, pinned, on_device, loader };
 /// third micro-batch, none.
 enum class Weights { known, on_device, sparse, sparse_on_device };
 
-/// A policy that may rerun or skip a window. It has a Trainer of its own, with FusedAdamW and no other
-/// policy.
+/// The policy that is on, of those that may rerun or skip a window. Their Trainer has FusedAdamW and no
+/// others.
 enum class Rescue { none, autopsy, skip_bad_windows, retry_on_oom };
 
 /// A run: the optimizer, the data, and the policies that are on. Two updates take none but `accumulate`,

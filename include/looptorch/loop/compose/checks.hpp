@@ -206,11 +206,12 @@ struct CheckInBackward {
                 "them. Drop one of the two. See docs/errors.md#update-in-backward");
 };
 
-/// Checks listed policies against each other. Those under When are checked when fit begins.
+/// Checks listed policies against each other. Those under When are checked when fit begins, by the sentences
+/// of conflict_sentence (rules.hpp), which a static_assert cannot share.
 template <class... Parts>
 struct CheckConflicts {
   static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
-                "looptorch: two policies of one family are listed. Keep one of them, or switch them by "
+                "looptorch: a policy is listed twice, or in two forms. Keep one of them, or switch them by "
                 "When{flag, policy}. See docs/errors.md#one-of-a-family");
   static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
                 "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy "

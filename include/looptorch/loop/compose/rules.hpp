@@ -121,7 +121,7 @@ template <class A, class B>
 std::string conflict_sentence() {
   if constexpr (same_family<A, B>)
     return message(
-        "looptorch: two policies of one family are listed: ", type_name<A>(), " and ", type_name<B>(),
+        "looptorch: a policy is listed twice, or in two forms: ", type_name<A>(), " and ", type_name<B>(),
         ". Keep one of them, or switch them by When{flag, policy}. See docs/errors.md#one-of-a-family");
   if constexpr (constexpr auto exclusion = exclusion_between<A, B>(); exclusion)
     return message("looptorch: ", type_name<A>(), " and ", type_name<B>(),

@@ -168,7 +168,7 @@ TEST_CASE("conflicts across bundles that are switched are found as fit begins") 
   CHECK(run(true, false) == 3);
   CHECK(run(false, true) == 2);
   CHECK_THROWS_WITH(run(true, true), Contains("Accumulate<2>") && Contains("Accumulate<3>") &&
-                                         Contains("two policies of one family"));
+                                         Contains("listed twice, or in two forms"));
 }
 
 TEST_CASE("a Trainer of bundles takes its update by reference, by pointer or as such, and can be moved") {

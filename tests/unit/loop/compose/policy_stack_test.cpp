@@ -213,6 +213,6 @@ TEST_CASE("variants of one family may be switched, but not both be on") {
   CHECK(run(false, false) == 6);
   CHECK_THROWS_AS(run(true, true), lt::PolicyConflict);
   CHECK_THROWS_WITH(run(true, true), Catch::Contains("Accumulate<2>") && Catch::Contains("Accumulate<3>") &&
-                                         Catch::Contains("two policies of one family") &&
+                                         Catch::Contains("listed twice, or in two forms") &&
                                          Catch::Contains("docs/errors.md#one-of-a-family"));
 }
