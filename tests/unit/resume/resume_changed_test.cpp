@@ -10,6 +10,7 @@
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "support/policy_pairs.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
@@ -18,6 +19,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -281,33 +283,11 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
                                                     {lt::ResumeRule::always, "always"}};
   for (const auto& row : lt::detail::kResumeFields)
     CHECK_THAT(page.str(), Contains("| " + std::string(row.words) + " | " + words.at(row.may) + " |"));
-  const auto check = [&](const std::string& policy, lt::ResumeRule may) {
-    CHECK_THAT(page.str(), Contains("| `" + policy + "` | " + words.at(may) + " |"));
+  const auto check = [&]<class P>(const policy_pairs::Entry<P>& policy) {
+    std::string name(policy.name);
+    if (name == "Autocast<fp16>" || name == "Autocast<bf16>") name = "Autocast";
+    const std::string row = name == "On" ? "`On` in `kObserve`" : "`" + name + "`";
+    CHECK_THAT(page.str(), Contains("| " + row + " | " + words.at(lt::detail::resume_rule_of<P>()) + " |"));
   };
-  using lt::detail::resume_rule_of;
-  check("Autocast", resume_rule_of<lt::Autocast<lt::bf16>>());
-  check("Autocast", resume_rule_of<lt::Autocast<lt::fp16>>());
-  check("Autocast<>", resume_rule_of<lt::Autocast<>>());
-  check("ScheduleLr", resume_rule_of<lt::ScheduleLr>());
-  check("Checkpointed", resume_rule_of<lt::Checkpointed<SettingsNet>>());
-  check("CacheFlushEvery", resume_rule_of<lt::CacheFlushEvery<4>>());
-  check("CacheFlushEvery", resume_rule_of<lt::CacheFlushEvery<>>());
-  check("PinnedPrefetchLoader", resume_rule_of<lt::PinnedPrefetchLoader<>>());
-  check("WatchMemory", resume_rule_of<lt::WatchMemory>());
-  check("WatchRounding", resume_rule_of<lt::WatchRounding>());
-  check("Freeze", resume_rule_of<lt::Freeze>());
-  check("ShowProgress", resume_rule_of<lt::ShowProgress>());
-  check("LogMetrics", resume_rule_of<lt::LogMetrics>());
-  check("Profile", resume_rule_of<lt::Profile>());
-  check("BackendFlags", resume_rule_of<lt::BackendFlags>());
-  check("ClipGradNorm", resume_rule_of<lt::ClipGradNorm>());
-  check("ClipGradValue", resume_rule_of<lt::ClipGradValue>());
-  check("AverageWeights", resume_rule_of<lt::AverageWeights>());
-  check("UnfreezeAt", resume_rule_of<lt::UnfreezeAt>());
-  check("UpdateInBackward", resume_rule_of<lt::UpdateInBackward<>>());
-  check("UpdateInBackward<Sums>", resume_rule_of<lt::UpdateInBackward<lt::SumsInBf16>>());
-  check("StopEarly", resume_rule_of<lt::StopEarly>());
-  check("Validate", resume_rule_of<lt::Validate<std::vector<toy::Batch>>>());
-  check("RestoreBest", resume_rule_of<lt::RestoreBest>());
-  check("SnapshotEvery", resume_rule_of<lt::SnapshotEvery>());
+  std::apply([&](const auto&... policies) { (check(policies), ...); }, policy_pairs::kCatalogue);
 }
