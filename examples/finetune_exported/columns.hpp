@@ -27,6 +27,9 @@ struct DataError : lt::Error {
 };
 
 /// A tensor of each sample, without the batch dimension.
+/// The label that no loss counts, as in PyTorch's cross entropy and in transformers.
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
 struct Column {
   std::string name;
   std::optional<at::ScalarType> dtype = {};               ///< empty: the data's
@@ -37,7 +40,6 @@ struct Column {
 /// Returns the columns of a model's inputs. Throws UsageError for a fixed first dimension.
 inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inputs,
                                       const std::string& labels) {
-  constexpr double kIgnored = -100;  // by PyTorch's cross entropy, and by transformers
   std::vector<Column> columns;
   for (const auto& input : inputs) {
     if (input.dims.empty() || input.dims.front().size)
@@ -48,7 +50,7 @@ inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inpu
           "dynamic_shapes={\"" +
           input.name + "\": {0: torch.export.Dim.AUTO}, ...}");
     columns.push_back({input.name, input.dtype, std::vector(input.dims.begin() + 1, input.dims.end()),
-                       input.name == labels ? kIgnored : 0});
+                       static_cast<double>(input.name == labels ? kIgnoredLabel : 0)});
   }
   return columns;
 }

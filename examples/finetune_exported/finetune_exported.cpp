@@ -86,8 +86,8 @@ void train(app::Session& session, const Options& options) {
   lt::FusedAdamW optimizer(model->parameters(),
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
   auto validation = session.loader(held_out);
-  const app::RunDetails details{.settings = {{"loss", objective.options().kind}},
-                                .data = {{"--train", app::samples_of(samples)}}};
+  app::RunDetails details{.settings = {{"loss", objective.options().kind}}};
+  if (!options.validation.empty()) details.data = {{"--validation", app::samples_of(held_out)}};
   lt::Trainer trainer(
       model, optimizer, objective, lt::ClipGradNorm{options.clip},
       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},

@@ -36,9 +36,11 @@ class Objective {
       : options_(std::move(options)) {
     const auto& outputs = model.output_names();
     const bool has_loss = std::ranges::find(outputs, "loss") != outputs.end();
-    if (options_.kind.empty()) options_.kind = has_loss ? "own" : "";
-    if (options_.kind.empty())
-      throw lt::UsageError("the model has no output \"loss\": say by --loss how it is computed");
+    if (options_.kind.empty()) {
+      if (!has_loss)
+        throw lt::UsageError("the model has no output \"loss\": say by --loss how it is computed");
+      options_.kind = "own";
+    }
     if (is_own()) loss_ = model.output("loss");
     const bool has_scores = std::ranges::find(outputs, options_.scores) != outputs.end();
     if (has_scores || !is_own()) scores_ = model.output(options_.scores);
@@ -46,10 +48,9 @@ class Objective {
     const auto found = std::ranges::find(columns, options_.labels, &Column::name);
     labels_ = static_cast<std::size_t>(found - columns.begin());
     if (found == columns.end() && !is_own()) {
-      constexpr double kIgnored = -100;
       columns.push_back({.name = options_.labels,
                          .dtype = options_.kind == "mse" ? at::kFloat : at::kLong,
-                         .padding = options_.kind == "mse" ? 0 : kIgnored});
+                         .padding = options_.kind == "mse" ? 0.0 : static_cast<double>(kIgnoredLabel)});
     }
     has_labels_ = labels_ < columns.size();
     if (options_.count_labels && !has_labels_)
@@ -62,7 +63,7 @@ class Objective {
     const auto outputs = model->forward(inputs);
     const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
     lt::Loss loss{.value = is_own() ? outputs[*loss_] : outside(outputs[*scores_], labels),
-                  .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnored).sum())
+                  .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
     if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 &&
         outputs[*scores_].dim() == 2)
@@ -73,8 +74,6 @@ class Objective {
   [[nodiscard]] const LossOptions& options() const { return options_; }
 
  private:
-  static constexpr std::int64_t kIgnored = -100;
-
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
 
   /// Computes the loss of scores `[samples, ..., classes]`, of mse those of the labels' sizes.
@@ -111,7 +110,7 @@ class Objective {
   /// device.
   void require_classes(const at::Tensor& labels, std::int64_t classes) const {
     const at::Tensor wrong =
-        labels.ne(kIgnored) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));
+        labels.ne(kIgnoredLabel) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));
     if (wrong.any().item<bool>())
       throw lt::UsageError(lt::message("--loss ctc: the label ",
                                        labels.masked_select(wrong)[0].item<std::int64_t>(), " of \"",

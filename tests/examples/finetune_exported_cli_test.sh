@@ -115,6 +115,16 @@ runs finetune_exported --model text/model.pt2 "${common[@]}" --train text.jsonl 
 [ "$(grep validation_accuracy text/summary.json)" = "$(grep validation_accuracy again/summary.json)" ] ||
   fail "text/model.pt2 is not the model that was trained"
 
+# A run resumes with the same training and validation data only.
+part=("${bert[@]}" --train text.jsonl --output part --batch-size 4)
+runs "${part[@]}" --validation text.jsonl --epochs 1 --snapshot-every 1
+head -4 text.jsonl >few.jsonl
+refused "few.jsonl" "${part[@]}" --validation few.jsonl --epochs 2 --resume auto
+refused "12 samples" "${bert[@]}" --train few.jsonl --validation text.jsonl --output part --batch-size 4 --epochs 2 \
+  --resume auto
+runs "${part[@]}" --validation text.jsonl --epochs 2 --resume auto
+holds part/summary.json '"steps": 6'
+
 # Blocks that are recomputed leave the weights the same.
 for flag in --no-gradient-checkpointing --gradient-checkpointing; do
   runs "${bert[@]}" --train text.jsonl --output "run$flag" --epochs 2 --batch-size 4 --learning-rate 0.01 $flag

@@ -26,32 +26,44 @@ struct Finding {
     unknown,    ///< The window could not be rerun.
   };
   Cause cause = Cause::none;
-  std::string op = {};          ///< The operator, "aten::log"; the first to read it if none made it.
+
+  // ---- The operator: of Cause::operation, and the first reader of what another cause made ----
+  std::string op = {};          ///< "aten::log"; the first to read it if none made it.
   std::string within = {};      ///< The outermost operator that called it; empty if none did.
   bool backward = false;        ///< True if it ran in backward.
   std::string node = {};        ///< Backward: the node of the graph, "LogBackward0".
   std::string forward_op = {};  ///< Backward: the operator whose backward that node is; empty if unknown.
-  std::string parameter = {};   ///< Path of the parameter that the operator read, or that holds the NaN.
-  std::string after_parameter = {};   ///< Path of the last one that its inputs had passed, if it read none.
-  std::string before_parameter = {};  ///< Path of the first one that its result meets, if it read none.
+  std::string parameter = {};   ///< Path of the parameter that it read, or that holds the NaN.
+
+  // ---- Where in the model it is, if it read no parameter ----
+  std::string after_parameter = {};   ///< Path of the last one that its inputs had passed.
+  std::string before_parameter = {};  ///< Path of the first one that its result meets.
   bool before_loss = false;           ///< True if no parameter works on its result before the loss.
-  std::string module_type = {};       ///< "torch::nn::SoftmaxImpl", whose forward called it; of an exported
-                                      ///< program Python's class. Empty if not known.
-  std::vector<std::string> modules = {};   ///< Paths of modules of that type in the model that fit the place;
-                                           ///< without a type, of those without parameters that may fit it.
+  /// "torch::nn::SoftmaxImpl", whose forward called it; of an exported program Python's class. Empty if not
+  /// known.
+  std::string module_type = {};
+  /// Paths of modules of that type in the model that fit the place; without a type, of those without
+  /// parameters that may fit it.
+  std::vector<std::string> modules = {};
+
+  // ---- Where in the window ----
   std::int64_t micro_batch = 0;            ///< Number of the micro-batch in the window, from 0.
   std::vector<std::int64_t> rows = {};     ///< Samples in the micro-batch; empty if not known, or all.
   std::vector<std::int64_t> samples = {};  ///< Indices of these samples in the dataset, if known.
-  std::vector<TensorFacts> inputs = {};    ///< Inputs of the operator.
-  TensorFacts output = {};                 ///< Output of the operator, or the tensor that holds the NaN.
-  std::int64_t batch_tensor = -1;  ///< Number among the batch's tensors of the one that holds the NaN.
+
+  // ---- Evidence ----
+  std::vector<TensorFacts> inputs = {};     ///< Inputs of the operator.
+  TensorFacts output = {};                  ///< Output of the operator, or the tensor that holds the NaN.
+  std::int64_t batch_tensor = -1;           ///< Cause::batch: its number among the batch's tensors.
   std::vector<std::string> gradients = {};  ///< Parameters whose gradients are not finite.
-  std::vector<double> losses = {};          ///< Losses of the rerun micro-batches.
-  std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last micro-batch.
-  std::string why_unknown = {};             ///< Error of the rerun, if the cause is unknown.
-  std::int64_t ranks = 1;                   ///< Number of ranks that reran their parts of the window.
-  std::int64_t rank = -1;     ///< The rank whose part holds it; -1 if none does, or on one process.
-  std::string sentence = {};  ///< The finding of another rank as text, with its number.
+
+  // ---- The rerun ----
+  std::vector<double> losses = {};  ///< Losses of the rerun micro-batches.
+  std::uint64_t gradient_bits = 0;  ///< A hash of all gradients after the last micro-batch.
+  std::string why_unknown = {};     ///< Cause::unknown: the error of the rerun.
+  std::int64_t ranks = 1;           ///< Number of ranks that reran their parts of the window.
+  std::int64_t rank = -1;           ///< The rank whose part holds it; -1 if none does, or on one process.
+  std::string sentence = {};        ///< Cause::elsewhere: another rank's finding as text, with its number.
 
   [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }
 

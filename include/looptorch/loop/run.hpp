@@ -9,7 +9,7 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/memory/held_memory.hpp>
-#include <looptorch/objective/metric_board.hpp>
+#include <looptorch/loop/metric_board.hpp>
 #include <looptorch/objective/metric_sink.hpp>
 #include <looptorch/objective/running_mean.hpp>
 #include <looptorch/optim/parameter_groups.hpp>

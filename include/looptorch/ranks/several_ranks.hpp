@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Read this header first. SeveralRanks is the loop's side of training on several processes: it implements
-// loop/rank_calls.hpp, as SoloRanks does for one process. A Trainer has it if it lists DataParallel, or
-// another policy with the hook `ranks`. It calls Ranks (loop/ranks.hpp), which distributed/group_ranks.hpp
-// implements.
+// Read this header first: the loop's side of training on several processes. A Trainer has SeveralRanks if it
+// lists DataParallel, or another policy with the hook `ranks`.
+//
+//   SeveralRanks   this header                   what the Engine calls (loop/rank_calls.hpp) on several ranks
+//   SoloRanks      loop/solo_ranks.hpp           the same for one process: nothing to do
+//   Ranks          loop/ranks.hpp                the interface to other processes, which SeveralRanks calls
+//   GroupRanks     distributed/group_ranks.hpp   Ranks by c10d
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -87,6 +87,9 @@ class WindowWeight {
   [[nodiscard]] double unit() const { return unit_; }
   [[nodiscard]] double total() const { return total_; }
 
+  // Several ranks count in one unit: `join` takes what they agreed on, `leave` goes back to the process's own
+  // unit, and `fix_unit` makes it 1.
+
   /// Takes what the ranks reduced: the unit and the total weight of their summed gradients, and the unit of
   /// later windows.
   void join(double unit, double total, double next_unit) {
@@ -96,7 +99,7 @@ class WindowWeight {
   }
   /// Returns the unit that all ranks have agreed on, or 0 before they have.
   [[nodiscard]] double joined_unit() const { return joined_unit_; }
-  /// Forgets it as a fit on several ranks begins: they count in known units.
+  /// Forgets the agreed unit, as a fit on several ranks begins. Reads a unit that only the device knows.
   void leave() {
     joined_unit_ = 0;
     fixed_ = false;

@@ -6,7 +6,7 @@
 
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/objective/metric_board.hpp>
+#include <looptorch/loop/metric_board.hpp>
 
 #include <ranges>
 #include <string>

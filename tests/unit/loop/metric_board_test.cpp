@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/objective/metric_board.hpp>
+#include <looptorch/loop/metric_board.hpp>
 
 namespace lt = looptorch;
 
