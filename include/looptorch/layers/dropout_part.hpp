@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Dropout as a part of a node of autograd: the kernels, numbers and random draws of at::dropout.
+// Dropout as a part of a node of autograd: the kernels, values and random numbers of at::dropout.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -33,7 +33,7 @@ class DropoutPart {
     return result;
   }
   [[nodiscard]] at::Tensor unpack() const { return kept_.unpack(); }
-  /// Returns the result of the same draws; `kept` is unpacked.
+  /// Returns the result of the same random numbers; `kept` is unpacked.
   [[nodiscard]] at::Tensor again(const at::Tensor& x, const at::Tensor& kept) const {
     if (rate_ == 0) return x;
     return kept.scalar_type() == at::kBool ? x * kept * (1 / (1 - rate_)) : x * kept;
