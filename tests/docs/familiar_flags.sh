@@ -34,9 +34,12 @@ tables() {
   printf '| theirs | here |\n|---|---|\n'
   equals | awk -F'|' '{ gsub(/-/, "_", $1); if ($1 in here) here[$1] = here[$1] " or `--" $2 "`"; else { here[$1] = "`--" $2 "`"; order[++n] = $1 } }
     END { for (i = 1; i <= n; ++i) printf "| `--%s` | %s |\n", order[i], here[order[i]] }'
-  printf '\nFlags without an equal, in a program that has the flag of the second column but none of the table above:\n'
-  printf '\n| theirs | in a program with | instead |\n|---|---|---|\n'
-  others | awk -F'|' '{ where = $2; gsub(/-/, "_", $1); printf "| `--%s` | `--%s` | %s |\n", $1, where, $3 }'
+  printf '\nFlags without an equal, in programs that have none of the table above for them:\n'
+  printf '\n| theirs | in programs | instead |\n|---|---|---|\n'
+  others | awk -F'|' '{ where = $2 == "batch-size" || $2 == "epochs" ? "that train" : "with `--" $2 "`"
+      gsub(/-/, "_", $1); row = where " | " $3
+      if (row in theirs) theirs[row] = theirs[row] ", `--" $1 "`"; else { theirs[row] = "`--" $1 "`"; order[++n] = row } }
+    END { for (i = 1; i <= n; ++i) printf "| %s | %s |\n", theirs[order[i]], order[i] }'
 }
 
 made=$(mktemp)

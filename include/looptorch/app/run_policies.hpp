@@ -55,8 +55,8 @@ struct RunDetails {
   return output / "snapshots";
 }
 
-/// Returns the policies of a program that writes to `output`, a bundle: those that its flags do not ask for
-/// are switched off.
+/// Returns the policies of a program that writes to `output`, a bundle. Accumulate, BackendFlags and
+/// ShowProgress are always on; each other one is switched off unless its flag is given.
 ///
 ///   DataParallel      several processes
 ///   Accumulate        --gradient-accumulation
@@ -70,7 +70,7 @@ struct RunDetails {
 ///   RunSettings       the program's own settings, if there are any
 ///   SnapshotEvery     --snapshot-every, --resume, in snapshots
 ///   WatchMemory       --memory
-///   LogMetrics        --report, --histograms
+///   LogMetrics        --[no-]report (the default: on), --histograms
 ///   ShowProgress      always
 [[nodiscard]] inline auto run_policies(const TrainingOptions& training, const std::filesystem::path& output,
                                        const torch::nn::Module& model, const RunDetails& details = {}) {
