@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Prefetches batches in worker threads, into reused memory, which is page-locked if CUDA is available. Use it
-// whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches besides the
-// consumer's; idle threads sleep. Batches, order and errors are the same with any number of workers.
+// Prefetches batches in worker threads, into reused memory, which is page-locked once the process uses an
+// accelerator. Use it whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches
+// besides the consumer's; idle threads sleep. Batches, order and errors are the same with any number of
+// workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
