@@ -6,8 +6,8 @@
 //     + length_bonus * length
 //
 // CTC keeps the decoder from skipping or repeating words. ctc_weight 0 uses the decoder alone, 1 CTC alone; a
-// head of weight 0 is not run. A finished text is scored by CTC's probability of exactly this text, and by
-// the decoder's of the end. The decoder runs on the texts of all clips at once.
+// head of weight 0 is not run. When a text ends, its CTC term becomes log p_ctc(exactly this text), and the
+// decoder adds the log probability of the end token. The decoder runs on the texts of all clips at once.
 //
 // Shapes: B batch, R unfinished texts, T encoder frames, V vocabulary.
 #pragma once

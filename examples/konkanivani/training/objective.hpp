@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's objective for a Trainer. It declares `weight`, so that CaptureGraphs can capture it for
-// batches of differing weight.
+// KonkaniVani's objective for a Trainer. Its member `weight(batch)` gives the loss's weight without running
+// the model, so one CUDA graph serves batches of different weights.
 #pragma once
 
 #include "../clips/data.hpp"

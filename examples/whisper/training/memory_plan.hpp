@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit SIZE: tries memory savings, cheapest first, until a run fits. Trains all weights if
-// that can fit, else adapters. Splits a step's clips into smaller batches only if nothing fits otherwise,
-// since small batches leave a GPU idle.
+// any choice allows that: tries all savings with the given batch, then with smaller ones, since these leave a
+// GPU idle. Only then tries adapters, in the same way.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

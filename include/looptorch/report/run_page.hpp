@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes report.html: one page with a run's curves, epochs, times, warnings and facts. The page loads no other
-// file. Every metric becomes a curve without a change here, except the times of phases.
+// file. A new metric gets its curve without a change to this file. Only the times of phases are shown
+// otherwise.
 #pragma once
 
 #include <looptorch/base/error.hpp>

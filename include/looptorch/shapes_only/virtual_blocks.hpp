@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The CPU allocator of ShapesOnly, by which a model larger than the machine's memory can be built. Blocks of
 // 128 KiB or more get a range of addresses whose pages all lie in the same 64 MiB: they can be read and
-// written, but the values are meaningless. Blocks of indices are real. LibTorch's bookkeeping of tensors is
-// that of a real run.
+// written, but the values are meaningless. Integer tensors (indices, lengths) get real memory, since kernels
+// branch on their values. Sizes, strides and reference counts are those of a real run.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

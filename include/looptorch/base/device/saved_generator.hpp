@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Captures and restores the state of a random generator. A CUDA generator exchanges its state object for a
-// copy; `set_state` would wait for the device, and make cuDNN seed the dropout of recurrent layers again.
+// Saves a random generator's state and restores it later. On CUDA it swaps in a saved state object:
+// `set_state` would wait for the device and make cuDNN reseed the dropout of recurrent layers.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -37,7 +37,7 @@ class SavedGenerator {
       then_ = copy_of(generator_);
   }
 
-  /// Restores the state. Later draws do not change the captured copy.
+  /// Restores the state. Later random numbers do not change the captured copy.
   void restore() const {
     if (is_cpu(generator_)) return copy_cpu(then_, generator_);
     if (can_exchange(generator_)) return exchange(generator_, copy_of(then_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// PickleValue, a value in a pickle of Python, and PickleHost, the interface that decides about a pickle's
-// imports and calls.
+// Declares PickleValue, a value in a pickle of Python, and PickleHost, which decides which imports (GLOBAL)
+// and calls (REDUCE) a pickle may make, and what they return.
 #pragma once
 
 #include <looptorch/base/error.hpp>
