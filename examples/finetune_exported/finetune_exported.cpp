@@ -101,11 +101,12 @@ void train(app::Session& session, const Options& options) {
     skipped.add(validation.skipped());
   });
   std::vector<std::pair<std::string, lt::Json>> figures{{"samples", samples.size()}};
-  if (!options.validation.empty()) {
-    const auto result = trainer.evaluate(validation);
+  if (!options.validation.empty() && app::leads()) {
+    auto all = session.whole(held_out);  // on several ranks `validation` is a shard
+    const auto result = trainer.evaluate(all);
     figures.emplace_back("validation_loss", result.loss);
     for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
-    skipped.add(validation.skipped());
+    skipped.add(all.skipped());
   }
   figures.emplace_back("samples_skipped", static_cast<std::int64_t>(skipped.count()));
   if (!options.lora.empty()) {

@@ -90,8 +90,7 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
   });
   if (!app::leads()) return {};
   const auto scores = [&](const sv::Clips& clips) {
-    return trainer.evaluate(lt::PinnedPrefetchLoader(clips, training.loader_options()), sv::EmotionMeasure{})
-        .metrics;
+    return trainer.evaluate(session.whole(clips), sv::EmotionMeasure{}).metrics;
   };
   const auto best_step = trainer.policy<lt::RestoreBest>().best.step();
   return {std::move(result), best_step, scores(data.validation), scores(data.test)};

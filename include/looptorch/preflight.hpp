@@ -21,7 +21,7 @@ namespace looptorch {
 /// range of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
 /// batches; a batch type with fields other than tensors needs SampleBatches. Leaves weights, moments,
 /// averages, policies, counters, random generators and flags as they are, bit for bit; drops gradients, as
-/// fit does. Policies that declare `only_reports` are not called, and no policy's hooks of windows and epochs
+/// fit does. Policies that declare `leader_only` are not called, and no policy's hooks of windows and epochs
 /// run. Trains all layers that UnfreezeAt unfreezes in any epoch. Adds averages that begin later,
 /// RestoreBest's copy and, on a CPU, a snapshot's. Needs host memory for a copy of the run. Throws UsageError
 /// for empty batches or options out of range, and what the objective throws; running out of memory is a

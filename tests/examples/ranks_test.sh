@@ -3,7 +3,7 @@
 # change of its loop.
 #
 # {} among the arguments is the output folder. Two steps on two ranks leave what two steps of one process with twice the
-# batches a step leave: the same files, and with --exact the same losses and measures in metrics.jsonl, to 1e-4. Rank 0
+# batches a step leave: the same files, and with --exact the same losses and measures in metrics.jsonl and summary.json, to 1e-4. Rank 0
 # alone prints and writes. A rank whose data cannot be read ends both, with a sentence that names it. --torchrun starts
 # the ranks by torchrun, if there is one; else this script does.
 set -euo pipefail
@@ -63,6 +63,7 @@ diff <(files one) <(files two) || fail "two ranks leave other files"
 figures() { # NAME VALUE a line, of losses and measures
   local names='([a-z]*[./])?loss|([a-z]*[./])?gradient_norm|validation\.[a-z_.]*'
   sed -E 's/[{}"]//g' "$1/metrics.jsonl" | tr , '\n' | grep -E "^($names):" | tr : ' '
+  sed -nE 's/^ *"([a-z_]*(loss|accuracy|wer|ccc)[a-z_]*)": ([-+.e0-9]+),?$/\1 \3/p' "$1/summary.json"
 }
 [ "$(figures one | wc -l)" -ge 2 ] || fail "metrics.jsonl holds $(figures one)"
 if [ -n "$exact" ]; then

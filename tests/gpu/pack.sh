@@ -96,7 +96,7 @@ pack() {
   make_corpora "$work"
 }
 
-write_parts() { # write_parts WORK
+write_shards() { # write_shards WORK
   local archive=$1.tar.xz name count i
   say "Packing"
   tar -C "$1" -c . | xz -T0 -3 >"$archive"
@@ -115,6 +115,6 @@ build_benchmarks
 work=$(mktemp -d)
 trap 'rm -rf "$work" "$work.tar.xz"' EXIT
 pack "$work"
-write_parts "$work"
+write_shards "$work"
 say "Packed; there, run tests/gpu/run.sh with the folder of each part, or of all:"
 ls -l "$folder"/looptorch-gpu-* >&2

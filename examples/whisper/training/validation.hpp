@@ -134,7 +134,7 @@ class WriteCurve {
   };
 
   static constexpr looptorch::Phase phase = looptorch::Phase::observe;
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
 
   /// Offers the contents of `shown` with each measurement.
   WriteCurve(const std::filesystem::path& folder, bool has_error_rate, std::shared_ptr<ShownClips> shown = {})

@@ -96,7 +96,8 @@ class Session {
   /// of a trial model.
   void seed() const { training_.seed_generators(); }
 
-  /// Returns a loader of this rank's shard of `sampler`: without one, of all samples in order.
+  /// Returns a loader of this rank's shard of `sampler`: without one, of all samples in order. For training,
+  /// and for Validate, whose sums of all ranks are added.
   template <class Dataset, class Sampler = SequentialSampler>
   [[nodiscard]] auto loader(Dataset&& data, Sampler sampler = {}) const {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
@@ -106,6 +107,13 @@ class Session {
   template <class Dataset>
   [[nodiscard]] auto shuffled(Dataset&& data) const {
     return loader(std::forward<Dataset>(data), RandomSampler{.seed = training_.unsigned_seed()});
+  }
+
+  /// Returns a loader of all samples in order, on every rank: for figures after the fit, when each rank's
+  /// evaluation counts by itself.
+  template <class Dataset>
+  [[nodiscard]] auto whole(Dataset&& data) const {
+    return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options());
   }
 
   /// Returns run_policies of the model.

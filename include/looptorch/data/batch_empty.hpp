@@ -74,7 +74,7 @@ class SlotAllocator final : public c10::Allocator {
 };
 
 /// True if `options` need only plain memory.
-inline bool is_plain(const at::TensorOptions& options) {
+inline bool needs_plain_memory(const at::TensorOptions& options) {
   return options.device().is_cpu() && options.layout() == at::kStrided && !options.pinned_memory() &&
          !options.requires_grad() && !c10::isQIntType(c10::typeMetaToScalarType(options.dtype()));
 }
@@ -91,7 +91,7 @@ inline bool fills_empty() {
 /// loader pins: `at::empty` with one copy or one allocation less. Outside a collate it is `at::empty` itself.
 inline at::Tensor batch_empty(at::IntArrayRef sizes, const at::TensorOptions& options = {}) {
   if (detail::open_slot.pins) return at::empty(sizes, options.device(at::kCPU).pinned_memory(true));
-  if (!detail::open_slot.pool || !detail::is_plain(options) || detail::fills_empty())
+  if (!detail::open_slot.pool || !detail::needs_plain_memory(options) || detail::fills_empty())
     return at::empty(sizes, options);
   return at::Tensor(at::detail::empty_generic(
       sizes, &detail::SlotAllocator::get(), c10::DispatchKeySet(c10::DispatchKey::CPU),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Lays out the gradients of a bucket in memory, one after the other. With a sharded optimizer they are sorted
-// by rank: first the gradients of rank 0's part of the parameters, then those of rank 1's part, and so on. So
-// each rank's part is contiguous.
+// by rank: first the gradients of rank 0's shard of the parameters, then those of rank 1's shard, and so on.
+// So each rank's shard is contiguous.
 #pragma once
 
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
@@ -17,14 +17,14 @@ namespace looptorch::detail {
 
 /// Elements of one parameter in a bucket.
 struct BucketSlice {
-  PartRange range;
+  ShardRange range;
   at::Tensor view;  ///< into the bucket; of the parameter's shape unless the parameter is cut
 };
 
 struct BucketMember {
   at::Tensor parameter;
-  const OptimizerParts::Split* split = nullptr;  ///< null unless the optimizer is sharded
-  std::vector<BucketSlice> slices = {};          ///< all of it, in the order of memory; one unless it is cut
+  const OptimizerShards::Split* split = nullptr;  ///< null unless the optimizer is sharded
+  std::vector<BucketSlice> slices = {};           ///< all of it, in the order of memory; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
   std::int64_t version = 0;  ///< of the gradient that was packed
@@ -33,13 +33,13 @@ struct BucketMember {
 struct GradientBucket {
   std::size_t first = 0, end = 0, filled = 0;  ///< members
   std::int64_t numbers = 0;
-  at::Tensor flat;                       ///< the parts of all ranks
+  at::Tensor flat;                       ///< the shards of all ranks
   std::vector<at::Tensor> by_rank = {};  ///< gradients, then the counts
   std::vector<at::Tensor> counts = {};   ///< for each member, the number of ranks with a gradient
 };
 
 /// Adds a slice; returns its end.
-inline std::int64_t add_slice(const GradientBucket& bucket, BucketMember& member, const PartRange& range,
+inline std::int64_t add_slice(const GradientBucket& bucket, BucketMember& member, const ShardRange& range,
                               std::int64_t at) {
   const at::Tensor flat = bucket.flat.narrow(0, at, range.count);
   const bool is_cut = range.count < member.parameter.numel();
@@ -57,8 +57,8 @@ inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members,
     const std::int64_t begin = at;
     for (std::size_t i = bucket.first; i < bucket.end; ++i) {
       BucketMember& member = members[i];
-      const std::vector<PartRange> whole{{0, 0, member.parameter.numel()}};
-      for (const PartRange& range : member.split ? member.split->ranges : whole)
+      const std::vector<ShardRange> whole{{0, 0, member.parameter.numel()}};
+      for (const ShardRange& range : member.split ? member.split->ranges : whole)
         if (range.rank == static_cast<std::int64_t>(rank)) at = add_slice(bucket, member, range, at);
     }
     bucket.counts.push_back(bucket.flat.narrow(0, at, of));
@@ -70,7 +70,7 @@ inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members,
 /// Returns a view of a slice's elements in a tensor of its parameter's shape.
 inline at::Tensor place_of(const BucketMember& member, const at::Tensor& tensor, const BucketSlice& slice) {
   if (member.slices.size() == 1) return tensor.detach();
-  return OptimizerParts::flat(tensor).narrow(0, slice.range.begin, slice.range.count);
+  return OptimizerShards::flat(tensor).narrow(0, slice.range.begin, slice.range.count);
 }
 
 }  // namespace looptorch::detail

@@ -24,7 +24,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/ranks/several_ranks.hpp>
-#include <looptorch/resume/part_states.hpp>
+#include <looptorch/resume/shard_states.hpp>
 
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>

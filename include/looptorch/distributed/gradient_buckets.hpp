@@ -10,7 +10,7 @@
 #include <looptorch/distributed/bucket_layout.hpp>
 #include <looptorch/distributed/chunk_sums.hpp>
 #include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -32,17 +32,17 @@ namespace looptorch::detail {
 /// Gathers gradients in buckets while backward makes them, and launches the sum of each full bucket.
 class GradientBuckets {
  public:
-  /// Begins to sum a bucket: a flat tensor, and its parts by rank, or a single part unless the optimizer is
+  /// Begins to sum a bucket: a flat tensor, and its shards by rank, or a single part unless the optimizer is
   /// sharded.
   using Launch = std::function<void(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank)>;
 
-  /// `bytes` is the size of a full bucket. `parts` shards these parameters over `ranks`; null: no shards.
+  /// `bytes` is the size of a full bucket. `shards` shards these parameters over `ranks`; null: no shards.
   GradientBuckets(const std::vector<at::Tensor>& parameters, std::int64_t bytes, Launch launch,
-                  const OptimizerParts* parts = nullptr, std::int64_t ranks = 1)
+                  const OptimizerShards* shards = nullptr, std::int64_t ranks = 1)
       : state_(std::make_shared<State>()) {
     state_->launch = std::move(launch);
-    state_->parts = parts;
-    state_->ranks = parts ? static_cast<std::size_t>(ranks) : 1;
+    state_->shards = shards;
+    state_->ranks = shards ? static_cast<std::size_t>(ranks) : 1;
     for (const at::Tensor& parameter : distinct(parameters)) {
       listed_.push_back(parameter);
       trainable_.push_back(parameter.requires_grad());
@@ -103,7 +103,7 @@ class GradientBuckets {
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->chunks.clear();
   }
-  /// Makes the sums the gradients of this rank's parts, and leaves the parameters none. They stay in the
+  /// Makes the sums the gradients of this rank's shards, and leaves the parameters none. They stay in the
   /// buckets' memory until the next window.
   void unpack_part(std::size_t rank) {
     at::NoGradGuard no_gradients;
@@ -111,7 +111,7 @@ class GradientBuckets {
       member.parameter.mutable_grad() = at::Tensor();
       for (const Slice& slice : member.slices)
         if (slice.range.rank == static_cast<std::int64_t>(rank))
-          member.split->part.mutable_grad() = has_any ? slice.view : at::Tensor();
+          member.split->shard.mutable_grad() = has_any ? slice.view : at::Tensor();
     });
     state_->chunks.clear();
   }
@@ -165,7 +165,7 @@ class GradientBuckets {
     std::vector<Member> members;  // the last parameter first, as backward reaches them
     std::vector<Bucket> buckets;
     Launch launch;
-    const OptimizerParts* parts = nullptr;
+    const OptimizerShards* shards = nullptr;
     std::size_t ranks = 1;
     bool armed = false;
     double factor = 1.0;
@@ -239,7 +239,7 @@ class GradientBuckets {
     }
     Member member;
     member.parameter = parameter;
-    if (state_->parts) member.split = &state_->parts->of(parameter);
+    if (state_->shards) member.split = &state_->shards->of(parameter);
     member.bucket = buckets.size() - 1;
     members.push_back(std::move(member));
     buckets.back().numbers += parameter.numel();

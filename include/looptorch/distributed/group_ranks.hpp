@@ -14,7 +14,7 @@
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/shard_layout.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -118,10 +118,10 @@ class GroupRanks final : public Ranks {
 
   void shard_optimizers() override { is_sharded_ = group_ != nullptr; }
   [[nodiscard]] bool shards_optimizers() const override { return is_sharded_; }
-  OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
-    auto& parts = parts_[&optimizer];
-    if (!parts) parts = std::make_unique<detail::ShardLayout>(rank(), size(), by_element);
-    return *parts;
+  OptimizerShards& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
+    auto& shards = shards_[&optimizer];
+    if (!shards) shards = std::make_unique<detail::ShardLayout>(rank(), size(), by_element);
+    return *shards;
   }
   void gather(const std::vector<at::Tensor>& parameters) override {
     const std::string point = message("the parameters of ", point_);
@@ -248,17 +248,17 @@ class GroupRanks final : public Ranks {
       if (buckets->matches(parameters)) return use(*buckets);
     require_same("the gradients to sum", description_of(parameters));
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
-    OptimizerParts* const parts = find_parts(parameters);
-    if (parts) parts->refresh(parameters);
+    OptimizerShards* const shards = find_shards(parameters);
+    if (shards) shards->refresh(parameters);
     buckets_.push_back(std::make_unique<GradientBuckets>(
         parameters, bucket_bytes_,
         [this](const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) { launch(flat, by_rank); },
-        parts, size()));
+        shards, size()));
     return use(*buckets_.back());
   }
-  [[nodiscard]] OptimizerParts* find_parts(const std::vector<at::Tensor>& parameters) const {
+  [[nodiscard]] OptimizerShards* find_shards(const std::vector<at::Tensor>& parameters) const {
     if (is_sharded_)
-      for (const auto& each : parts_)
+      for (const auto& each : shards_)
         for (const at::Tensor& parameter : parameters)
           if (each.second->lists(parameter)) return each.second.get();
     return nullptr;
@@ -298,7 +298,8 @@ class GroupRanks final : public Ranks {
   bool broken_ = false;
   bool is_sharded_ = false, syncs_batch_norm_ = false;
   std::unique_ptr<BatchStatistics> statistics_;
-  std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerParts>> parts_;  // live as long as the moments
+  std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerShards>>
+      shards_;  // live as long as the moments
   std::function<std::string(const std::string&)> service_;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Divides the parameters of a sharded optimizer among the ranks, as evenly as possible. A parameter goes to
-// one rank, or is cut into parts for several. Every rank computes the same division, without communication.
+// one rank, or is cut into shards for several. Every rank computes the same division, without communication.
 #pragma once
 
 #include <looptorch/base/tensor_list.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -20,7 +20,7 @@
 namespace looptorch::detail {
 
 /// Assigns nearly the same number of elements to each rank.
-class ShardLayout final : public OptimizerParts {
+class ShardLayout final : public OptimizerShards {
  public:
   /// Cuts lie at multiples of this many elements, so that a kernel's vectors see the same elements as without
   /// cuts.
@@ -71,7 +71,8 @@ class ShardLayout final : public OptimizerParts {
       }
     }
     for (const auto& [key, left] : before)
-      for (const PartRange& range : left->ranges) loads_[static_cast<std::size_t>(range.rank)] -= range.count;
+      for (const ShardRange& range : left->ranges)
+        loads_[static_cast<std::size_t>(range.rank)] -= range.count;
     // Uncut parameters go first, largest first, each to the rank that has least. Then those that can be cut
     // even out the rest.
     std::stable_sort(added.begin(), added.end(), [this](const Split* a, const Split* b) {
@@ -82,8 +83,8 @@ class ShardLayout final : public OptimizerParts {
     for (Split* split : added) assign(*split);
     tensors_.clear();
     for (const auto& split : splits_) {
-      if (!split->part.defined() && split->mine.count > 0) split->part = alias_of(*split);
-      if (split->part.defined()) tensors_.push_back(split->part);
+      if (!split->shard.defined() && split->mine.count > 0) split->shard = alias_of(*split);
+      if (split->shard.defined()) tensors_.push_back(split->shard);
     }
   }
 
@@ -100,7 +101,7 @@ class ShardLayout final : public OptimizerParts {
       cut(split, size);
     else
       split.ranges.push_back({std::min_element(loads_.begin(), loads_.end()) - loads_.begin(), 0, size});
-    for (const PartRange& range : split.ranges) {
+    for (const ShardRange& range : split.ranges) {
       loads_[static_cast<std::size_t>(range.rank)] += range.count;
       if (range.rank == rank_) split.mine = range;
     }
@@ -133,14 +134,14 @@ class ShardLayout final : public OptimizerParts {
   }
   /// Points the part to the parameter's memory, which may have changed since the last refresh.
   static void follow(Split& split) {
-    if (!split.part.defined()) return;
+    if (!split.shard.defined()) return;
     const std::int64_t offset = split.is_cut() ? split.mine.begin : 0;
     const bool same =
-        split.part.scalar_type() == split.whole.scalar_type() &&
-        split.part.device() == split.whole.device() && split.whole.has_storage() &&
-        split.part.const_data_ptr() == static_cast<const char*>(split.whole.const_data_ptr()) +
-                                           offset * static_cast<std::int64_t>(split.whole.element_size());
-    if (!same) split.part.set_data(alias_of(split));
+        split.shard.scalar_type() == split.whole.scalar_type() &&
+        split.shard.device() == split.whole.device() && split.whole.has_storage() &&
+        split.shard.const_data_ptr() == static_cast<const char*>(split.whole.const_data_ptr()) +
+                                            offset * static_cast<std::int64_t>(split.whole.element_size());
+    if (!same) split.shard.set_data(alias_of(split));
   }
 
   std::int64_t rank_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Shards optimizers over the ranks of DataParallel (ZeRO, stage 1: https://arxiv.org/abs/1910.02054).
 // Use it when moments fill the memory: each rank holds only its part, so their memory is divided by the
-// number of ranks. Each rank updates its part of the parameters, and then gathers the others' parts. Results
+// number of ranks. Each rank updates its part of the parameters, and then gathers the others' shards. Results
 // equal those of the plain run. Does nothing on one process.
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{}, ShardOptimizer{});
@@ -16,8 +16,8 @@
 
 namespace looptorch {
 
-/// Each rank's optimizers update a part of the parameters. Snapshots hold all parts, and resume on any number
-/// of ranks, with or without this policy.
+/// Each rank's optimizers update a part of the parameters. Snapshots hold all shards, and resume on any
+/// number of ranks, with or without this policy.
 struct ShardOptimizer {
   static constexpr Phase phase = Phase::prepare;
   static constexpr ResumeRule resume_rule = ResumeRule::always;

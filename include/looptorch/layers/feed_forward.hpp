@@ -209,7 +209,7 @@ template <class Norm, class Up, class Down>
 [[nodiscard]] at::Tensor feed_forward(const at::Tensor& x, Norm norm, Up up, Down down,
                                       const FeedForwardOptions& options = {}) {
   const bool is_drawn_again = options.dropout > 0 && detail::in_light_block();
-  if (detail::is_plain(up) && detail::is_plain(down) && options.dropout < 1 && !is_drawn_again) {
+  if (detail::has_no_adapter(up) && detail::has_no_adapter(down) && options.dropout < 1 && !is_drawn_again) {
     const auto parameters = detail::NormParameters::of(norm);
     detail::FeedForwardBackward::Layer first{up->weight, up->bias}, second{down->weight, down->bias};
     if (detail::takes_norm(x, parameters) && detail::takes_layer(x, x.size(-1), first.weight, first.bias) &&

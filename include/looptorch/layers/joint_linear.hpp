@@ -69,7 +69,7 @@ inline void complete(std::vector<at::Tensor>& biases, at::TensorList weights) {
 }
 
 template <class Layer>
-[[nodiscard]] bool is_plain(const Layer& layer) {
+[[nodiscard]] bool has_no_adapter(const Layer& layer) {
   if constexpr (requires { layer->has_adapter(), layer->is_int8(); })
     return !layer->has_adapter() && !layer->is_int8();
   return true;
@@ -90,7 +90,7 @@ template <class Layer>
 template <class Layer>
 [[nodiscard]] at::Tensor heads_of(const at::Tensor& input, std::int64_t heads, Layer& layer) {
   at::Tensor output;
-  if (is_plain(layer)) output = try_linear_node(input, layer->weight, layer->bias, {.split = heads});
+  if (has_no_adapter(layer)) output = try_linear_node(input, layer->weight, layer->bias, {.split = heads});
   return output.defined() ? output : split_heads(layer->forward(input), heads);
 }
 
@@ -106,7 +106,7 @@ template <class Layer>
 template <class... Layers>
 [[nodiscard]] std::array<at::Tensor, sizeof...(Layers)> joint_linear(const at::Tensor& input,
                                                                      Layers... layers) {
-  if (!(detail::is_plain(layers) && ...)) return {layers->forward(input)...};
+  if (!(detail::has_no_adapter(layers) && ...)) return {layers->forward(input)...};
   const auto outputs = detail::joint_outputs(input, {layers->weight...}, {layers->bias...});
   if (outputs.empty()) return {layers->forward(input)...};
   std::array<at::Tensor, sizeof...(Layers)> result;
@@ -123,7 +123,7 @@ template <class... Layers>
   const std::array rows{layers->weight.size(0)...};
   const bool are_alike =
       std::ranges::count(rows, rows[0]) == std::ssize(rows) && heads > 0 && rows[0] % heads == 0;
-  if (rows.size() > 1 && are_alike && input.dim() == 3 && (detail::is_plain(layers) && ...))
+  if (rows.size() > 1 && are_alike && input.dim() == 3 && (detail::has_no_adapter(layers) && ...))
     outputs = detail::joint_outputs(input, {layers->weight...}, {layers->bias...}, heads);
   if (outputs.empty()) return {detail::heads_of(input, heads, layers)...};
   std::array<at::Tensor, sizeof...(Layers)> result;
@@ -137,7 +137,7 @@ template <class Layer>
 [[nodiscard]] at::Tensor merge_heads(const at::Tensor& x_BHTd, Layer layer,
                                      const at::Tensor& residual_BTN = {}) {
   at::Tensor output;
-  if (detail::is_plain(layer))
+  if (detail::has_no_adapter(layer))
     output = detail::try_linear_node(x_BHTd, layer->weight, layer->bias,
                                      {.is_merged = true, .residual = residual_BTN});
   if (output.defined()) return output;

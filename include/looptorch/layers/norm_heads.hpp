@@ -175,7 +175,7 @@ template <class Norm, class... Layers>
     std::ranges::copy(outputs, result.begin());
     return result;
   };
-  if ((detail::is_plain(layers) && ...)) {
+  if ((detail::has_no_adapter(layers) && ...)) {
     const Result result = keep_product(by_node, x);
     if (result[0].defined()) return result;
   }

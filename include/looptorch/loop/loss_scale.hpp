@@ -105,14 +105,14 @@ struct LossScale {
   /// Does the part of `unscale` on the host, before `divide`.
   void begin_unscale(UpdateContext& update) {
     require_enough(update.run.progress());
-    if (known_scale_ > 0 && (!update.raw_gradients().empty() || update.sees_part()))
+    if (known_scale_ > 0 && (!update.raw_gradients().empty() || update.sees_shard()))
       update.run.offer("loss_scale", known_scale_);
   }
   /// Does the part of `unscale` on the device, which a graph may hold. Returns whether the gradients
   /// overflow, as a tensor; undefined if there are none.
   [[nodiscard]] at::Tensor divide(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
-    if (gradients.empty() && !update.sees_part()) return {};
+    if (gradients.empty() && !update.sees_shard()) return {};
     const bool narrow = has_fp16(gradients, update);
     detail::require_dense(gradients, "Autocast<fp16>");
     const at::Tensor multiplier = narrow ? at::ones_like(scale) : factor(update, gradients);
@@ -125,7 +125,7 @@ struct LossScale {
         found = found.defined() ? at::maximum(found, detail::on_device_of(found, here)) : here;
       });
     if (narrow) update.scale_gradients(scale.reciprocal());
-    if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
+    if (update.sees_shard()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
     update.veto(found);
     return found;
   }

@@ -8,7 +8,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -99,7 +99,7 @@ concept JoinsUpdates = requires(Here ranks, Engine& engine, const Engine& held, 
   { ranks.template agreed_sentence<0>(engine, finding, std::string()) } -> std::same_as<std::string>;
   ranks.template reduce_error<0>(engine);
   /// Returns this rank's shard of the parameters; null if its optimizer has all of them.
-  { ranks.template parts<0>(held) } -> std::same_as<OptimizerParts*>;
+  { ranks.template shards<0>(held) } -> std::same_as<OptimizerShards*>;
   /// Returns the means, or the result of a measure, over all ranks.
   { ranks.evaluation(engine, sums, measure) } -> std::same_as<Evaluation>;
 };

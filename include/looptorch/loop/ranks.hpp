@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -59,7 +59,7 @@ class Ranks {
   virtual void shard_optimizers() {}
   [[nodiscard]] virtual bool shards_optimizers() const { return false; }
   /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
-  virtual OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
+  virtual OptimizerShards& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
   /// Gathers the parameters on all ranks after each has updated its shard.
   virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
   /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.

@@ -84,7 +84,7 @@ class SoloRanks {
   template <std::size_t I>
   static void reduce_error(Engine&) {}
   template <std::size_t I>
-  [[nodiscard]] static constexpr OptimizerParts* parts(const Engine&) {
+  [[nodiscard]] static constexpr OptimizerShards* shards(const Engine&) {
     return nullptr;
   }
   [[nodiscard]] static constexpr bool has_sharded_moments() { return false; }

@@ -100,7 +100,7 @@ class UpdateContext {
   /// True if these are only the gradients of this rank's shard (ShardOptimizer). A policy that reads
   /// gradients then declares `shard_aware`, and reduces over the ranks by the two calls below. All ranks make
   /// them, even without a gradient.
-  [[nodiscard]] bool sees_part() const { return ranks_ != nullptr; }
+  [[nodiscard]] bool sees_shard() const { return ranks_ != nullptr; }
   /// Returns the p-norm of the gradients of all ranks; `norm` is that of this rank's.
   [[nodiscard]] at::Tensor norm_of_all(const at::Tensor& norm, double p) const;
   /// Returns a 0-dim tensor that is not zero if `found` is not zero on some rank.
@@ -150,7 +150,7 @@ class UpdateContext {
 
   void collect() {
     if (gradients_.empty() && !made_)
-      detail::collect_gradients(parts_ ? *parts_ : view().parameters, gradients_);
+      detail::collect_gradients(shards_ ? *shards_ : view().parameters, gradients_);
   }
   void require_reader() const {
     if (ranks_ && !reader_.empty())
@@ -169,12 +169,12 @@ class UpdateContext {
   at::Tensor found_;
   detail::NonFiniteFlag refusal_;
   Ranks* ranks_ = nullptr;
-  const std::vector<at::Tensor>* parts_ = nullptr;
+  const std::vector<at::Tensor>* shards_ = nullptr;
   std::string reader_;
 };
 
 inline at::Tensor UpdateContext::norm_of_all(const at::Tensor& norm, double p) const {
-  if (!sees_part()) return norm;
+  if (!sees_shard()) return norm;
   const double own = norm.item<double>();
   double all = std::isinf(p) ? own : std::pow(own, p);
   bool bad = !std::isfinite(own);
@@ -187,7 +187,7 @@ inline at::Tensor UpdateContext::norm_of_all(const at::Tensor& norm, double p) c
 }
 
 inline at::Tensor UpdateContext::found_by_any(const at::Tensor& found) const {
-  if (!sees_part()) return found;
+  if (!sees_shard()) return found;
   bool any = found.item<double>() != 0;
   RankReduction reduction;
   reduction.any("found", any);
@@ -200,9 +200,9 @@ namespace detail {
 /// The calls of an UpdateContext that only the loop makes. Policies cannot reach them.
 struct UpdateAccess {
   /// Gives hooks the gradients of these shards.
-  static void show_parts(UpdateContext& context, Ranks& ranks, const std::vector<at::Tensor>& parts) {
+  static void show_shards(UpdateContext& context, Ranks& ranks, const std::vector<at::Tensor>& shards) {
     context.ranks_ = &ranks;
-    context.parts_ = &parts;
+    context.shards_ = &shards;
   }
   /// Names a policy without `shard_aware`, before its hook; empty for others.
   static void set_reader(UpdateContext& context, std::string name) { context.reader_ = std::move(name); }

@@ -38,7 +38,7 @@ template <class Bits>
 }
 
 /// True if the elements of a gradient lie on the host without gaps, in fp32 or fp64.
-[[nodiscard]] inline bool is_plain(const at::Tensor& gradient) {
+[[nodiscard]] inline bool is_dense_on_host(const at::Tensor& gradient) {
   return gradient.is_cpu() && gradient.layout() == at::kStrided && gradient.is_non_overlapping_and_dense() &&
          (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble);
 }
@@ -86,7 +86,7 @@ template <class Bits>
   std::vector<at::Tensor> others;
   for (const at::Tensor& gradient : gradients) {
     if (gradient.is_meta() || gradient.numel() == 0) continue;
-    if (!is_plain(gradient))
+    if (!is_dense_on_host(gradient))
       others.push_back(gradient);
     else if (has_non_finite(gradient))
       return true;

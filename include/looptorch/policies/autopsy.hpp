@@ -87,9 +87,9 @@ struct Autopsy {
   /// Refuses gradients that are not finite.
   void before_update(UpdateContext& update, State& state) const {
     const bool vetoed = update.vetoed() || update.found_inf().defined();
-    if (vetoed && !update.sees_part()) return;
+    if (vetoed && !update.sees_shard()) return;
     const auto& gradients = update.raw_gradients();
-    if (gradients.empty() && !update.sees_part()) return;
+    if (gradients.empty() && !update.sees_shard()) return;
     const bool bad = is_any(detail::any_non_finite(gradients), update);
     if (!vetoed) update.refuse(bad);
     if (spikes > 0) state.updates[update.index()].norm = norm_of(gradients, update);
@@ -136,7 +136,7 @@ struct Autopsy {
  private:
   /// Returns whether gradients are bad, on any rank if they are sharded.
   static bool is_any(bool bad, const UpdateContext& update) {
-    return update.sees_part() ? update.found_by_any(number(bad ? 1.0 : 0.0)).item<double>() != 0 : bad;
+    return update.sees_shard() ? update.found_by_any(number(bad ? 1.0 : 0.0)).item<double>() != 0 : bad;
   }
   static double norm_of(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
     const at::Tensor norm = update.norm_of_all(number(detail::norm_of(gradients)), 2);

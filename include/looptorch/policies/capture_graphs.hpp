@@ -58,7 +58,7 @@ struct CaptureGraphs {
   }
 
  private:
-  /// "960 of 1000 micro-batches ran as 4 graphs. Eagerly ran 32 while ...: why, ...".
+  /// "960 of 1000 micro-batches ran as graphs, of which there are 4; 32 ran eagerly: why; ...".
   static std::string text_of(const detail::GraphCounts& counts) {
     const std::int64_t all = counts.replayed + counts.eager;
     if (all == 0) return {};

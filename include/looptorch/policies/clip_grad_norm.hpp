@@ -62,7 +62,7 @@ struct ClipGradNorm {
 
   void before_update(UpdateContext& update, State& state) const {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
-    if (gradients.empty() && !update.sees_part()) return;
+    if (gradients.empty() && !update.sees_shard()) return;
     detail::require_dense(gradients, "ClipGradNorm");
     const at::Tensor norm =
         gradients.empty() ? at::zeros({}, at::TensorOptions(at::kDouble)) : total_norm(gradients);

@@ -82,7 +82,7 @@ struct LogMetrics {
   bool flops = true;           ///< Count FLOPs, for `flops_per_second` and `mfu`.
   std::optional<DevicePeak> peak = {};  ///< For `mfu` on a device that `peak_of_device` does not know.
 
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::always;

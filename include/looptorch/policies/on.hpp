@@ -128,7 +128,7 @@ struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
                 "EpochContext&, and only one. Spell the parameter's type. See docs/errors.md#on");
   On(PhaseConstant<At>, F hook) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(hook)} {}
   static constexpr Phase phase = At;
-  static constexpr bool only_reports = At >= Phase::observe;
+  static constexpr bool leader_only = At >= Phase::observe;
   static constexpr bool repeatable = true;
   using family = OnFamily;
   using runs_before = typename detail::OnOrder<At>::before;

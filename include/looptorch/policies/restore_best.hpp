@@ -35,7 +35,7 @@ struct BasicRestoreBest {
   Better better = Better::lower;
   std::FILE* out = stderr;  ///< Gets a line that names the step whose weights are restored; null: none.
 
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
 
   struct State {

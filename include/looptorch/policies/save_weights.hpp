@@ -23,7 +23,7 @@ struct SaveWeights {
   std::filesystem::path file = "model.safetensors";
   std::FILE* out = stderr;  ///< Gets the line with the path; null: none.
 
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr Phase phase = Phase::finish;
   using runs_after = After<Every<BasicRestoreBest>>;
 

@@ -36,7 +36,7 @@ struct ShowProgress {
   double line_seconds = 10.0;
   double starving = 0.2;
 
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   using runs_after = After<RetryOnOom>;
 
   struct State {

@@ -61,7 +61,7 @@ struct SnapshotEvery {
   std::int64_t keep_every = 0;  ///< Keep snapshots whose step is a multiple of it; 0: none.
 
   static constexpr Phase phase = Phase::snapshot;
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr bool takes_snapshots = true;
 
   struct State {

@@ -30,7 +30,7 @@ struct WatchMemory {
   PartRemedies remedies = {};  ///< The names in advice and findings; a program gives its flags.
 
   static constexpr bool reads_memory = true;
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr bool ignores_gradients = true;
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::always;

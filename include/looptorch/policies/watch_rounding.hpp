@@ -30,7 +30,7 @@ struct WatchRounding {
   std::int64_t sample = 4096;  ///< Elements of each parameter that are compared, spread over it; at least 1.
 
   static constexpr Phase phase = Phase::observe;
-  static constexpr bool only_reports = true;
+  static constexpr bool leader_only = true;
   static constexpr bool async_after_update = true;  // weights stay until the next update
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr ResumeRule resume_rule = ResumeRule::always;

@@ -83,7 +83,7 @@ class RankSession {
                     "and `load_state_of`, or leave ShardOptimizer out"));
     });
     shard_moments(engine_);
-    serve_parts(engine_);
+    serve_shards(engine_);
   }
 
   Engine& engine_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // An update on several ranks, after their gradients were summed. Shows policies the gradients that this rank
 // has, and makes a veto on one rank a veto on all. With sharded optimizers, each rank updates its part of the
-// parameters and then gathers the others' parts.
+// parameters and then gathers the others' shards.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
@@ -10,7 +10,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -22,14 +22,14 @@ namespace looptorch::detail {
 /// Shows before_update the gradients that this rank has: all, or those of its shard.
 template <std::size_t I, class Engine>
 void show_gradients(Engine& engine, UpdateContext& context) {
-  if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
-    UpdateAccess::show_parts(context, *engine.ranks().get(), parts->tensors());
+  if (const OptimizerShards* shards = engine.template shards<I>(); shards && engine.ranks()->scatters())
+    UpdateAccess::show_shards(context, *engine.ranks().get(), shards->tensors());
 }
 
 /// Runs the policies' before_update.
 template <class Engine>
 void ask_before_update(Engine& engine, UpdateContext& context) {
-  if (!context.sees_part()) return engine.ask_before_update(context);
+  if (!context.sees_shard()) return engine.ask_before_update(context);
   engine.unscale(context);
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
@@ -65,15 +65,15 @@ void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
 /// Calls `move(optimizer, context, scale)` on this rank's shard of update I, then gathers the others. `move`
 /// returns whether parameters moved, or nothing if only the device knows.
 template <std::size_t I, class Engine, class Move>
-std::optional<bool> move_part(Engine& engine, OptimizerParts& parts, UpdateContext& context,
-                              const GradientScale& scale, Move&& move) {
+std::optional<bool> move_shard(Engine& engine, OptimizerShards& shards, UpdateContext& context,
+                               const GradientScale& scale, Move&& move) {
   auto& optimizer = *engine.template update<I>().optimizer;
   std::optional<bool> made;
   {
-    const PartsInGroups held(optimizer, parts, /*lends_gradients=*/!engine.ranks()->scatters());
+    const ShardsInGroups held(optimizer, shards, /*lends_gradients=*/!engine.ranks()->scatters());
     made = move(optimizer, context, scale);
   }
-  drop_gradients(parts.tensors());
+  drop_gradients(shards.tensors());
   if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I].parameters);
   return made;
 }

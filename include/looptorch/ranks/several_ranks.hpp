@@ -19,7 +19,7 @@
 #include <looptorch/loop/solo_ranks.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/window.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/ranks/in_lockstep.hpp>
 #include <looptorch/ranks/rank_session.hpp>
@@ -161,7 +161,7 @@ class SeveralRanks {
   }
   template <std::size_t I>
   void drop_parts(Engine& engine) {
-    if (const OptimizerParts* here = parts<I>(engine)) drop_gradients(here->tensors());
+    if (const OptimizerShards* here = shards<I>(engine)) drop_gradients(here->tensors());
   }
 
   template <std::size_t I>
@@ -173,8 +173,8 @@ class SeveralRanks {
   }
   template <std::size_t I, class Move>
   std::optional<bool> move(Engine& engine, UpdateContext& context, const GradientScale& scale, Move&& move) {
-    if (OptimizerParts* const here = parts<I>(engine))
-      return move_part<I>(engine, *here, context, scale, move);
+    if (OptimizerShards* const here = shards<I>(engine))
+      return move_shard<I>(engine, *here, context, scale, move);
     return Solo::template move<I>(engine, context, scale, move);
   }
   template <std::size_t I>
@@ -196,7 +196,7 @@ class SeveralRanks {
   }
 
   template <std::size_t I>
-  [[nodiscard]] OptimizerParts* parts(const Engine& engine) const {
+  [[nodiscard]] OptimizerShards* shards(const Engine& engine) const {
     using Optimizer = std::remove_cvref_t<decltype(*engine.template update<I>().optimizer)>;
     if (!ranks_ || !ranks_->shards_optimizers()) return nullptr;
     return &ranks_->parts_of(*engine.run().updates()[I].optimizer, updates_by_element<Optimizer>());

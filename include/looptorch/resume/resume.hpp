@@ -8,8 +8,8 @@
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
-#include <looptorch/resume/part_states.hpp>
 #include <looptorch/resume/saved_feed.hpp>
+#include <looptorch/resume/shard_states.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 #include <looptorch/state/weights/load_report.hpp>
@@ -161,11 +161,11 @@ class Resumption {
       if (static_cast<std::int64_t>(i) >= size) return;
       auto& optimizer = *std::get<i>(engine_.updates()).optimizer;
       const StateDict own = saved.under(std::to_string(i));
-      std::function<std::vector<Commit>()> of_part;
+      std::function<std::vector<Commit>()> of_shard;
       if constexpr (Engine::kHasRanks)
-        if (OptimizerParts* parts = engine_.template parts<i>())
-          of_part = [&, parts] { return stage_part_states(optimizer, *parts, names, own); };
-      auto staged = stage_optimizer(optimizer, views[i], names, own, of_part);
+        if (OptimizerShards* shards = engine_.template shards<i>())
+          of_shard = [&, shards] { return stage_shard_states(optimizer, *shards, names, own); };
+      auto staged = stage_optimizer(optimizer, views[i], names, own, of_shard);
       std::vector<double>& rates = staged_.updates[i].full_rates;
       if (staged.keeps_rates || rates.size() != views[i].full_rates.size()) rates = views[i].full_rates;
       commits_.insert(commits_.end(), staged.commits.begin(), staged.commits.end());

@@ -19,8 +19,8 @@
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
-#include <looptorch/resume/part_states.hpp>
 #include <looptorch/resume/saved_feed.hpp>
+#include <looptorch/resume/shard_states.hpp>
 #include <looptorch/resume/state_names.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
@@ -106,11 +106,12 @@ template <class Engine>
     StateDict saved;
     if (!moments) saved = save_groups(optimizer, views[i], names);
     if constexpr (Engine::kHasRanks)
-      if (OptimizerParts* parts = engine.template parts<i>(); parts && moments) {
+      if (OptimizerShards* shards = engine.template shards<i>(); shards && moments) {
         saved = save_groups(optimizer, views[i], names);
-        each_part_state(optimizer, *parts, names, [&](const auto& key, const auto& value, const auto& split) {
-          saved.set(name_of_value(key, value, split), value);
-        });
+        each_shard_state(optimizer, *shards, names,
+                         [&](const auto& key, const auto& value, const auto& split) {
+                           saved.set(name_of_value(key, value, split), value);
+                         });
       }
     if (saved.empty()) saved = save_optimizer(optimizer, views[i], names);
     out.set(std::to_string(i), saved);
@@ -153,7 +154,7 @@ template <class Engine>
   engine.refresh_parameters();
   std::vector<std::filesystem::path> parts;
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks().has_sharded_moments()) parts = write_parts(engine, folder);
+    if (engine.ranks().has_sharded_moments()) parts = write_shards(engine, folder);
   return collect_contents(engine, feed, std::move(parts));
 }
 

@@ -4,9 +4,9 @@
 // run the hidden cases of all files here whose names begin with "part: ".
 //
 // Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, shard_layout
-// Tests optim: optimizer_parts
+// Tests optim: optimizer_shards
 // Tests ranks: rank_update
-// Tests resume: part_states
+// Tests resume: shard_states
 // Tests state/snapshot: optimizer_part
 #include "support/precompiled.hpp"
 
@@ -341,7 +341,7 @@ TEST_CASE("Parts of parameters") {
       parts.refresh(parameters);
       for (const auto& split : parts.all()) {
         std::int64_t at = 0;
-        for (const lt::PartRange& range : split->ranges) {
+        for (const lt::ShardRange& range : split->ranges) {
           CHECK(range.begin == at);
           CHECK(range.begin % lt::detail::ShardLayout::kGrain == 0);
           at += range.count;
@@ -364,10 +364,10 @@ TEST_CASE("Parts of parameters") {
   lt::detail::ShardLayout parts(0, 2, true);
   std::vector<at::Tensor> parameters = tensors({1024, 2048});
   parts.refresh(parameters);
-  const at::Tensor before = parts.of(parameters[0]).part;
+  const at::Tensor before = parts.of(parameters[0]).shard;
   parameters.insert(parameters.begin(), torch::zeros({4096}));  // one joins, the others stay where they are
   parts.refresh(parameters);
-  CHECK(parts.of(parameters[1]).part.is_same(before));
+  CHECK(parts.of(parameters[1]).shard.is_same(before));
   parameters[1].set_data(torch::ones({1024}));
   parts.refresh(parameters);
   CHECK(before.sum().item<double>() == static_cast<double>(before.numel()));

@@ -55,7 +55,7 @@ struct JointLayers {
 inline bool run_joint(const JointLayers& joint, const std::vector<GraphNode>& nodes, Values& values) {
   std::vector<at::Tensor> weights, biases;
   for (const LinearPartImpl* layer : joint.layers) {
-    if (!is_plain(layer)) return false;
+    if (!has_no_adapter(layer)) return false;
     weights.push_back(layer->weight);
     biases.push_back(layer->bias);
   }

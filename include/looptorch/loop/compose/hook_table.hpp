@@ -91,7 +91,7 @@
   ROW(async_after_update, "its after_update may run as late as right before the next update") \
   ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes")    \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")     \
-  ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight")
+  ROW(leader_only, "writes or measures: on rank 0 only, and not in the dry steps of a preflight")
 
 /// Calls ROW(name, meaning) for each capability of the protocol, and for those that only matter on several
 /// ranks.

@@ -52,7 +52,7 @@ using unwrapped_t = typename Unwrapped<T>::type;
 /// True during dry steps for a policy that only reports: its hooks are then not called. Constant for all
 /// other policies.
 template <class P>
-using muted_t = std::conditional_t<only_reports<P>(), bool, std::false_type>;
+using muted_t = std::conditional_t<leader_only<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }
 constexpr bool is_muted(std::false_type) { return false; }
 
@@ -137,7 +137,7 @@ class PolicyStack {
   /// Switches policies that only report off, or on again.
   void mute(bool muted) {
     each([&](auto& slot) {
-      if constexpr (only_reports<typename std::remove_reference_t<decltype(slot)>::Policy>())
+      if constexpr (leader_only<typename std::remove_reference_t<decltype(slot)>::Policy>())
         slot.muted = muted;
     });
   }

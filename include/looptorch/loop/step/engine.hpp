@@ -85,14 +85,14 @@ class Engine {
   /// Returns the watch over layers that save memory; null if the model has none.
   [[nodiscard]] LayerWatch* layer_watch() const { return layer_watch_.get(); }
   /// Returns the ranks of the fit under way: none outside of it, without DataParallel, and on one process
-  /// unless it sums in shards.
+  /// unless it is `reproducible`.
   [[nodiscard]] auto& ranks() { return ranks_; }
   [[nodiscard]] const auto& ranks() const { return ranks_; }
 
   /// Returns this rank's shard of update I's parameters; null if each rank's optimizer has all of them.
   template <std::size_t I>
-  [[nodiscard]] OptimizerParts* parts() const {
-    return ranks_.template parts<I>(*this);
+  [[nodiscard]] OptimizerShards* shards() const {
+    return ranks_.template shards<I>(*this);
   }
 
   /// Returns the loss scale of the policy that is on and has one; null if losses are not scaled. Throws

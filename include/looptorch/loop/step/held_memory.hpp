@@ -7,7 +7,7 @@
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
 
@@ -88,9 +88,9 @@ template <class Engine>
       if (parameter.requires_grad()) held.gradients += static_cast<std::int64_t>(parameter.nbytes());
     }
     auto& optimizer = *engine.template update<i>().optimizer;
-    if (OptimizerParts* const parts = engine.template parts<i>()) {
-      const PartsInGroups held_here(optimizer, *parts);
-      held.optimizer += moment_bytes(optimizer, parts->tensors(), bytes);
+    if (OptimizerShards* const shards = engine.template shards<i>()) {
+      const ShardsInGroups held_here(optimizer, *shards);
+      held.optimizer += moment_bytes(optimizer, shards->tensors(), bytes);
     } else {
       held.optimizer += moment_bytes(optimizer, view.parameters, bytes);
     }
@@ -114,14 +114,14 @@ template <class Engine>
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
     const auto groups = optimizer.param_groups();  // copies, with the whole parameters
-    OptimizerParts* const parts = engine.template parts<i>();
-    std::optional<PartsInGroups> held_here;
-    if (parts) held_here.emplace(optimizer, *parts);
+    OptimizerShards* const shards = engine.template shards<i>();
+    std::optional<ShardsInGroups> held_here;
+    if (shards) held_here.emplace(optimizer, *shards);
     for (const auto& group : groups)
       for (const at::Tensor& parameter : group.params()) {
         if (!forecast.trains(parameter)) continue;
         held.gradients += static_cast<std::int64_t>(parameter.nbytes());
-        const at::Tensor& here = parts ? parts->of(parameter).part : parameter;
+        const at::Tensor& here = shards ? shards->of(parameter).shard : parameter;
         if (here.defined() && parameter_state(optimizer, here).empty())
           held.optimizer += state_bytes_of(optimizer, group, here);
       }

@@ -96,13 +96,21 @@ template <class Result>
   return kept;
 }
 
+/// True if all inputs are results of earlier calls of `keep`: there is nothing to recompute, so autograd may
+/// save them itself.
+[[nodiscard]] inline bool are_kept(const Recomputation& block, const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& input : inputs)
+    if (!block.keeps(input)) return false;
+  return true;
+}
+
 /// Makes the call in the first run and keeps its result.
 template <class Result, class Call>
 [[nodiscard]] Result call_kept(Recomputation& block, const std::vector<at::Tensor>& inputs, Call&& call) {
   const DeviceGenerators before = block.ambient().random_now();
   KeptCall keeper(block, inputs);
   Result result = [&] {
-    const KeeperScope scope(&keeper);
+    const KeeperScope scope(are_kept(block, inputs) ? nullptr : &keeper);
     return call();
   }();
   keeper.check_inputs();
@@ -127,7 +135,7 @@ template <class Result>
   auto next = kept.tensors.begin();
   for_each_tensor(result, [&](at::Tensor& tensor) {
     if (const auto& of = *next++) {
-      tensor = of->saved.unchanged(block.name()).detach();
+      tensor = without_history(of->saved.unchanged(block.name()));
       tensor.requires_grad_(of->requires_grad);
     }
   });

@@ -77,7 +77,7 @@ class BlockInputsScope {
 ///   Recomputation -> x -> history of x -> nodes of the first run -> Recomputation
 class InputWithoutHistory final : public SavedVariableHooks {
  public:
-  void call_pack_hook(const at::Tensor& tensor) override { saved_ = tensor.detach(); }
+  void call_pack_hook(const at::Tensor& tensor) override { saved_ = without_history(tensor); }
   at::Tensor call_unpack_hook() override { return saved_; }
 
  private:

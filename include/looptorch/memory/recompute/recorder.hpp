@@ -76,7 +76,7 @@ class Recorder final : public BlockKeeper {
    public:
     explicit Hooks(Recorder& recorder) : recorder_(&recorder) {}
     void call_pack_hook(const at::Tensor& tensor) override {
-      saved_ = tensor.detach();
+      saved_ = without_history(tensor);
       std::exchange(recorder_, nullptr)->record(tensor);
     }
     at::Tensor call_unpack_hook() override { return saved_; }

@@ -5,6 +5,7 @@
 #include <looptorch/memory/ambient/device_generators.hpp>
 #include <looptorch/memory/recompute/geometry.hpp>
 #include <looptorch/memory/recompute/saved_tensors.hpp>
+#include <looptorch/memory/recompute/without_history.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
@@ -55,7 +56,7 @@ inline void check_unchanged(const SavedVersion& version, at::IntArrayRef sizes, 
 /// A saved tensor without its history: a saved tensor must not keep alive the graph that saves it.
 class SavedTensor {
  public:
-  explicit SavedTensor(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor) {}
+  explicit SavedTensor(const at::Tensor& tensor) : tensor_(without_history(tensor)), version_(tensor) {}
 
   /// True if the tensor is in the memory that this one holds.
   [[nodiscard]] bool has_memory_of(const at::Tensor& tensor) const {

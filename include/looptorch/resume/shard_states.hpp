@@ -8,7 +8,7 @@
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/optim/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_shards.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
 #include <looptorch/state/snapshot/optimizer_part.hpp>
@@ -25,13 +25,13 @@
 namespace looptorch::detail {
 
 /// Returns the state of a parameter's shard, cut from the whole state.
-[[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Split& split) {
+[[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerShards::Split& split) {
   StateDict part;
   for (const auto& [key, value] : whole.values()) {
     const auto* tensor = value.get_if<at::Tensor>();
     const bool is_cut =
         tensor && tensor->defined() && split.is_cut() && tensor->sizes() == split.whole.sizes();
-    part.set(key, is_cut ? StateDict::Value(OptimizerParts::slice(*tensor, split, split.mine)) : value);
+    part.set(key, is_cut ? StateDict::Value(OptimizerShards::slice(*tensor, split, split.mine)) : value);
   }
   return part;
 }
@@ -39,12 +39,12 @@ namespace looptorch::detail {
 /// Calls `visit(key, value, split)` for each value that an optimizer keeps for this rank's shards. Keys are
 /// those of the whole in a snapshot.
 template <class Optimizer, class Visit>
-void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const ParameterNames& names,
-                     Visit&& visit) {
-  const PartsInGroups held(optimizer, parts);
-  for (const auto& split : parts.all()) {
-    if (!split->part.defined()) continue;
-    const StateDict state = parameter_state(optimizer, split->part);
+void each_shard_state(Optimizer& optimizer, OptimizerShards& shards, const ParameterNames& names,
+                      Visit&& visit) {
+  const ShardsInGroups held(optimizer, shards);
+  for (const auto& split : shards.all()) {
+    if (!split->shard.defined()) continue;
+    const StateDict state = parameter_state(optimizer, split->shard);
     for (const auto& [key, value] : state.values())
       visit(message("state.", names.of(split->whole), ".", key), value, *split);
   }
@@ -53,7 +53,7 @@ void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const Paramete
 /// Returns the name of a value in a snapshot: `key`; for a shard of a cut tensor with its elements,
 /// "exp_avg[0:6 of 4x3]".
 [[nodiscard]] inline std::string name_of_value(const std::string& key, const StateDict::Value& value,
-                                               const OptimizerParts::Split& split) {
+                                               const OptimizerShards::Split& split) {
   const auto* tensor = value.get_if<at::Tensor>();
   if (!tensor || !split.is_cut() || tensor->numel() != split.mine.count || tensor->dim() == 0) return key;
   return name_of_elements(key, split.mine.begin, split.mine.begin + split.mine.count, split.whole.sizes());
@@ -61,20 +61,20 @@ void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const Paramete
 
 /// Stages an optimizer's state for this rank's shards.
 template <class Optimizer>
-[[nodiscard]] std::vector<Commit> stage_part_states(Optimizer& optimizer, OptimizerParts& parts,
-                                                    const ParameterNames& names, const StateDict& in) {
+[[nodiscard]] std::vector<Commit> stage_shard_states(Optimizer& optimizer, OptimizerShards& shards,
+                                                     const ParameterNames& names, const StateDict& in) {
   std::vector<Commit> commits;
   const auto groups = optimizer.param_groups();  // copies, with the whole parameters
-  const PartsInGroups held(optimizer, parts);
+  const ShardsInGroups held(optimizer, shards);
   for (std::size_t i = 0; i < groups.size(); ++i)
     for (const at::Tensor& parameter : groups[i].params()) {
-      const OptimizerParts::Split& split = parts.of(parameter);
-      if (!split.part.defined()) continue;
+      const OptimizerShards::Split& split = shards.of(parameter);
+      if (!split.shard.defined()) continue;
       const StateDict whole = in.under("state." + names.of(parameter));
       Commit commit =
-          stage_parameter_state(optimizer, optimizer.param_groups()[i], split.part, cut_state(whole, split));
-      commits.push_back([&optimizer, &parts, commit = std::move(commit)] {
-        const PartsInGroups again(optimizer, parts);
+          stage_parameter_state(optimizer, optimizer.param_groups()[i], split.shard, cut_state(whole, split));
+      commits.push_back([&optimizer, &shards, commit = std::move(commit)] {
+        const ShardsInGroups again(optimizer, shards);
         commit();
       });
     }
@@ -88,34 +88,34 @@ void shard_moments(Engine& engine) {
   const ParameterNames names(*engine.model(), engine.run().updates());
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
-    OptimizerParts& parts = *engine.template parts<i>();
-    parts.refresh(engine.run().updates()[i].parameters);
+    OptimizerShards& shards = *engine.template shards<i>();
+    shards.refresh(engine.run().updates()[i].parameters);
     StateDict whole;
     for (const at::Tensor& parameter : engine.run().updates()[i].parameters)
       whole.set("state." + names.of(parameter), copied(parameter_state(optimizer, parameter)));
-    for (const Commit& commit : stage_part_states(optimizer, parts, names, whole)) commit();
+    for (const Commit& commit : stage_shard_states(optimizer, shards, names, whole)) commit();
   });
   engine.ranks().has_sharded_moments() = true;
 }
 
 /// Lets this rank write its shard of the leading rank's snapshots.
 template <class Engine>
-void serve_parts(Engine& engine) {
+void serve_shards(Engine& engine) {
   engine.ranks()->serve([&engine](const std::string& request) -> std::string {
     try {
       const std::size_t end = request.find('\n');
       const ParameterNames names(*engine.model(), engine.run().updates());
       TensorMap tensors;
       for_each_index<Engine::kUpdates>([&](auto i) {
-        each_part_state(*engine.template update<i>().optimizer, *engine.template parts<i>(), names,
-                        [&](const std::string& key, const StateDict::Value& value, const auto& split) {
-                          const std::string name =
-                              message(std::size_t{i}, ".", name_of_value(key, value, split));
-                          if (const auto* tensor = value.get_if<at::Tensor>())
-                            tensors.emplace(name, *tensor);
-                          else
-                            put_number(name, value, tensors);
-                        });
+        each_shard_state(*engine.template update<i>().optimizer, *engine.template shards<i>(), names,
+                         [&](const std::string& key, const StateDict::Value& value, const auto& split) {
+                           const std::string name =
+                               message(std::size_t{i}, ".", name_of_value(key, value, split));
+                           if (const auto* tensor = value.get_if<at::Tensor>())
+                             tensors.emplace(name, *tensor);
+                           else
+                             put_number(name, value, tensors);
+                         });
       });
       write_part(request.substr(end + 1), std::stoll(request.substr(0, end)), engine.ranks()->rank(),
                  tensors);
@@ -129,8 +129,8 @@ void serve_parts(Engine& engine) {
 /// Makes all other ranks write their optimizers' shards in parallel, and returns the files. Throws
 /// SnapshotError if one could not, UsageError without a folder common to all ranks.
 template <class Engine>
-[[nodiscard]] std::vector<std::filesystem::path> write_parts(Engine& engine,
-                                                             const std::filesystem::path& folder) {
+[[nodiscard]] std::vector<std::filesystem::path> write_shards(Engine& engine,
+                                                              const std::filesystem::path& folder) {
   if (!engine.ranks() || !engine.ranks()->shards_optimizers())
     throw UsageError(
         "the optimizers' moments are sharded (ShardOptimizer), and a snapshot needs all of them: list "
