@@ -202,6 +202,31 @@ TEST_CASE("an input of keep that is changed in place is noticed") {
   CHECK_THROWS_AS(lt::checkpoint(block, x).sum().backward(), lt::CheckpointError);
 }
 
+TEST_CASE("a kept result that a later call of keep saved is changed in place: LibTorch notices") {
+  const at::Tensor x = input(here<float>());
+  const auto sine = [](const at::Tensor& x) { return x.sin(); };
+  const auto square = [](const at::Tensor& x) { return x * x; };
+  const auto block = [&](const at::Tensor& x) {
+    at::Tensor kept = lt::keep(sine, x);
+    const at::Tensor y = lt::keep(square, kept);
+    kept.add_(1);
+    return (y * 2).exp().cos();
+  };
+  CHECK_THROWS_WITH(lt::checkpoint(block, x).sum().backward(), Catch::Contains("inplace operation"));
+}
+
+TEST_CASE("a call whose inputs are all kept has the bits of the plain run") {
+  const auto sine = [](const at::Tensor& x) { return x.sin(); };
+  const auto square = [](const at::Tensor& x) { return x * x; };
+  check_same_bits(here<float>(), [&](const auto& call, const at::TensorOptions& options) {
+    const auto block = [&](const at::Tensor& x) { return lt::keep(square, lt::keep(sine, x.exp())).cos(); };
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, x);
+    y.sum().backward();
+    return Tensors{y, x.grad()};
+  });
+}
+
 TEST_CASE("scaled dot product attention is kept") {
   check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
