@@ -23,8 +23,7 @@ struct Spirals {
   Batch get(std::int64_t index) const {  // called by several threads
     const std::int64_t n = first + index;
     const double turn = 0.1 * static_cast<double>(n % 97), sign = n % 2 == 0 ? 1 : -1;
-    return {torch::tensor({sign * turn * std::cos(turn), sign * turn * std::sin(turn)}) / 3,
-            torch::tensor(n % 2)};
+    return {torch::tensor({sign * turn * std::cos(turn), sign * turn * std::sin(turn)}) / 3, torch::tensor(n % 2)};
   }
 };
 
@@ -32,9 +31,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear in = register_module("in", torch::nn::Linear(2, 64));
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(64, 64));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(64, 2));
-  torch::Tensor forward(const torch::Tensor& points) {
-    return out(torch::relu(hidden(torch::relu(in(points)))));
-  }
+  torch::Tensor forward(const torch::Tensor& points) { return out(torch::relu(hidden(torch::relu(in(points))))); }
 };
 TORCH_MODULE(Net);
 
@@ -50,11 +47,10 @@ void train(app::Session& session) {
   net->to(session.device());
   lt::FusedAdamW optimizer(net->parameters(), {.lr = session.options().learning_rate});
   auto held_out = session.loader(Spirals{1000, 200});
-  lt::Trainer trainer(
-      net, optimizer, loss_of, lt::ClipGradNorm{1.0},
-      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = session.options().warmup_steps},
-      lt::Validate{held_out},
-      session.policies(*net));  // what the flags ask for: docs/app.md#a-session
+  lt::Trainer trainer(net, optimizer, loss_of, lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = session.options().warmup_steps},
+                      lt::Validate{held_out},
+                      session.policies(*net));  // what the flags ask for: docs/app.md#a-session
   session.fit(trainer, session.shuffled(Spirals{0, 1000}));
   const auto score = trainer.evaluate(session.whole(Spirals{1000, 200}));
   session.finish(*net, {{"accuracy", score.metrics.at("accuracy")}});
@@ -62,6 +58,5 @@ void train(app::Session& session) {
 
 int main(int argc, char** argv) {
   return app::TrainingProgram("template_train", "Learns which of two spirals a point lies on.",
-                              {.epochs = 20, .batch_size = 32, .learning_rate = 3e-3})
-      .run(argc, argv, train);
+                              {.epochs = 20, .batch_size = 32, .learning_rate = 3e-3}).run(argc, argv, train);
 }
