@@ -63,19 +63,33 @@ void add_flags(app::CommandLine& line, Options& options) {
               "to mean 0 and variance 1, as Wav2Vec2's extractor does");
 }
 
-void train(app::Session& session, const Options& options) {
-  if (options.model.extension() != ".pt2")
-    throw app::CommandLineError("--model " + options.model.string() +
-                                " is no .pt2: write one by torch.export.save");
-  lt::ExportedModel model(options.model);
+lt::ExportedModel read_model(const std::filesystem::path& file) {
+  if (file.extension() != ".pt2")
+    throw app::CommandLineError("--model " + file.string() + " is no .pt2: write one by torch.export.save");
+  lt::ExportedModel model(file);
   if (app::leads()) fe::print_table(std::cout, *model);
+  return model;
+}
+
+/// Writes adapters, if there are any, and the model with them folded in.
+void write_model(const app::Session& session, lt::ExportedModel& model, bool has_adapters) {
+  if (has_adapters) {
+    if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
+    lt::fold_lora(*model);
+  }
+  if (app::leads()) lt::save_exported(model, session.output() / "model.pt2");
+}
+
+void train(app::Session& session, const Options& options) {
+  lt::ExportedModel model = read_model(options.model);
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
-  const fe::Samples samples(fe::open_source(options.train, columns, options.sounds), columns);
-  const fe::Samples held_out =
-      options.validation.empty()
-          ? samples
-          : fe::Samples(fe::open_source(options.validation, columns, options.sounds), columns);
+  const auto open = [&](const std::filesystem::path& file) {
+    return fe::Samples(fe::open_source(file, columns, options.sounds), columns);
+  };
+  const fe::Samples samples = open(options.train);
+  const bool validates = !options.validation.empty();
+  const fe::Samples held_out = validates ? open(options.validation) : samples;
   if (!options.lora.empty())
     lt::add_lora(*model, {.rank = options.lora_rank,
                           .alpha = 2.0 * static_cast<double>(options.lora_rank),
@@ -87,13 +101,11 @@ void train(app::Session& session, const Options& options) {
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
   auto validation = session.loader(held_out);
   app::RunDetails details{.settings = {{"loss", objective.options().kind}}};
-  if (!options.validation.empty()) details.data = {{"--validation", app::samples_of(held_out)}};
-  lt::Trainer trainer(
-      model, optimizer, objective, lt::ClipGradNorm{options.clip},
-      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
-      lt::When{!options.freeze.empty(),
-               lt::Freeze(options.freeze.empty() ? std::vector<std::string>{"*"} : options.freeze)},
-      lt::When{!options.validation.empty(), lt::Validate{validation}}, session.policies(*model, details));
+  if (validates) details.data = {{"--validation", app::samples_of(held_out)}};
+  lt::Trainer trainer(model, optimizer, objective, lt::ClipGradNorm{options.clip},
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
+                      lt::When{!options.freeze.empty(), lt::Freeze(options.freeze)},
+                      lt::When{validates, lt::Validate{validation}}, session.policies(*model, details));
   app::SkippedItems skipped({.one = "sample", .many = "samples"});
   const app::PrintAtEnd print_at_end(skipped);
   session.fit(trainer, session.shuffled(samples), [&](const lt::FitResult& fit) {
@@ -101,7 +113,7 @@ void train(app::Session& session, const Options& options) {
     skipped.add(validation.skipped());
   });
   std::vector<std::pair<std::string, lt::Json>> figures{{"samples", samples.size()}};
-  if (!options.validation.empty() && app::leads()) {
+  if (validates && app::leads()) {
     auto all = session.whole(held_out);  // on several ranks `validation` is a shard
     const auto result = trainer.evaluate(all);
     figures.emplace_back("validation_loss", result.loss);
@@ -109,11 +121,7 @@ void train(app::Session& session, const Options& options) {
     skipped.add(all.skipped());
   }
   figures.emplace_back("samples_skipped", static_cast<std::int64_t>(skipped.count()));
-  if (!options.lora.empty()) {
-    if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
-    lt::fold_lora(*model);
-  }
-  if (app::leads()) lt::save_exported(model, session.output() / "model.pt2");
+  write_model(session, model, !options.lora.empty());
   session.finish(*model, figures);
 }
 

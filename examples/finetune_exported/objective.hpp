@@ -62,7 +62,7 @@ class Objective {
                                          batch.tensors.begin() + static_cast<std::ptrdiff_t>(inputs_));
     const auto outputs = model->forward(inputs);
     const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
-    lt::Loss loss{.value = is_own() ? outputs[*loss_] : outside(outputs[*scores_], labels),
+    lt::Loss loss{.value = is_own() ? outputs[*loss_] : loss_of_scores(outputs[*scores_], labels),
                   .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
     if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 &&
@@ -77,7 +77,7 @@ class Objective {
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
 
   /// Computes the loss of scores `[samples, ..., classes]`, of mse those of the labels' sizes.
-  [[nodiscard]] at::Tensor outside(const at::Tensor& scores, const at::Tensor& labels) const {
+  [[nodiscard]] at::Tensor loss_of_scores(const at::Tensor& scores, const at::Tensor& labels) const {
     const bool one_more = scores.dim() == labels.dim() + 1 &&
                           scores.sizes().slice(0, static_cast<std::size_t>(labels.dim())) == labels.sizes();
     if (options_.kind == "mse") {

@@ -66,23 +66,21 @@ struct GraphCandidate {
     return reason_against_tensors(batch);
   }
 
-  /// Returns its form: micro-batches of one form run by one graph.
-  [[nodiscard]] std::string form() {
-    bool sees_all = true;
-    std::string form = form_of(batch);
-    append_bytes(form, I);
-    append_bytes(form, is_whole_window());
-    if constexpr (!kHasHostWeight) append_host_values(form, batch, sees_all);
-    if constexpr (kHasHostWeight) append_structure(form, batch);
+  /// What micro-batches that run by one graph have in common.
+  struct Form {
+    std::string key;
+    bool sees_all = true;  ///< False if the batch has values on the host that the key lacks: a graph would
+                           ///< keep the first ones.
+  };
+  [[nodiscard]] Form form() {
+    Form form{form_of(batch)};
+    append_bytes(form.key, I);
+    append_bytes(form.key, is_whole_window());
+    if constexpr (kHasHostWeight)
+      append_structure(form.key, batch);
+    else
+      append_host_values(form.key, batch, form.sees_all);
     return form;
-  }
-
-  /// False if the batch has values on the host that its form lacks. A graph would keep the first ones.
-  [[nodiscard]] bool form_sees_all() {
-    bool sees_all = true;
-    std::string values;
-    if constexpr (!kHasHostWeight) append_host_values(values, batch, sees_all);
-    return sees_all;
   }
 
   [[nodiscard]] double host_weight() {

@@ -36,7 +36,9 @@ class GraphedMicroBatch {
     if (const char* const reason = candidate_.reason_against_graph()) return run_eagerly(reason);
     Engine& engine = candidate_.engine;
     MicroBatchGraphs& graphs = candidate_.graphs;
-    MicroBatchGraph& entry = graphs.entry(candidate_.form(), *engine.model(), engine.parameters().trained());
+    const auto form = candidate_.form();
+    MicroBatchGraph& entry = graphs.entry(form.key, *engine.model(), engine.parameters().trained());
+    if (!form.sees_all) entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
     ++entry.seen;
     entry.is_whole_window = candidate_.is_whole_window();
     // A loaded state brings a new tensor for the loss scale; the graph reads the old one.

@@ -53,8 +53,6 @@ class MicroBatchWarmUp {
     if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse("the objective or the model draws random numbers on the host");
     entry.draws = entry.draws || !there.same(SavedGenerator(default_generator(candidate_.device())));
-    if (!candidate_.form_sees_all())
-      entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
       entry.refuse("the loss's weight lies on the device");
     if (!loss_tensor(loss).defined() || candidate_.work().fault.micro_batch)

@@ -149,31 +149,40 @@ class LinearBackward final : public torch::autograd::Node {
   return true;
 }
 
+/// True for a tensor that a node on `input` can read.
+[[nodiscard]] inline bool fits_device(const at::Tensor& tensor, const at::Tensor& input) {
+  return tensor.device() == input.device() && tensor.layout() == at::kStrided && !has_tangent(tensor);
+}
+/// True for an input whose rows, or merged heads, are as wide as the weight and lie without gaps.
+[[nodiscard]] inline bool fits_weight(const at::Tensor& input, const at::Tensor& weight,
+                                      const HeadLayout& heads) {
+  if (!weight.defined() || weight.dim() != 2 || weight.numel() == 0) return false;
+  if (heads.is_merged) return input.dim() == 4 && input.size(1) * input.size(3) == weight.size(1);
+  return (input.dim() == 2 || input.dim() == 3) && input.size(-1) == weight.size(1) && input.is_contiguous();
+}
+/// True for heads that the output divides into, and a residual of the output's sizes.
+[[nodiscard]] inline bool fits_output(const at::Tensor& input, const at::Tensor& weight,
+                                      const HeadLayout& heads) {
+  if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return false;
+  const at::Tensor& residual = heads.residual;
+  return !residual.defined() ||
+         (fits_device(residual, input) && residual.dim() == 3 && residual.size(0) == input.size(0) &&
+          residual.size(1) == input.size(heads.is_merged ? 2 : 1) && residual.size(2) == weight.size(0));
+}
+
 /// Returns one layer's output by one node of autograd; undefined where at::linear must compute it.
 [[nodiscard]] inline at::Tensor try_linear_node(const at::Tensor& input, const at::Tensor& weight,
                                                 const at::Tensor& bias, const HeadLayout& heads = {}) {
-  if (!takes_node(input) || !weight.defined() || weight.dim() != 2) return {};
-  if (heads.is_merged
-          ? input.dim() != 4 || input.size(1) * input.size(3) != weight.size(1)
-          : input.size(-1) != weight.size(1) || input.dim() < 2 || input.dim() > 3 || !input.is_contiguous())
+  if (!takes_node(input) || !at::isFloatingType(input.scalar_type()) || input.numel() == 0 ||
+      has_tangent(input) || !fits_weight(input, weight, heads) || !fits_output(input, weight, heads))
     return {};
-  if (heads.residual.defined() &&
-      (heads.residual.device() != input.device() || heads.residual.layout() != at::kStrided ||
-       has_tangent(heads.residual) || heads.residual.dim() != 3 ||
-       heads.residual.sizes() !=
-           at::IntArrayRef({input.size(0), input.size(heads.is_merged ? 2 : 1), weight.size(0)})))
-    return {};
-  if (heads.split > 0 && (input.dim() != 3 || weight.size(0) % heads.split != 0)) return {};
   const auto type = matmul_type(input);
   at::Tensor w = weight, b = bias;
-  if (!is_castable(w, type) || (b.defined() && !is_castable(b, type))) return {};
-  if (!input.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad())) return {};
-  const auto fits = [&](const at::Tensor& tensor) {
-    return tensor.device() == input.device() && tensor.layout() == at::kStrided && !has_tangent(tensor);
-  };
-  if (!at::isFloatingType(input.scalar_type()) || input.numel() == 0 || w.numel() == 0 || !fits(input) ||
-      !fits(w) || (b.defined() && (!fits(b) || b.dim() != 1 || b.size(0) != w.size(0))))
+  if (!is_castable(w, type) || !fits_device(w, input)) return {};
+  if (b.defined() &&
+      (!is_castable(b, type) || !fits_device(b, input) || b.dim() != 1 || b.size(0) != w.size(0)))
     return {};
+  if (!input.requires_grad() && !w.requires_grad() && !(b.defined() && b.requires_grad())) return {};
   return LinearBackward::outputs(input, w, list_of(b), heads, type).front();
 }
 

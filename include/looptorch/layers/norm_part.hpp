@@ -110,8 +110,8 @@ class NormPart {
 [[nodiscard]] inline bool takes_layer(const at::Tensor& x, std::int64_t width, at::Tensor& weight,
                                       at::Tensor& bias) {
   const auto fits = [&](at::Tensor& tensor) {
-    return tensor.device() == x.device() && tensor.layout() == at::kStrided && !has_tangent(tensor) &&
-           at::isFloatingType(tensor.scalar_type()) && is_castable(tensor, matmul_type(x));
+    return fits_device(tensor, x) && at::isFloatingType(tensor.scalar_type()) &&
+           is_castable(tensor, matmul_type(x));
   };
   return weight.defined() && weight.dim() == 2 && weight.size(1) == width && weight.numel() > 0 &&
          fits(weight) &&

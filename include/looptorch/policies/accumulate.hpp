@@ -5,17 +5,11 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/policies/parts/at_run_time.hpp>
 
 #include <cstdint>
-#include <limits>
 
 namespace looptorch {
-namespace detail {
-
-/// "Set at run time": the argument of `Accumulate<>` and of `CacheFlushEvery<>`.
-inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
-
-}  // namespace detail
 
 /// The family of `Accumulate<4>` and `Accumulate<>{4}`: only one of them may be listed.
 struct AccumulateFamily {};

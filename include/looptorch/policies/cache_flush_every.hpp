@@ -10,7 +10,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/empty_cache.hpp>
-#include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/parts/at_run_time.hpp>
 #include <looptorch/policies/declared.hpp>
 
 #include <cstdint>

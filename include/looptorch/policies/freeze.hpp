@@ -32,10 +32,7 @@ class Freeze {
  public:
   /// Patterns of full names, as in `parameter_groups`.
   Freeze(std::initializer_list<std::string> patterns) : Freeze(std::vector<std::string>(patterns)) {}
-  /// Throws UsageError if there is no pattern.
-  explicit Freeze(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {
-    if (patterns_.empty()) throw UsageError("Freeze needs at least one pattern of parameters' names");
-  }
+  explicit Freeze(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
 
   static constexpr Phase phase = Phase::prepare;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
@@ -46,9 +43,10 @@ class Freeze {
     std::shared_ptr<detail::FrozenScope> frozen;
   };
 
-  /// Throws UsageError for a pattern that matches nothing, and for a parameter that UnfreezeAt is to
-  /// unfreeze.
+  /// Throws UsageError without a pattern, for one that matches nothing, and for a parameter that UnfreezeAt
+  /// is to unfreeze.
   void on_fit_begin(FitContext& fit, State& state) const {
+    if (patterns_.empty()) throw UsageError("Freeze needs at least one pattern of parameters' names");
     state = {};
     detail::check_patterns(fit.run.named_parameters(), patterns_);
     std::vector<at::Tensor> matching;

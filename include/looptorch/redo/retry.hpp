@@ -66,7 +66,7 @@ void retry_window(Engine& engine, std::vector<Batch>& kept, std::string error) {
     engine.redo().window_start.rewind(view, work);
     const std::int64_t pieces = free_and_ask_for_retry(
         engine,
-        {engine.run(), /*trains=*/true, samples, work.pieces, work.attempts, std::move(error), can_split});
+        {engine.run(), /*training=*/true, samples, work.pieces, work.attempts, std::move(error), can_split});
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
@@ -142,7 +142,7 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
     if (versions_of(batch) != versions)
       throw UsageError(message(kWritesToBatch, " It would be measured again, since memory ran out: ", error));
     const std::int64_t next = free_and_ask_for_retry(
-        engine, {engine.run(), /*trains=*/false, batch_size(batch), pieces, attempts, std::move(error)});
+        engine, {engine.run(), /*training=*/false, batch_size(batch), pieces, attempts, std::move(error)});
     attempts = next == pieces ? attempts + 1 : 1;
     pieces = next;
   }

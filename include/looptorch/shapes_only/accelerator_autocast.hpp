@@ -54,6 +54,8 @@ inline void register_fp32_operators() {
       if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU)) return;
       aten.impl(c10::toString(op->operator_name()).c_str(), std::move(function));
     };
+    // LibTorch lists these operators in macros, as (layer_norm) or, with an overload, as (norm, Scalar). The
+    // first becomes: add(makeFromBoxedFunction<&run_in_fp32<ToFp32::inputs>>(), "layer_norm");
 #define LOOPTORCH_NAMES_1(op) #op
 #define LOOPTORCH_NAMES_2(op, overload) #op, #overload
 #define LOOPTORCH_NAMES(_1, _2, name, ...) name

@@ -98,21 +98,21 @@ inline bool allocate_results_of_mixed_types(const c10::OperatorHandle& op, Stack
   return allocate_results(op, stack, arguments);
 }
 
-/// The longest dimension with which a product of bf16 is measured: beyond it the buffers for packed blocks
-/// change by less than 1 MB, and the product itself would take seconds.
+/// The longest dimension with which a matmul in bf16 is measured: beyond it the buffers for packed blocks
+/// change by less than 1 MB, and the matmul itself would take seconds.
 inline constexpr std::int64_t kLongestMeasured = 2048;
 
-/// Returns the workspace of a matmul. Kernels of fp32 need none; those of bf16 need the product in
+/// Returns the workspace of a matmul. Kernels of fp32 need none; those of bf16 need the result in
 /// fp32, or what is measured.
-inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
-                                         const at::Tensor& product) {
-  if (!counted_run.workspaces || product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
-  if (products_of_bf16_take_fp32()) return 4 * product.numel();
+inline std::int64_t workspace_of_matmul(const c10::OperatorHandle& op, const Arguments& arguments,
+                                        const at::Tensor& result) {
+  if (!counted_run.workspaces || result.scalar_type() != at::kBFloat16 || result.dim() != 2) return 0;
+  if (bf16_matmuls_take_fp32()) return 4 * result.numel();
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
 /// True if a matmul is in a virtual block. Its factors need not be, as those of an adapter are not.
-[[nodiscard]] inline bool makes_virtual_product(const Arguments& arguments) {
+[[nodiscard]] inline bool makes_virtual_matmul(const Arguments& arguments) {
   const bool adds = arguments.name(1) != "mat2";  // addmm and baddbmm begin with what they add to
   const at::Tensor &left = arguments[adds ? 1 : 0].toTensor(), &right = arguments[adds ? 2 : 1].toTensor();
   if (!left.is_cpu() || !right.is_cpu() || steers_kernels(left.scalar_type(), /*counts_bool=*/true))
@@ -123,17 +123,17 @@ inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Ar
 }
 
 /// Allocates a matmul, and its workspace.
-inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+inline bool allocate_matmul(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
   std::vector<c10::IValue> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) given.push_back(arguments[i]);
   allocate_results(op, stack, arguments);
-  const at::Tensor product = stack.back().toTensor();
-  allocate_workspace(workspace_of_product(op, Arguments(op, given), product));
+  const at::Tensor result = stack.back().toTensor();
+  allocate_workspace(workspace_of_matmul(op, Arguments(op, given), result));
   return true;
 }
 
-/// Allocates oneDNN's product of rows and a layer's weights, which has no shape function.
+/// Allocates oneDNN's matmul of rows and a layer's weights, which has no shape function.
 inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("X");
   auto sizes = x.sizes().vec();

@@ -9,6 +9,9 @@
 //   Net net;                                // of any size
 //   lt::Trainer trainer(net, optimizer, objective);
 //   std::int64_t needed = lt::preflight(trainer, batches, {.cap = 1'000'000'000'000}).needed;
+//
+// Read next: virtual_blocks.hpp, skipped_kernels.hpp, then arithmetic.hpp. The headers accelerator_* are what
+// an accelerator does otherwise.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -115,7 +118,7 @@ class ShapesOnly {
       visit_tensors(call.arguments[i],
                     [&](const at::Tensor& tensor) { call.meets_virtual |= is_virtual(tensor); });
     const SkippedKernel skipped = skipped_kernel(op.operator_name());
-    call.meets_virtual |= skipped == &allocate_product && makes_virtual_product(call.arguments);
+    call.meets_virtual |= skipped == &allocate_matmul && makes_virtual_matmul(call.arguments);
     if (call.meets_virtual) call.skipped = skipped;
     if (!detail::cpu_stands_for_accelerator || KernelOnDevice::runs() ||
         !is_kernel(op, call.arguments, call.skipped))

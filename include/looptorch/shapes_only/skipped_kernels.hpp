@@ -63,7 +63,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
          "aten::linalg_vector_norm",
          "aten::upsample_bilinear2d",
          "aten::upsample_bilinear2d_backward"});
-    add(&allocate_product, "", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"});
+    add(&allocate_matmul, "", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"});
     add(&allocate_linear, "", {"mkldnn::_linear_pointwise"});
     add(&allocate_results, "", {"aten::_to_copy"});
     add(&allocate_results_of_one_type, "dim_IntList", {"aten::sum"});

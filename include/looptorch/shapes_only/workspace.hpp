@@ -88,9 +88,9 @@ template <class Prepare, class Work>
   return memory.peak() - memory.now();
 }
 
-/// True if products of bf16 matrices are first computed in an fp32 matrix: oneDNN does so on CPUs without
-/// native bf16. Others pack their inputs into a few hundred KB, whatever the product's size.
-[[nodiscard]] inline bool products_of_bf16_take_fp32() {
+/// True if matmuls in bf16 are first computed in an fp32 matrix: oneDNN does so on CPUs without
+/// native bf16. Others pack their inputs into a few hundred KB, whatever the result's size.
+[[nodiscard]] inline bool bf16_matmuls_take_fp32() {
   static const bool takes = [] {
     constexpr std::int64_t kLong = 1024, kShort = 64;
     const auto make = [] { return at::ones({kLong, kShort}, at::kBFloat16); };

@@ -84,7 +84,10 @@ TEST_CASE("Freeze refuses patterns that match nothing, and tells a snapshot of o
   lt::Trainer none(net, optimizer, toy::objective, lt::Freeze{"third.*"});
   CHECK_THROWS_WITH(none.fit(toy::batches(1)),
                     Catch::Contains("no parameter of the model matches 'third.*'"));
-  CHECK_THROWS_WITH(lt::Freeze(std::vector<std::string>{}), Catch::Contains("at least one pattern"));
+  lt::Trainer without(net, optimizer, toy::objective, lt::Freeze(std::vector<std::string>{}));
+  CHECK_THROWS_WITH(without.fit(toy::batches(1)), Catch::Contains("at least one pattern"));
+  lt::Trainer off(net, optimizer, toy::objective, lt::When{false, lt::Freeze(std::vector<std::string>{})});
+  CHECK(off.fit(toy::batches(1)).steps == 1);  // as a flag without a value
   lt::Trainer first(net, optimizer, toy::objective, lt::Freeze{"first.*"});
   lt::Trainer second(net, optimizer, toy::objective, lt::Freeze{"second.weight", "second.bias"});
   const auto state = first.state_dict();
