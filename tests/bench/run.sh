@@ -19,7 +19,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../../packaging/build.sh"
 #   {"name": ..., "of": <the row that they compare with>, "peer": ..., "peer_value": ...}
 # Rows whose peers are all in Python omit peer and peer_value. If both sides must take turns, peers_of sets takes_turns:
 # then NAME.py gets the program as its argument, runs it, and prints all rows. peers_of names the Python packages, at the
-# versions in docs/performance.md, without LibTorch's own, which is installed already.
+# versions in docs/performance/, without LibTorch's own, which is installed already.
 readonly benchmarks=(
   "step_overhead  one step of a small MLP under each policy, beside loops by hand, PyTorch, Accelerate, Lightning, HF"
   "audio          decoding, resampling, mel spectrograms and Griffin-Lim, beside openai-whisper, librosa, torchaudio, scipy"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Simulated device only. Counts the launches, operator calls and waits of a step, by policy and by optimizer,
-// and compares them with the tables in docs/performance.md. LOOPTORCH_WRITE_LAUNCHES=1 writes the tables
+// and compares them with the tables in docs/performance/step.md. LOOPTORCH_WRITE_LAUNCHES=1 writes the tables
 // there.
 #include "support/precompiled.hpp"
 
@@ -250,7 +250,7 @@ std::vector<std::string> table_of_optimizers() {
 }
 
 void compare(const std::string& head, const std::vector<std::string>& table) {
-  PageTable page(head);
+  PageTable page("performance/step.md", head);
   if (std::getenv("LOOPTORCH_WRITE_LAUNCHES")) page.write(table);
   CHECK(page.rows() == table);
 }
@@ -262,12 +262,12 @@ bool is_version_of_tables() {
 
 }  // namespace
 
-TEST_CASE("a step launches and calls what docs/performance.md says, and no more") {
+TEST_CASE("a step launches and calls what docs/performance/step.md says, and no more") {
   if (!is_version_of_tables()) return;
   compare("| a step with " + kColumns, table_of_policies());
 }
 
-TEST_CASE("a captured step launches and calls what docs/performance.md says, and no more") {
+TEST_CASE("a captured step launches and calls what docs/performance/step.md says, and no more") {
   if (!is_version_of_tables()) return;
   compare("| a captured step with " + kColumns, table_of_graphs());
 }
@@ -299,7 +299,7 @@ TEST_CASE("launches of clipping, averages and unscaling do not grow with each te
   CHECK(count([&] { by_tensor.flush(gradients); }).launches < kMost);
 }
 
-TEST_CASE("an optimizer launches and calls what docs/performance.md says, and no more") {
+TEST_CASE("an optimizer launches and calls what docs/performance/step.md says, and no more") {
   if (!is_version_of_tables()) return;
   compare("| an update by " + kColumns, table_of_optimizers());
 }

@@ -148,7 +148,7 @@ TEST_CASE("the host waits for the device where docs/performance.md says so, and 
   const Row all{.name = "each of the next table", .settings = {}, .why = "every run has these"};
   table.insert(table.begin(), line(all, {0, 1, 1}));
   for (const auto& [head, rows] : {std::pair{kHead, table}, std::pair{kUsualHead, usual}}) {
-    looptorch::testing::PageTable page(head);
+    looptorch::testing::PageTable page("performance.md", head);
     if (std::getenv("LOOPTORCH_WRITE_WAITS")) page.write(rows);
     CHECK(page.rows() == rows);
   }

@@ -87,7 +87,7 @@ pack() {
   strip "$work"/bin/*
   add_libraries "$work/bin" "$work/lib"
   cp -r "$root/tests/parity" "$work/source/tests" # read by tests, at the path that they were compiled with
-  cp "$root/docs/performance.md" "$work/source/docs"
+  cp -r "$root/docs/performance.md" "$root/docs/performance" "$work/source/docs"
   cp "$root"/tests/gpu/{*.sh,*.py} "$work"
   list_tests >"$work/tests.txt"
   printf '%s\n' "$root" >"$work/source_path.txt"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads and rewrites a table in docs/performance.md that a test generates.
+// Reads and rewrites a table in a page of docs/ that a test generates.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,11 @@
 
 namespace looptorch::testing {
 
-/// The rows of the table in docs/performance.md whose first line is `head`.
+/// The rows of the table in docs/`page` whose first line is `head`.
 class PageTable {
  public:
-  explicit PageTable(std::string head) : head_(std::move(head)) {
+  PageTable(const std::string& page, std::string head)
+      : path_(LOOPTORCH_SOURCE_DIR "/docs/" + page), head_(std::move(head)) {
     std::ifstream in(path_);
     for (std::string line; std::getline(in, line);) lines_.push_back(line);
     while (begin_ < lines_.size() && lines_[begin_] != head_) ++begin_;
@@ -37,7 +38,7 @@ class PageTable {
     return lines_.begin() + static_cast<std::ptrdiff_t>(line);
   }
 
-  std::string path_ = LOOPTORCH_SOURCE_DIR "/docs/performance.md", head_;
+  std::string path_, head_;
   std::vector<std::string> lines_;
   std::size_t begin_ = 0, end_ = 0;
 };
