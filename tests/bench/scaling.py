@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Data parallel training of 8 to 1,024 GPUs on paper: prints the tables of docs/distributed.md, which a test compares.
+"""Data parallel training of 8 to 1,024 GPUs on paper: prints the tables of docs/distributed_figures.md, which a test compares.
 
 A step is a forward and a backward, twice as long. Gradients become ready at an even pace while backward runs, the last layers'
 first, and leave in buckets of 25 MiB; each bucket's sum begins when it is full and the one before has ended. What is left when

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# scaling.sh REPOSITORY [--write]: the tables of "Many GPUs, on paper" in docs/distributed.md are what tests/bench/scaling.py
+# scaling.sh REPOSITORY [--write]: the tables of "Many GPUs, on paper" in docs/distributed_figures.md are what tests/bench/scaling.py
 # prints. Fails where they differ, or writes them there.
 set -euo pipefail
 
 cd "$1"
-page=docs/distributed.md
+page=docs/distributed_figures.md
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
 python3 tests/bench/scaling.py | awk -v page="$page" '

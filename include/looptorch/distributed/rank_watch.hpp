@@ -2,7 +2,7 @@
 // Watches the other ranks of a run, so that no rank waits for one that has failed, stopped or exited. A
 // thread writes this rank's heartbeat to the rendezvous store five times a second, and reads the heartbeats
 // of up to eight other ranks. If one of these ranks is silent, all ranks learn of it. The store's work grows
-// linearly with the number of ranks. Steps do not become slower.
+// linearly with the number of ranks. With two ranks the thread takes 0.6 % of a core (docs/distributed.md).
 //
 // The store holds these keys, for fit F and rank R:
 //   looptorch life F R     R's heartbeat: a count, and where R is. R writes it; ranks that watch R read it.
