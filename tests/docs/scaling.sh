@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scaling.sh REPOSITORY [--write]: the tables of "Many GPUs, on paper" in docs/distributed_figures.md are what tests/bench/scaling.py
-# prints. Fails where they differ, or writes them there.
+# scaling.sh REPOSITORY [--write]: the tables of "Many GPUs, on paper" in docs/distributed_figures.md are what
+# tests/bench/scaling.py prints. Fails where they differ, or writes them there.
 set -euo pipefail
 
 cd "$1"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Snapshots in Python: docs/snapshots.md's format, read, verified and written without looptorch.
+"""Snapshots in Python: docs/snapshot_format.md's format, read, verified and written without looptorch.
 
 usage: python tests/parity/snapshot.py                 (needs torch and safetensors; writes data/snapshot)
        python tests/parity/snapshot.py SNAPSHOT FOLDER (checks SNAPSHOT, of a module Net whose weights are tied, and writes

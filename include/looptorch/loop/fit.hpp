@@ -26,7 +26,7 @@ namespace looptorch {
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
-  /// A snapshot (a path, or a result of choose_snapshot), or a folder whose newest valid snapshot is used.
+  /// A snapshot (a path, or a result of choose_snapshot), or a folder whose newest intact snapshot is used.
   /// Empty: continues from the Trainer's state. The Trainer must list SnapshotEvery.
   ResumeFrom resume = {};
   /// True: refuses a snapshot of another run. False: loads what fits, and FitResult lists the rest.

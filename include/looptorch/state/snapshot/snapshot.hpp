@@ -3,7 +3,7 @@
 // JSON, and a manifest with a checksum of every byte. The folder appears under its name only when it is
 // complete and on the disk, even if the process is killed. Reading accepts only what agrees with the
 // manifest. Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See
-// docs/snapshots.md.
+// docs/snapshot_format.md.
 //
 // snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
 #pragma once
@@ -29,7 +29,7 @@ namespace looptorch {
 
 /// Writes `folder/step-NNNNNNNN`, creates the folder if it is missing, and returns that path. The snapshot is
 /// on the disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that
-/// cannot do that, replacing a intact one is an error. Throws SnapshotError, or SnapshotSpaceError before
+/// cannot do that, replacing an intact one is an error. Throws SnapshotError, or SnapshotSpaceError before
 /// anything is written; then the folder is unchanged. Throws UsageError for a step below 0.
 std::filesystem::path write_snapshot(const std::filesystem::path& folder, const SnapshotContents& contents);
 
