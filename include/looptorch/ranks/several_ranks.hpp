@@ -6,6 +6,7 @@
 //   SoloRanks      loop/solo_ranks.hpp           the same for one process: nothing to do
 //   Ranks          loop/ranks.hpp                the interface to other processes, which SeveralRanks calls
 //   GroupRanks     distributed/group_ranks.hpp   Ranks by c10d
+//   RankSession    ranks/rank_session.hpp        a fit: joins the ranks, and silences all but the leading one
 #pragma once
 
 #include <looptorch/base/error.hpp>
