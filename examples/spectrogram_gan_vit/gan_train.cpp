@@ -42,7 +42,7 @@ struct Outcome {
   std::optional<sg::Best> best;
 };
 
-/// Returns Adam for one of the players.
+/// Returns Adam for one of the networks.
 lt::FusedAdam make_adam(const torch::nn::Module& player, double learning_rate) {
   return lt::FusedAdam(player.parameters(), {.lr = learning_rate, .betas = {0.5, 0.999}});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The characters that a model writes: those of the training texts, for Devanagari and Latin script. A
 // character is a code point, or a grapheme cluster as a reader perceives it; Devanagari has some hundreds of
-// clusters. Texts are normalised first: normal form C, lower case, no punctuation, single blanks, vowel signs
+// clusters. Texts are normalised first: normal form C, lower case, no punctuation, single spaces, vowel signs
 // kept. Saved as JSON beside the model.
 #pragma once
 

@@ -49,7 +49,7 @@ struct Song {
 /// file in `audio_folder` with its id as name: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`, or a spectrogram
 /// that was saved by NumPy, `2.npy`.
 ///
-/// Required are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks
+/// Required are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's spaces
 /// around their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) are
 /// optional; other columns are ignored.
 ///
@@ -68,10 +68,10 @@ struct Song {
 namespace detail {
 
 [[nodiscard]] inline std::string trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const auto first = text.find_first_not_of(kBlanks);
+  constexpr std::string_view kSpaces = " \t\r";
+  const auto first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(kBlanks) - first + 1));
+  return std::string(text.substr(first, text.find_last_not_of(kSpaces) - first + 1));
 }
 
 /// Returns the enumerator whose name in `names` equals the field; `what` is the column.
@@ -111,7 +111,7 @@ class AnnotationHeader {
 
   [[nodiscard]] std::size_t width() const { return width_; }
 
-  /// Returns a row's field, without blanks; empty for a missing column.
+  /// Returns a row's field, without spaces; empty for a missing column.
   [[nodiscard]] std::string field(const std::vector<std::string>& row, std::string_view column) const {
     const auto found = columns_.find(column);
     return found == columns_.end() ? std::string() : trimmed(row[found->second]);

@@ -56,7 +56,7 @@ struct CorpusClip {
   return clips;
 }
 
-/// Returns a table in DEAM's form, blanks in the header included, with the split, and the clip's maker.
+/// Returns a table in DEAM's form, spaces in the header included, with the split, and the clip's maker.
 [[nodiscard]] inline std::string annotations_of(const std::vector<CorpusClip>& clips) {
   std::string text = "song_id, valence_mean, arousal_mean, split, tempo, mode\n";
   for (const auto& clip : clips) {

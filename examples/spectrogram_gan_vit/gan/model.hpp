@@ -21,12 +21,12 @@
 
 namespace spectrogram_gan {
 
-/// The two players. Buffers hold the state of their game, so that snapshots contain it too: `accepted` and
+/// The two networks. Buffers hold the state of their game, so that snapshots contain it too: `accepted` and
 /// `fooled`, the recent shares of real and of generated spectrograms that the discriminator judged real, and
 /// `instance_noise`, the deviation of the noise in its input.
 class GanImpl : public torch::nn::Module {
  public:
-  /// Builds the players. Throws ConfigError for invalid sizes.
+  /// Builds the networks. Throws ConfigError for invalid sizes.
   explicit GanImpl(const GanConfig& config) : config_(config) {
     check_config(config, "Gan");
     generator = register_module("generator", Generator(config));
@@ -69,7 +69,7 @@ TORCH_MODULE(Gan);
   return count;
 }
 
-/// Writes config.json and both players into `folder`, which must exist.
+/// Writes config.json and both networks into `folder`, which must exist.
 inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   looptorch::save_weights(gan->discriminator, folder / "discriminator.safetensors");
   looptorch::save_weights(gan->generator, folder / "generator.safetensors");

@@ -61,7 +61,7 @@ struct TrainOptions {
   /// The best weights are those of a snapshot.
   [[nodiscard]] bool takes_snapshots() const { return training.takes_snapshots() || validates(); }
 
-  /// Returns the settings of both players' objectives. Throws UsageError for an unknown loss.
+  /// Returns the settings of both networks' objectives. Throws UsageError for an unknown loss.
   [[nodiscard]] GameOptions game() const {
     return {.loss = adversarial_loss(loss),
             .r1 = r1,
@@ -137,7 +137,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
   detail::add_game_flags(line, options);
   add_weights_flags(
       line, options.weights,
-      "Both players: names begin\nwith generator. and discriminator., or FILE is a checkpoint with "
+      "Both networks: names begin\nwith generator. and discriminator., or FILE is a checkpoint with "
       "a dictionary for each, or a folder of\ngan_train; --rename =generator. takes a generator "
       "alone");
   line.option("validate-every", "STEPS", options.validate_every,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request segments'
-// times and the previous text. A blank before the text is kept if the vocabulary merges it with the first
+// times and the previous text. A space before the text is kept if the vocabulary merges it with the first
 // letter, as in English, since OpenAI trained Whisper so. It is dropped if it would be a token of its own, as
 // in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins with that token.
 // (transformers always drops it.)

@@ -85,7 +85,7 @@ class WindowPacker {
     const double behind = text_.segments.empty() ? 0 : text_.segments.back().end;
     const double from = std::max(begin - *window_.start, behind), to = std::max(end - *window_.start, from);
     text_.segments.push_back({segment.text, from, to});
-    if (!window_.text.empty() && !writes_without_blanks(window_.language)) window_.text += ' ';
+    if (!window_.text.empty() && !writes_without_spaces(window_.language)) window_.text += ' ';
     window_.text += segment.text;
     tokens_ += tokens;
     last_end_ = std::max(last_end_, end);

@@ -45,7 +45,7 @@ inline FallbackOptions once(double temperature) {
   return {.temperatures = {temperature}, .compression_ratio = {}, .log_probability = {}, .no_speech = {}};
 }
 
-/// Returns the text without blanks at its ends.
+/// Returns the text without spaces at its ends.
 inline std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");
   return begin == text.npos ? std::string_view()

@@ -131,7 +131,7 @@ struct Recognizer {
     set_prompt(decoding, language, task);
   }
 
-  /// Returns the text of decoded ids, without timestamps, without the blank before its first word and without
+  /// Returns the text of decoded ids, without timestamps, without the space before its first word and without
   /// an incomplete character.
   [[nodiscard]] std::string text_of(std::vector<std::int64_t> ids) const {
     if (const auto& special = decoding.special; special.no_timestamps >= 0)

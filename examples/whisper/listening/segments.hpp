@@ -21,7 +21,7 @@ namespace whisper {
 
 /// A word with its times in seconds.
 struct Word {
-  std::string text;  ///< With the blank before it.
+  std::string text;  ///< With the space before it.
   double start = 0, end = 0, probability = 0;
 };
 
@@ -29,7 +29,7 @@ struct Word {
 struct Segment {
   std::int64_t seek = 0;      ///< The first mel frame of the window that it was decoded from.
   double start = 0, end = 0;  ///< Seconds.
-  std::string text;           ///< With the blank before it.
+  std::string text;           ///< With the space before it.
   std::vector<std::int64_t> tokens;
   double temperature = 0, average_log_probability = 0, compression_ratio = 0, no_speech_probability = 0;
   std::vector<Word> words{};

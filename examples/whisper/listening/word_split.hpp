@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits a text's tokens into words as openai-whisper does: at blanks and punctuation or, in scripts without
-// blanks, where tokens make whole characters.
+// Splits a text's tokens into words as openai-whisper does: at spaces and punctuation or, in scripts without
+// spaces, where tokens make whole characters.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -40,7 +40,7 @@ inline std::u32string characters_of(std::string_view bytes) {
   return characters;
 }
 
-/// True for a substring of ASCII's punctuation, as a single sign is, and for blanks alone.
+/// True for a substring of ASCII's punctuation, as a single sign is, and for spaces alone.
 inline bool is_punctuation(std::string_view text) {
   constexpr std::string_view kSigns = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   return kSigns.find(stripped(text)) != std::string_view::npos;
@@ -71,8 +71,8 @@ inline std::vector<WordTokens> split_at_characters(const Tokenizer& tokenizer,
   return words;
 }
 
-/// Splits at blanks and around punctuation. Tokens from `first_special` on are words of their own.
-inline std::vector<WordTokens> split_at_blanks(const Tokenizer& tokenizer,
+/// Splits at spaces and around punctuation. Tokens from `first_special` on are words of their own.
+inline std::vector<WordTokens> split_at_spaces(const Tokenizer& tokenizer,
                                                const std::vector<std::int64_t>& tokens,
                                                std::int64_t first_special) {
   std::vector<WordTokens> words;
@@ -93,10 +93,10 @@ inline std::vector<WordTokens> split_at_blanks(const Tokenizer& tokenizer,
 inline std::vector<WordTokens> split_words(const Tokenizer& tokenizer,
                                            const std::vector<std::int64_t>& tokens, std::string_view language,
                                            std::int64_t first_special) {
-  constexpr std::array<std::string_view, 6> kWithoutBlanks{"zh", "ja", "th", "lo", "my", "yue"};
-  if (std::find(kWithoutBlanks.begin(), kWithoutBlanks.end(), language) != kWithoutBlanks.end())
+  constexpr std::array<std::string_view, 6> kWithoutSpaces{"zh", "ja", "th", "lo", "my", "yue"};
+  if (std::find(kWithoutSpaces.begin(), kWithoutSpaces.end(), language) != kWithoutSpaces.end())
     return split_at_characters(tokenizer, tokens);
-  return split_at_blanks(tokenizer, tokens, first_special);
+  return split_at_spaces(tokenizer, tokens, first_special);
 }
 
 }  // namespace whisper

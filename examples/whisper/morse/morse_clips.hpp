@@ -110,7 +110,7 @@ class Clips {
     finish(clip);
   }
 
-  /// Drops the last character, and the blank before it.
+  /// Drops the last character, and the space before it.
   static void shorten(std::string& text) {
     text.pop_back();
     if (text.ends_with(' ')) text.pop_back();

@@ -18,7 +18,7 @@ class MorseText {
  public:
   explicit MorseText(std::uint64_t seed) : random_(seed) {}
 
-  /// Returns the next phrase: one to nine words with a blank between them.
+  /// Returns the next phrase: one to nine words with a space between them.
   [[nodiscard]] std::string phrase() {
     switch (random_.below(6)) {
       case 0:
@@ -34,7 +34,7 @@ class MorseText {
     }
   }
 
-  /// Returns 1 to `most` characters, of those that phrases have, some with a blank before them.
+  /// Returns 1 to `most` characters, of those that phrases have, some with a space before them.
   [[nodiscard]] std::string characters(std::uint64_t most) {
     static constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyz0123456789/=.?";
     std::string text;

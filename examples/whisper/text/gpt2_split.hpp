@@ -76,8 +76,8 @@ inline std::size_t gpt2_piece_size(std::string_view text) {
   if (const auto size = detail::contraction_size(text)) return size;
   const auto run = detail::class_run(text, 0);
   if (run.kind != detail::SplitClass::kSpace) return run.end;
-  const bool is_one_blank = text.front() == ' ' && run.end == 1;
-  if (is_one_blank && run.end < text.size()) return detail::class_run(text, 1).end;
+  const bool is_one_space = text.front() == ' ' && run.end == 1;
+  if (is_one_space && run.end < text.size()) return detail::class_run(text, 1).end;
   const bool is_whole = run.end == text.size() || run.last == 0;
   return is_whole ? run.end : run.last;  // leaves one space for the next word
 }

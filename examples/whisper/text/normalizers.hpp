@@ -22,14 +22,14 @@ struct Normalizer {
 
 namespace detail {
 
-/// True for the languages that are written without blanks between words.
-inline bool writes_without_blanks(const std::string& language) {
+/// True for the languages that are written without spaces between words.
+inline bool writes_without_spaces(const std::string& language) {
   for (const auto* code : {"zh", "yue", "ja", "th", "lo", "my"})
     if (language == code) return true;
   return false;
 }
 
-/// Returns the normalised text with a blank after each character as a reader sees it: its words are then
+/// Returns the normalised text with a space after each character as a reader sees it: its words are then
 /// characters.
 inline std::string spaced_characters(std::string_view text) {
   std::string spaced;
@@ -48,7 +48,7 @@ inline std::string spaced_characters(std::string_view text) {
 /// unchanged. `auto` is `english` for the language "en", `characters` for Chinese, Cantonese, Japanese, Thai,
 /// Lao and Burmese, else `marks`. Throws CommandLineError for another name.
 inline Normalizer choose_normalizer(const std::string& name, const std::string& language) {
-  if (name == "auto" && detail::writes_without_blanks(language))
+  if (name == "auto" && detail::writes_without_spaces(language))
     return choose_normalizer("characters", language);
   if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
   if (name == "english") return {name, normalize_english};

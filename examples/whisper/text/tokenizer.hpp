@@ -44,7 +44,7 @@ class Tokenizer {
   /// `decode(errors="replace")`.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
 
-  /// From now on `encode` gives each character tokens of its own, blanks too, so that no token stands for
+  /// From now on `encode` gives each character tokens of its own, spaces too, so that no token stands for
   /// several characters.
   void spell_out() { spells_ = true; }
 

@@ -88,7 +88,7 @@ struct Transcripts {
     return errors.rates();
   }
 
-  /// Returns the character error rate of the normalised texts, blanks between words included.
+  /// Returns the character error rate of the normalised texts, spaces between words included.
   [[nodiscard]] double character_error_rate(const std::string& normalizer) const {
     looptorch::CharacterErrorRate errors;
     for (std::size_t i = 0; i < references.size(); ++i) {

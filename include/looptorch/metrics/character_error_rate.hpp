@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Computes the character error rate: the word error rate's formula for characters, with the blanks between
+// Computes the character error rate: the word error rate's formula for characters, with the spaces between
 // words. A character is a code point, as in jiwer, or a grapheme cluster. With clusters, a wrong vowel sign
 // in Devanagari is one wrong letter, and a conjunct counts once, as for a reader.
 #pragma once

@@ -58,7 +58,7 @@ struct Edit {
 /// Reference and hypothesis side by side; `alignment_text` prints it.
 struct Alignment {
   std::vector<Edit> edits{};
-  std::string separator{};  ///< between two tokens: a blank for words, empty for characters
+  std::string separator{};  ///< between two tokens: a space for words, empty for characters
 
   [[nodiscard]] EditCounts counts() const;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Normalises text for error rates, in any script: lower case, no punctuation or symbols, single blanks. Keeps
+// Normalises text for error rates, in any script: lower case, no punctuation or symbols, single spaces. Keeps
 // apostrophes inside words. Keeps combining marks, such as Devanagari's vowel signs and viramas; Whisper's
 // basic normaliser removes these. Does not compose or decompose characters: first convert texts that mix
 // normal forms. Takes linear time, with two table look-ups for each character beyond ASCII.
@@ -17,7 +17,7 @@
 
 namespace looptorch {
 
-/// Returns lower-cased words without punctuation, separated by single blanks, without any at the ends.
+/// Returns lower-cased words without punctuation, separated by single spaces, without any at the ends.
 /// Punctuation and symbols separate words ("left-right" becomes two), and marks on them are removed with
 /// them. An apostrophe between letters is kept, as "'". Invisible formatting (soft hyphens, directions,
 /// variation selectors) is removed. Bytes that are not UTF-8 become U+FFFD.

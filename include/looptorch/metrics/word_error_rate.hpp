@@ -16,7 +16,7 @@ namespace looptorch {
 
 /// Counts the errors. Of several alignments with equally few errors, counts the one that jiwer 4 takes (in
 /// sentences of more than about 2000 words jiwer may take another one). Words are compared byte by byte:
-/// normalise both texts first, see normalize.hpp. They are separated as in jiwer: by a blank, or by two or
+/// normalise both texts first, see normalize.hpp. They are separated as in jiwer: by a space, or by two or
 /// more characters of Unicode's white space. A lone tab, line end or no-break space belongs to its word.
 [[nodiscard]] EditCounts count_word_errors(std::string_view reference, std::string_view hypothesis);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rewrites a text before and after english_numbers.hpp makes digits of its numbers, by openai-whisper's
-// rules: "and a half", blanks between digits and letters, cents, and the word for 1.
+// rules: "and a half", spaces between digits and letters, cents, and the word for 1.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>
@@ -47,7 +47,7 @@ namespace whisper::detail {
   });
 }
 
-/// Puts a blank between [a-z] and [0-9] in either order.
+/// Puts a space between [a-z] and [0-9] in either order.
 [[nodiscard]] inline std::string separate_letters_and_digits(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -61,7 +61,7 @@ namespace whisper::detail {
   return out;
 }
 
-/// Removes the blank in ([0-9])\s+(st|nd|rd|th|s)\b.
+/// Removes the space in ([0-9])\s+(st|nd|rd|th|s)\b.
 [[nodiscard]] inline std::string join_ordinal_endings(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     const auto end = looptorch::skip_white_space(rest, at);

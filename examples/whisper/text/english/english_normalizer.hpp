@@ -23,7 +23,7 @@ namespace whisper {
 
 /// Returns the text in lower case, without parts in brackets or parentheses, fillers, symbols and diacritics.
 /// Contractions and titles are expanded, numbers and money become digits, and British spellings American
-/// ones. The number 1 stays a word. A blank may remain at an end. Bytes that are not UTF-8 count as U+FFFD, a
+/// ones. The number 1 stays a word. A space may remain at an end. Bytes that are not UTF-8 count as U+FFFD, a
 /// symbol. The only difference from openai-whisper: a capital sigma becomes a small one also at the end of a
 /// word.
 [[nodiscard]] std::string normalize_english(std::string_view text);
@@ -86,7 +86,7 @@ namespace detail {
   });
 }
 
-/// Replaces one of `symbols` by a blank if the character after it is not a digit, or with `or_end` if none
+/// Replaces one of `symbols` by a space if the character after it is not a digit, or with `or_end` if none
 /// follows.
 [[nodiscard]] inline std::string blank_before_other(std::string_view text, std::u32string_view symbols,
                                                     bool or_end) {
@@ -101,7 +101,7 @@ namespace detail {
   });
 }
 
-/// Replaces the sign in ([^0-9])% by a blank.
+/// Replaces the sign in ([^0-9])% by a space.
 [[nodiscard]] inline std::string blank_stray_percents(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     const auto before = looptorch::utf8_step(rest, at);
@@ -112,7 +112,7 @@ namespace detail {
   });
 }
 
-[[nodiscard]] inline std::string single_blanks(std::string_view text) {
+[[nodiscard]] inline std::string single_spaces(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) {
     const auto end = looptorch::skip_white_space(rest, at);
     if (end > at) out += ' ';
@@ -131,7 +131,7 @@ inline std::string normalize_english(std::string_view text) {
   out = without_symbols_and_diacritics(blank_before_other(join_thousands(out), U".", true));
   out = spell_american(write_numbers(out));
   out = blank_stray_percents(blank_before_other(out, U".$\u00A2\u20AC\u00A3", false));
-  return single_blanks(out);
+  return single_spaces(out);
 }
 
 }  // namespace whisper

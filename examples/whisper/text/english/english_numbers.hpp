@@ -29,7 +29,7 @@ struct SpokenNumber {
 
 class NumberWriter {
  public:
-  /// Returns the text with its numbers as digits, and single blanks between words.
+  /// Returns the text with its numbers as digits, and single spaces between words.
   [[nodiscard]] std::string write(std::string_view text) {
     words_ = looptorch::split_white_space(text);
     for (at_ = 0; at_ < words_.size(); ++at_) take(words_[at_]);

@@ -16,7 +16,7 @@
 
 namespace whisper::detail {
 
-/// Calls `use` with each part of a list separated by blanks; parts may be empty.
+/// Calls `use` with each part of a list separated by spaces; parts may be empty.
 template <class Use>
 void for_each_part(std::string_view list, Use use) {
   for (std::size_t at = 0; at <= list.size();) {
@@ -63,7 +63,7 @@ class AmericanSpellings {
   return spellings;
 }
 
-/// Returns the words in American spelling, with single blanks between them.
+/// Returns the words in American spelling, with single spaces between them.
 [[nodiscard]] inline std::string spell_american(std::string_view text) {
   std::string out;
   for (const auto word : looptorch::split_white_space(text)) {

@@ -7,7 +7,7 @@
 
 namespace whisper::detail {
 
-/// Each stem + old + ending becomes stem + new + ending. Blanks separate; what is empty stands between them.
+/// Each stem + old + ending becomes stem + new + ending. Spaces separate; what is empty stands between them.
 struct SpellingRule {
   std::string_view old_part, new_part, endings, stems;
 };

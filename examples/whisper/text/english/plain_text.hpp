@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Removes symbols and diacritics from text: compatibility decomposition (NFKD), no marks, a blank for each
+// Removes symbols and diacritics from text: compatibility decomposition (NFKD), no marks, a space for each
 // symbol and punctuation mark. Up to three table look-ups for each character beyond ASCII.
 #pragma once
 

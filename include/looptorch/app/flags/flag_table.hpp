@@ -51,7 +51,7 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
   return forms;
 }
 
-/// Returns the flags that must be given, with a blank before each.
+/// Returns the flags that must be given, with a space before each.
 [[nodiscard]] inline std::string required_text(const FlagTable& flags) {
   std::string text;
   for (const auto& flag : flags)

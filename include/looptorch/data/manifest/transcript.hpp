@@ -39,7 +39,7 @@ struct Transcript {
   [[nodiscard]] std::string describe_drops(std::size_t at_most = 10) const;
 };
 
-/// Reads `path`, with times in the recording `audio`. Runs of white space in a text become single blanks. A
+/// Reads `path`, with times in the recording `audio`. Runs of white space in a text become single spaces. A
 /// segment is wrong if it is not an object, lacks a key, has a value of another kind or a negative time, or
 /// if `options.peak` cannot read its audio. Wrong segments are listed in `manifest.faults`, or with `strict`
 /// thrown as ManifestError with file and line. All segments may be dropped. Throws ManifestError for a file

@@ -60,12 +60,12 @@ class ElementLines {
   bool awaits_ = false, in_string_ = false, is_escaped_ = false;
 };
 
-/// Returns the words of a text with single blanks between them.
+/// Returns the words of a text with single spaces between them.
 inline std::string on_one_line(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
   std::string out;
-  for (auto at = text.find_first_not_of(kBlanks); at != text.npos; at = text.find_first_not_of(kBlanks, at)) {
-    const auto end = std::min(text.find_first_of(kBlanks, at), text.size());
+  for (auto at = text.find_first_not_of(kSpaces); at != text.npos; at = text.find_first_not_of(kSpaces, at)) {
+    const auto end = std::min(text.find_first_of(kSpaces, at), text.size());
     if (!out.empty()) out += ' ';
     out += text.substr(at, end - at);
     at = end;

@@ -41,7 +41,7 @@ void warn_once_of_eval_mode(Engine& engine) {
 // ---- Parameters that no update trains ----
 
 /// Returns the names of parameters that require gradients and that no Trainer of this process trains: the
-/// players of a GAN may have a Trainer each.
+/// networks of a GAN may have a Trainer each.
 [[nodiscard]] inline std::vector<std::string> untrained_names(const Run& run, const OpenWindow& window) {
   std::unordered_set<const void*> trained;
   for (const UpdateView& view : run.updates())
