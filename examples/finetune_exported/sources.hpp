@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads samples. A column is an input of the model, or the labels. In safetensors files a column is one
-// tensor with a row a sample; in JSON Lines it is one field of every line.
+// tensor with one row per sample; in JSON Lines it is one field of every line.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sets initial weights: this example's own, or those of the public KonkaniVani project (PyTorch). The
-// project's layers are the same under other names, with three differences: an attention's three projections
-// are one tensor, pointwise convolutions are Conv1d, and the encoder's input is not scaled by the root of the
-// width. Its frames use another logarithm of mel power, so first layers have to adapt.
+// Sets initial weights: this example's own, or those of the public KonkaniVani project (PyTorch). In the
+// project's files layers have other names, an attention's three projections are one tensor and pointwise
+// convolutions are Conv1d, and its encoder does not scale the input by the root of the width. Its frames use
+// another logarithm of mel power, so first layers have to adapt.
 //
 // Shapes: D width, M mel bins, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's objective for a Trainer. Its member `weight(batch)` gives the loss's weight without running
-// the model, so one CUDA graph serves batches of different weights.
+// KonkaniVani's objective for a Trainer. A CUDA graph keeps host numbers from its capture. `weight(batch)`
+// gives the loss's weight before each replay, so batches that differ in weight alone share a graph.
 #pragma once
 
 #include "../clips/data.hpp"

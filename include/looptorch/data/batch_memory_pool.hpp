@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lends memory to the tensors of batches, one block a tensor. When a tensor is freed, its block returns to
-// the pool, for the tensor at the same place of a later batch. Reusing a block costs a lock and no
-// allocation, unless the block must grow. Free of torch, so that ThreadSanitizer sees all of it.
+// Lends memory to the tensors of batches: one block per tensor; a freed block serves the tensor at the same
+// position (first, second, ...) of a later batch. Reusing a block costs a lock and no allocation, unless the
+// block must grow. Free of torch, so that ThreadSanitizer sees all of it.
 #pragma once
 
 #include <algorithm>

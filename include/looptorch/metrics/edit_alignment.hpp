@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds the fewest substitutions, deletions and insertions that turn the spoken text into the recognised one
+// Finds the fewest substitutions, deletions and insertions that turn the reference into the hypothesis
 // (Levenshtein's distance), over words or characters. Gives counts, or an alignment. Takes O(n m / 64) time
 // and O(sqrt(n) m) bits: two texts of 60,000 characters take 0.2 s and 8 MB.
 #pragma once
@@ -21,8 +21,8 @@ namespace looptorch {
 struct EditCounts {
   std::int64_t hits = 0;
   std::int64_t substitutions = 0;
-  std::int64_t deletions = 0;   ///< Spoken, not recognised.
-  std::int64_t insertions = 0;  ///< Recognised, not spoken.
+  std::int64_t deletions = 0;   ///< In the reference alone.
+  std::int64_t insertions = 0;  ///< In the hypothesis alone.
 
   [[nodiscard]] std::int64_t errors() const { return substitutions + deletions + insertions; }
   [[nodiscard]] std::int64_t reference_length() const { return hits + substitutions + deletions; }

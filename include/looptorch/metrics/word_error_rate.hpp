@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Computes the word error rate: the fewest word substitutions, deletions and insertions that turn the
-// spoken text into the recognised one, divided by the number of spoken words. For several sentences, adds up
+// reference into the hypothesis, divided by the reference's number of words. For several sentences, adds up
 // errors and words. The rate equals that of Python's jiwer.
 #pragma once
 

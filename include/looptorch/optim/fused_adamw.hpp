@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // AdamW, one kernel per parameter group (at::_fused_adamw_), with torch.optim.AdamW's numbers; on a CPU and
-// on CUDA several times faster than torch::optim::AdamW. Averaging, unscaling and clipping of gradients are
-// folded into the kernel. So is the decision to skip an overflowed step, without a wait for the device.
-// Memory: two moments per parameter, from its first gradient on.
+// on CUDA several times faster than torch::optim::AdamW. The same kernel divides by the window's weight,
+// applies the clipping factor, and skips an overflowed step, without a wait for the device. Memory: two
+// moments per parameter, from its first gradient on.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// SGD with momentum, one kernel per parameter group (at::_fused_sgd_), with torch.optim.SGD's numbers.
-// Averaging, unscaling and clipping of gradients are folded into the kernel, and so is the decision to skip
-// an overflowed step. Memory: one buffer per parameter with momentum, none without.
+// SGD with momentum, one kernel per parameter group (at::_fused_sgd_), with torch.optim.SGD's numbers. The
+// same kernel divides by the window's weight, applies the clipping factor, and skips an overflowed step.
+// Memory: one buffer per parameter with momentum, none without.
 #pragma once
 
 #include <looptorch/base/error.hpp>

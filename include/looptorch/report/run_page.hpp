@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes report.html: one page with a run's curves, epochs, times, warnings and facts. The page loads no other
-// file. A new metric gets its curve without a change to this file. Only the times of phases are shown
-// otherwise.
+// file. A new metric gets its curve without a change to this file. Metrics named `time/...`, the seconds of
+// each phase, get none: the page shows them as a division of the time.
 #pragma once
 
 #include <looptorch/base/error.hpp>

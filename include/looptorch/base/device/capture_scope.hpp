@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Tells whether a graph is being captured, and whether the captured work draws random numbers. While
-// `is_open` nothing may be copied to the host. If it `draws_nothing`, generators of devices must not be read.
+// `is_open` nothing may be copied to the host. A device's generator cannot be read in a capture, so code that
+// would save its state omits it if the work `draws_nothing`.
 #pragma once
 
 #include <atomic>

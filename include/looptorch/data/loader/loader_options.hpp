@@ -20,7 +20,7 @@ struct LoaderOptions {
   /// Makes page-locked batches, for asynchronous copies. Unset: once this process uses an accelerator, so
   /// that a run on the CPU creates no CUDA context. true: wherever there is an accelerator. false: never.
   std::optional<bool> pin = std::nullopt;
-  std::uint64_t seed = 0;  ///< seed of the samples' random numbers: a SeededDataset's (seed, epoch, index)
+  std::uint64_t seed = 0;            ///< `SampleContext::seed` is derived from it, the epoch and the index
   OnError on_error = OnError::fail;  ///< the treatment of a sample that fails
   double starving = 0.2;  ///< share of waiting above which the loader warns once, on stderr; 1: never
   double timeout = 0;     ///< seconds that the reader waits for a batch before LoaderTimeout; 0: no limit

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Begins and ends policies, and closes windows. Everything that runs windows calls these functions: a fit, a
-// loop of `step`, a preflight and a replay.
+// Calls the hooks on_fit_begin, on_fit_ready, on_window_end and on_fit_end, with the loop's own work at these
+// moments. A fit, a loop of `step`, a preflight and a replay call these functions.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
