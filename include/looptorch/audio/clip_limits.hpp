@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checks the lengths of clips without decoding them, from the headers of their files. Use it to find clips
-// that are too long before training. Costs one `probe` a clip, or one a recording if clips are parts of
+// that are too long before training. Costs one `probe` per clip, or one per recording if clips are parts of
 // recordings.
 #pragma once
 

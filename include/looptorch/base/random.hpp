@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Draws random numbers that are the same with every compiler, standard library and processor. Samplers and
-// augmentation use them; use them also for a corpus that must be the same everywhere. A few nanoseconds a
+// augmentation use them; use them also for a corpus that must be the same everywhere. A few nanoseconds per
 // number. Not for cryptography.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reduces values by name over all ranks at once: sums, maxima, flags, texts. The loop makes one reduction a
+// Reduces values by name over all ranks at once: sums, maxima, flags, texts. The loop makes one reduction per
 // window, to which policies add values in their hook `all_reduce`, and sends it with the gradients. A run of
 // one process makes none.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Limits LibTorch's operators to one thread in each worker thread, since more threads slow the workers down.
-// Two workers on two cores made 207 log-mels a second with the default number of threads, and 298 with one
+// Two workers on two cores made 207 log-mels per second with the default number of threads, and 298 with one
 // thread each.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Draws samples by weight: rare classes more often, doubtful clips less. Draws in integers, so that an
-// epoch's order is the same on every platform. Takes 16 bytes a sample; a million draws take about 0.3 s with
-// replacement and 0.6 s without.
+// epoch's order is the same on every platform. Takes 16 bytes per sample; a million draws take about 0.3 s
+// with replacement and 0.6 s without.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Trains one model on several processes (DDP), each on its part of the data, with the result of one process
-// on all of the data. Use it when one machine or one GPU is too slow. Costs one all-reduce of the gradients a
-// window, most of it during backward.
+// on all of the data. Use it when one machine or one GPU is too slow. Costs one all-reduce of the gradients
+// per window, most of it during backward.
 //
 //   torchrun --nproc-per-node 2 --no-python ./train
 //

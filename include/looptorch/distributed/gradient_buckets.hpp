@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // All-reduces gradients in buckets during backward. Sends a bucket once backward has made all gradients in
 // it; the order of buckets is the same on all ranks. Takes memory for a second copy of the gradients, and
-// copies them once a window. With a sharded optimizer, each rank receives the sums for its part of the
+// copies them once per window. With a sharded optimizer, each rank receives the sums for its shard of the
 // parameters only.
 #pragma once
 

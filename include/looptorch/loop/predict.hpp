@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs a trained model over batches and returns its outputs on the host. Needs no Trainer, so it also suits a
-// model loaded from a file. Costs a forward pass a batch, and on an accelerator a wait for each output.
+// model loaded from a file. Costs a forward pass per batch, and on an accelerator a wait for each output.
 #pragma once
 
 #include <looptorch/base/error.hpp>

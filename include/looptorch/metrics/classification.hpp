@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures how well predicted classes match their labels, over any number of batches: accuracy, precision,
-// recall and F1, by class, macro and micro. Adding launches some ten small kernels a batch and never waits
+// recall and F1, by class, macro and micro. Adding launches some ten small kernels per batch and never waits
 // for the device; reading waits. For metrics of ranked scores see top_k_accuracy.hpp and auroc.hpp.
 #pragma once
 

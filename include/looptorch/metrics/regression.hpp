@@ -2,7 +2,7 @@
 // Measures how well predicted numbers match their targets, over any number of batches: Lin's concordance, R2,
 // Pearson's correlation, mean squared error. Subtracts the first batch's means and sums squared deviations in
 // double (Chan, Golub and LeVeque 1979), so data far from zero lose no digits. Adding launches about twenty
-// small kernels a batch and never waits for the device; reading waits.
+// small kernels per batch and never waits for the device; reading waits.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,8 +2,8 @@
 // Muon (Jordan 2024; Liu et al. 2025, arXiv:2502.16982), with torch.optim.Muon's numbers. It orthogonalises a
 // matrix's momentum by Newton-Schulz steps in bf16, so that the update has the same size in all directions.
 // Use it for matrices and convolutions of hidden layers; embeddings, heads, biases and norms belong in a
-// group with `adamw`. Keeps 4 bytes a parameter, half of AdamW's moments. Each Newton-Schulz step takes three
-// matmuls.
+// group with `adamw`. Keeps 4 bytes per parameter, half of AdamW's moments. Each Newton-Schulz step takes
+// three matmuls.
 #pragma once
 
 #include <looptorch/base/error.hpp>

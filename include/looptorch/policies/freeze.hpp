@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Freezes parameters for a run, by their names. Frozen parameters get no gradient, so backward is shorter,
-// and optimizers keep no moments for them. Costs nothing a step. Use it to fine-tune a part of a pretrained
+// and optimizers keep no moments for them. Costs nothing per step. Use it to fine-tune a part of a pretrained
 // model.
 //
 //   Freeze{"encoder.*", "embedding.weight"}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Skips windows whose loss is NaN, infinite or far above the others, and reports their samples, so one
-// damaged sample does not end a long run. Costs a copy of the model's buffers a window, and on a device a
+// damaged sample does not end a long run. Costs a copy of the model's buffers per window, and on a device a
 // wait for each update's loss.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Early stopping: ends the fit when a metric no longer improves. Costs a comparison of counters a step. Use
+// Early stopping: ends the fit when a metric no longer improves. Costs a comparison of counters per step. Use
 // it against overfitting; list a `Validate` that publishes the metric.
 #pragma once
 

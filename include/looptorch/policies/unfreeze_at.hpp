@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Gradual unfreezing: freezes each parameter until the epoch that its rule names. A frozen parameter gets no
-// gradient, so backward is shorter and optimizers skip the parameter, but keep its moments. Costs nothing a
+// gradient, so backward is shorter and optimizers skip the parameter, but keep its moments. Costs nothing per
 // step. Use it to fine-tune a pretrained model from its head down.
 //
 //   UnfreezeAt{{.epoch = 1, .patterns = {"encoder.blocks.3.*"}, .lr = 1e-5},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Updates each parameter during backward, as soon as its gradient exists, and frees the gradient: a full set
-// of gradients never exists, which saves 4 bytes a parameter in fp32. Use it when gradients do not fit. With
-// Accumulate, choose where the window's gradients are summed: SumsInBf16 takes 2 bytes a parameter,
+// of gradients never exists, which saves 4 bytes per parameter in fp32. Use it when gradients do not fit.
+// With Accumulate, choose where the window's gradients are summed: SumsInBf16 takes 2 bytes per parameter,
 // SumsInMoments uses the optimizer's moments and takes none.
 //
 //   Trainer(net, optimizer, objective, UpdateInBackward<>{.max_norm = 1.0})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures the share of updates of 16-bit weights that rounding swallows: weights that an update leaves
 // unchanged although they have a gradient. Use it to see whether a run in bf16 learns. Costs a copy of some
-// thousand elements a parameter every K steps, and nothing in between.
+// thousand elements per parameter every K steps, and nothing in between.
 #pragma once
 
 #include <looptorch/base/error.hpp>

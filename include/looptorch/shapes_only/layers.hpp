@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Allocates the results of attention and normalisation without computing. The real kernels' buffers, a few
-// hundred KB a thread, are left out.
+// hundred KB per thread, are left out.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once

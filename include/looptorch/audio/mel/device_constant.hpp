@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Keeps a constant, such as a window or a filter bank, on each device that needs it: made once on the CPU,
-// and copied once a device. A copy in each call would make the host wait for the device.
+// and copied once per device. A copy in each call would make the host wait for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Identifies a file by a text, as the key of its samples in a cache. file_identity uses path, size and time:
 // it costs a look at the file's folder entry. remembered_content_identity uses the contents: it reads each
-// file once a process, and makes the cache usable on another machine.
+// file once per process, and makes the cache usable on another machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Records for each batch which sample its worker has reached, so that the message of a timeout can name that
-// sample. Made only if there is a timeout; costs a lock and a look-up a sample. Free of torch.
+// sample. Made only if there is a timeout; costs a lock and a look-up per sample. Free of torch.
 #pragma once
 
 #include <cstdint>

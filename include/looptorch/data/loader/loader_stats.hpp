@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures how long the reader waited, how full the queue was and what the workers did, to show whether the
-// data or the model is the bottleneck. Costs two clock readings a batch, and two in the worker that makes it.
+// data or the model is the bottleneck. Costs two clock readings per batch, and two in the worker that makes
+// it.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prevents two Trainers of a process from having open windows on the same parameters: they would add to each
 // other's gradients and freeze each other's parameters. Registers each open window by its parameters. Costs a
-// lock a window, about 50 ns.
+// lock per window, about 50 ns.
 #pragma once
 
 #include <looptorch/base/error.hpp>

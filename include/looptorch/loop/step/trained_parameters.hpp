@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Lists the parameters that each update trains, and those that it must not change. Compares the lists again
 // as each window begins, since a program may change an optimizer's groups at any time. Refuses an optimizer
-// whose groups list a tied weight under each of its names: it would update the weight several times a step.
+// whose groups list a tied weight under each of its names: it would update the weight several times per step.
 // Only looptorch's own optimizers may do so, since they update it once.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Detects faults in a run's memory from a few numbers a window: growth, a spike, allocator fragmentation.
+// Detects faults in a run's memory from a few numbers per window: growth, a spike, allocator fragmentation.
 // Reports each fault once. Does not report normal changes: batches of changing length, moments and averages
 // that are made, layers that are unfrozen.
 #pragma once

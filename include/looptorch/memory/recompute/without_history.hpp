@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Does what detach() does at a tenth of its cost: a block of a deep model that is recomputed saves dozens of
-// tensors a step, and a call through LibTorch's dispatcher takes longer than all else that it does for one.
+// tensors per step, and a call through LibTorch's dispatcher takes longer than all else that it does for one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

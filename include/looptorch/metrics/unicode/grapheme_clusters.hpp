@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Splits text into extended grapheme clusters, which readers perceive as characters, by Unicode 17 (UAX #29).
-// Takes one table look-up a character. Implements all rules:
+// Takes one table look-up per character. Implements all rules:
 //
 //   GB3 to GB5    line ends and controls
 //   GB6 to GB8    Hangul syllables

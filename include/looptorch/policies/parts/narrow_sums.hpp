@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sums a window's gradients in bf16, 2 bytes a parameter, with stochastic rounding, for
+// Sums a window's gradients in bf16, 2 bytes per parameter, with stochastic rounding, for
 // UpdateInBackward<SumsInBf16>. In the window's last backward each sum is added to its parameter's gradient
 // and freed, and the parameter is updated.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes snapshots on a thread of its own from a copy in host memory. Training pauses only for the copy
-// (about 0.1 s a gigabyte). The copy's memory is kept from the first snapshot on.
+// (about 0.1 s per gigabyte). The copy's memory is kept from the first snapshot on.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
