@@ -43,7 +43,7 @@ inline void require_usable_cuda(std::size_t index, const CudaQuery& query) {
 
 /// Returns the device of "cpu", "cuda", "cuda:1", LibTorch's name of another accelerator such as "xpu:1", or
 /// "auto": the accelerator if there is one. Throws UsageError for another name, for an absent device, and
-/// for a CUDA device that this LibTorch cannot use: a card without kernels, or a driver that is too old.
+/// for a CUDA device that this LibTorch cannot use: a GPU without kernels, or a driver that is too old.
 /// "auto" throws for such a device too, since training on the CPU instead would take many times as long,
 /// unnoticed.
 inline at::Device choose_device(const std::string& name, const CudaQuery& query = query_cuda) {

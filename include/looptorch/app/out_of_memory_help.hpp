@@ -47,9 +47,9 @@ namespace detail {
   return by_frames ? "batch-frames" : "";
 }
 
-/// Returns the card that "GPU 1 has a total capacity of ..." names in LibTorch's error; empty for another
+/// Returns the GPU that "GPU 1 has a total capacity of ..." names in LibTorch's error; empty for another
 /// error.
-[[nodiscard]] inline std::optional<std::size_t> card_of(const std::string& error) {
+[[nodiscard]] inline std::optional<std::size_t> gpu_of(const std::string& error) {
   std::smatch found;
   if (!std::regex_search(error, found, std::regex("CUDA out of memory.*GPU ([0-9]+) has")))
     return std::nullopt;
@@ -76,12 +76,12 @@ namespace detail {
   return unused > 0 && unused >= kShare * (unused + bytes_before(error, "is allocated by PyTorch"));
 }
 
-/// Returns the flag of 16 bits that the program has and the card computes; empty for none.
+/// Returns the flag of 16 bits that the program has and the GPU computes; empty for none.
 [[nodiscard]] inline std::string flag_of_16_bits(const CommandLine& line, const std::string& error,
                                                  const CudaQuery& query) {
-  const auto card = card_of(error);
-  const auto machine = card ? query().machine : std::nullopt;
-  const bool has_bf16 = !machine || why_no_bf16(*machine, *card).empty();
+  const auto gpu = gpu_of(error);
+  const auto machine = gpu ? query().machine : std::nullopt;
+  const bool has_bf16 = !machine || why_no_bf16(*machine, *gpu).empty();
   const std::string flag = has_bf16 ? "bf16" : "fp16";
   return line.has(flag) ? "--" + flag : "";
 }
@@ -90,8 +90,8 @@ namespace detail {
 
 /// Returns sentences on the flags of `line`: those not given yet that save memory, those that measure it, and
 /// the one that resumes a run. They end with a link to the page on them. `least_batch` is the smallest
-/// --batch-size that the program takes. `error` is LibTorch's sentence: for a CUDA card before Ampere --fp16
-/// is named, and for fragmented memory the variable that prevents it.
+/// --batch-size that the program takes. `error` is LibTorch's sentence: for an NVIDIA GPU before Ampere
+/// --fp16 is named, and for fragmented memory the variable that prevents it.
 [[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1,
                                                     const std::string& error = {},
                                                     const CudaQuery& query = query_cuda) {

@@ -99,7 +99,7 @@ TEST_CASE("out of memory on a CUDA card: what it computes is named, and what tor
     app::CommandLine line("program", "Trains.");
     app::add_training_flags(line, options, {.only = {app::TrainingFlag::precision}});
     return app::out_of_memory_help(line, 1, error, [capability] {
-      return app::CudaFacts{.machine = app::CudaMachine{.cards = {{"H100", {9, 0}}, {"card", capability}}}};
+      return app::CudaFacts{.machine = app::CudaMachine{.gpus = {{"H100", {9, 0}}, {"card", capability}}}};
     });
   };
   const auto error = [](const std::string& card, const std::string& unused) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decides whether LibTorch can compute on a CUDA device. LibTorch must have kernels for the card, and the
+// Decides whether LibTorch can compute on a CUDA device. LibTorch must have kernels for the GPU, and the
 // driver must be no older than LibTorch's CUDA. Without this check a program fails at its first kernel with
 // "no kernel image is available", or silently computes on the CPU. The functions are pure: cuda_query.hpp
 // provides their arguments.
@@ -19,22 +19,22 @@
 
 namespace looptorch::app {
 
-/// Compute capability of a card, as 8.6.
+/// Compute capability of a GPU, as 8.6.
 struct Capability {
   int major = 0, minor = 0;
   auto operator<=>(const Capability&) const = default;
 };
 
-/// Kernels in a library: machine code, which runs on later cards of the same major version, machine code for
-/// one capability alone (sm_90a), or PTX, which runs on every later card.
+/// Kernels in a library: machine code, which runs on later GPUs of the same major version, machine code for
+/// one capability alone (sm_90a), or PTX, which runs on every later GPU.
 struct CudaKernels {
   enum class Kind { machine, exact, ptx };
   Capability capability;
   Kind kind = Kind::machine;
 
-  [[nodiscard]] bool run_on(Capability card) const {
-    if (kind == Kind::exact) return card == capability;
-    return card >= capability && (kind == Kind::ptx || card.major == capability.major);
+  [[nodiscard]] bool run_on(Capability gpu) const {
+    if (kind == Kind::exact) return gpu == capability;
+    return gpu >= capability && (kind == Kind::ptx || gpu.major == capability.major);
   }
 };
 
@@ -44,22 +44,22 @@ struct CudaBuild {
   int cuda = 0;                      ///< version
   std::vector<CudaKernels> kernels;  ///< empty if unknown
 
-  [[nodiscard]] bool has_kernels_for(Capability card) const {
-    return kernels.empty() || std::any_of(kernels.begin(), kernels.end(),
-                                          [card](const auto& some) { return some.run_on(card); });
+  [[nodiscard]] bool has_kernels_for(Capability gpu) const {
+    return kernels.empty() ||
+           std::any_of(kernels.begin(), kernels.end(), [gpu](const auto& some) { return some.run_on(gpu); });
   }
   /// True if a driver for CUDA `driver` suffices: CUDA runs on drivers of its own major version.
   [[nodiscard]] bool runs_on_driver(int driver) const { return driver / 1000 >= cuda / 1000; }
 };
 
-/// A machine's driver and the cards that this process may use, in CUDA's order.
+/// A machine's driver and the GPUs that this process may use, in CUDA's order.
 struct CudaMachine {
-  struct Card {
+  struct Gpu {
     std::string name;
     Capability capability;
   };
   int driver = 0;  ///< the newest CUDA that it supports
-  std::vector<Card> cards;
+  std::vector<Gpu> gpus;
 };
 
 namespace detail {
@@ -112,49 +112,49 @@ inline const std::vector<CudaBuild>& installable_builds() {
   return builds;
 }
 
-/// Returns the first release that runs on a card with a driver, or null.
-inline const CudaBuild* installable_for(Capability card, int driver) {
+/// Returns the first release that runs on a GPU with a driver, or null.
+inline const CudaBuild* installable_for(Capability gpu, int driver) {
   for (const CudaBuild& build : installable_builds())
-    if (build.runs_on_driver(driver) && build.has_kernels_for(card)) return &build;
+    if (build.runs_on_driver(driver) && build.has_kernels_for(gpu)) return &build;
   return nullptr;
 }
 
-/// Returns "install LibTorch ..., or " for a release that runs on a card with a driver, or an empty text. A
+/// Returns "install LibTorch ..., or " for a release that runs on a GPU with a driver, or an empty text. A
 /// release of CUDA 12.6 is not the only one: PyTorch has builds for it up to 2.14, outside of PyPI.
-inline std::string install_release(Capability card, int driver) {
-  const CudaBuild* const build = installable_for(card, driver);
+inline std::string install_release(Capability gpu, int driver) {
+  const CudaBuild* const build = installable_for(gpu, driver);
   if (!build) return {};
   constexpr int kCuda126 = 12060;
   return "install LibTorch " + build->libtorch + " (packaging/setup.sh --libtorch " + build->libtorch +
          (build->cuda == kCuda126 ? ") or a newer one built for CUDA 12.6, up to 2.14, or " : "), or ");
 }
 
-/// Returns the remedy for a card without kernels. Its release may need a newer driver, too.
-inline std::string find_kernels(Capability card, int driver) {
+/// Returns the remedy for a GPU without kernels. Its release may need a newer driver, too.
+inline std::string find_kernels(Capability gpu, int driver) {
   constexpr int kNewest = std::numeric_limits<int>::max();
-  if (const std::string found = install_release(card, driver); !found.empty()) return found;
-  if (const std::string found = install_release(card, kNewest); !found.empty())
+  if (const std::string found = install_release(gpu, driver); !found.empty()) return found;
+  if (const std::string found = install_release(gpu, kNewest); !found.empty())
     return "update the driver and " + found;
   return "no LibTorch that looptorch knows has any; ";
 }
 
 /// Returns "cuda:0 (GTX 980)".
-inline std::string card_text(const CudaMachine& machine, std::size_t index) {
-  return message("cuda:", index, " (", machine.cards[index].name, ")");
+inline std::string gpu_text(const CudaMachine& machine, std::size_t index) {
+  return message("cuda:", index, " (", machine.gpus[index].name, ")");
 }
 /// Returns "cuda:0 (GTX 980) has compute capability 5.2, ".
 inline std::string capability_text(const CudaMachine& machine, std::size_t index) {
-  return message(card_text(machine, index), " has compute capability ",
-                 text_of(machine.cards[index].capability), ", ");
+  return message(gpu_text(machine, index), " has compute capability ",
+                 text_of(machine.gpus[index].capability), ", ");
 }
 
 }  // namespace detail
 
-/// Returns why `build` cannot use card `index` of the machine, and which LibTorch can; empty if it can or if
-/// there is no such card.
+/// Returns why `build` cannot use GPU `index` of the machine, and which LibTorch can; empty if it can or if
+/// there is no such GPU.
 inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machine, std::size_t index) {
-  if (index >= machine.cards.size()) return {};
-  const Capability capability = machine.cards[index].capability;
+  if (index >= machine.gpus.size()) return {};
+  const Capability capability = machine.gpus[index].capability;
   constexpr const char* kEnding = "choose --device cpu; see docs/errors.md#cuda-device";
   if (!build.has_kernels_for(capability)) {
     std::string known;
@@ -167,18 +167,18 @@ inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machi
   if (build.runs_on_driver(machine.driver)) return {};
   return message("the NVIDIA driver supports CUDA ", detail::cuda_text(machine.driver),
                  " at most, and LibTorch ", build.libtorch, " needs CUDA ", detail::cuda_text(build.cuda),
-                 " for ", detail::card_text(machine, index), ": update the driver, or ",
+                 " for ", detail::gpu_text(machine, index), ": update the driver, or ",
                  detail::install_release(capability, machine.driver), kEnding);
 }
 
-/// True for cards that compute bf16 themselves: Ampere and later.
+/// True for GPUs that compute bf16 themselves: Ampere and later.
 inline bool computes_bf16(Capability capability) { return capability >= Capability{8, 0}; }
 
-/// Returns which card computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
-/// empty for a card that does, or if there is no such card. LibTorch emulates bf16 there, more slowly than
+/// Returns which GPU computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
+/// empty for a GPU that does, or if there is no such GPU. LibTorch emulates bf16 there, more slowly than
 /// fp32.
 inline std::string why_no_bf16(const CudaMachine& machine, std::size_t index) {
-  if (index >= machine.cards.size() || computes_bf16(machine.cards[index].capability)) return {};
+  if (index >= machine.gpus.size() || computes_bf16(machine.gpus[index].capability)) return {};
   return message(detail::capability_text(machine, index), "and bf16 needs 8.0");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Asks LibTorch which CUDA it was built with, and NVIDIA's driver which cards there are. Compiles and links
-// without CUDA, and creates no context on a card.
+// Asks LibTorch which CUDA it was built with, and NVIDIA's driver which GPUs there are. Compiles and links
+// without CUDA, and creates no context on a GPU.
 #pragma once
 
 #include <looptorch/app/device/cuda_device.hpp>
@@ -56,20 +56,20 @@ inline std::optional<CudaBuild> cuda_build() {
   return CudaBuild{TORCH_VERSION, cuda, kernels_in_libtorch()};
 }
 
-/// Returns a card's name and capability, or nothing if the driver does not answer.
-[[nodiscard]] inline std::optional<CudaMachine::Card> card_at(const looptorch::detail::CudaDriver& driver,
-                                                              int index) {
+/// Returns a GPU's name and capability, or nothing if the driver does not answer.
+[[nodiscard]] inline std::optional<CudaMachine::Gpu> gpu_at(const looptorch::detail::CudaDriver& driver,
+                                                            int index) {
   constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
-  CudaMachine::Card card{driver.name(index), {}};
+  CudaMachine::Gpu gpu{driver.name(index), {}};
   int device = 0;
-  if (card.name.empty() || !driver.call("cuDeviceGet", &device, index) ||
-      !driver.call("cuDeviceGetAttribute", &card.capability.major, kMajor, device) ||
-      !driver.call("cuDeviceGetAttribute", &card.capability.minor, kMinor, device))
+  if (gpu.name.empty() || !driver.call("cuDeviceGet", &device, index) ||
+      !driver.call("cuDeviceGetAttribute", &gpu.capability.major, kMajor, device) ||
+      !driver.call("cuDeviceGetAttribute", &gpu.capability.minor, kMinor, device))
     return std::nullopt;
-  return card;
+  return gpu;
 }
 
-/// Returns the driver's version and cards, or nothing where there is no driver that can be used.
+/// Returns the driver's version and GPUs, or nothing where there is no driver that can be used.
 inline std::optional<CudaMachine> cuda_machine() {
   const auto& driver = looptorch::detail::CudaDriver::get();
   CudaMachine machine;
@@ -78,19 +78,19 @@ inline std::optional<CudaMachine> cuda_machine() {
       !driver.call("cuDeviceGetCount", &count))
     return std::nullopt;
   for (int i = 0; i < count; ++i) {
-    auto card = card_at(driver, i);
-    if (!card) return std::nullopt;
-    machine.cards.push_back(std::move(*card));
+    auto gpu = gpu_at(driver, i);
+    if (!gpu) return std::nullopt;
+    machine.gpus.push_back(std::move(*gpu));
   }
   return machine;
 }
 
 }  // namespace detail
 
-/// Returns the facts of this machine. Asks LibTorch only if the driver has cards.
+/// Returns the facts of this machine. Asks LibTorch only if the driver has GPUs.
 inline CudaFacts query_cuda() {
   CudaFacts facts{{}, detail::cuda_machine()};
-  if (facts.machine && !facts.machine->cards.empty()) facts.build = detail::cuda_build();
+  if (facts.machine && !facts.machine->gpus.empty()) facts.build = detail::cuda_build();
   return facts;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Chooses the flags that a training program turns on by default on a CUDA card: mixed precision in the type
-// that the card computes fast, TF32, cuDNN's choice of algorithms, workers by the number of cores, and
+// Chooses the flags that a training program turns on by default on an NVIDIA GPU: mixed precision in the type
+// that the GPU computes fast, TF32, cuDNN's choice of algorithms, workers by the number of cores, and
 // retries when memory runs out. On a CPU or another accelerator it turns on none. The functions are pure:
-// their arguments describe the card.
+// their arguments describe the GPU.
 #pragma once
 
 #include <looptorch/app/device/cuda_device.hpp>
@@ -23,7 +23,7 @@ namespace looptorch::app {
 /// gets none.
 struct DeviceFacts {
   std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
-  std::optional<Capability> capability = {};  ///< of a CUDA card
+  std::optional<Capability> capability = {};  ///< of an NVIDIA GPU
   std::int64_t cores = 1;                     ///< of the host, for this process
   std::int64_t processes = 1;                 ///< that train together
 };
@@ -48,7 +48,7 @@ struct DeviceDefault {
   std::string flag, value, opposite;
 };
 
-/// Returns the flags for a card. Precision is bf16 from Ampere on and fp16 before; TF32 is turned on only
+/// Returns the flags for a GPU. Precision is bf16 from Ampere on and fp16 before; TF32 is turned on only
 /// together with bf16, so that a precision which the user gave is kept. Workers are one less than the cores,
 /// at most 6 and never fewer than usual. RetryOnOom is turned on for one process only: with it, several
 /// would sum gradients after backward instead of during it.
@@ -88,9 +88,9 @@ struct DeviceDefault {
   if (!device.is_cuda()) return facts;
   const auto machine = query().machine;
   const auto index = static_cast<std::size_t>(std::max<int>(device.index(), 0));
-  if (!machine || index >= machine->cards.size()) return facts;
-  facts.name = detail::card_text(*machine, index);
-  facts.capability = machine->cards[index].capability;
+  if (!machine || index >= machine->gpus.size()) return facts;
+  facts.name = detail::gpu_text(*machine, index);
+  facts.capability = machine->gpus[index].capability;
   return facts;
 }
 

@@ -125,7 +125,7 @@ TEST_CASE("cuda: cards before Ampere compute no bf16") {
 
 TEST_CASE("cuda: the query says what this LibTorch and this machine have") {
   const CudaFacts facts = query_cuda();
-  CHECK((facts.machine && !facts.machine->cards.empty()) == facts.build.has_value());
+  CHECK((facts.machine && !facts.machine->gpus.empty()) == facts.build.has_value());
   if (!at::detail::getCUDAHooks().isBuilt()) return;
   CHECK(app::detail::cuda_runtime_version() >= 12000);
   if (const auto build = app::detail::cuda_build()) CHECK(build->libtorch == TORCH_VERSION);

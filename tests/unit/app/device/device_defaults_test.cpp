@@ -105,7 +105,7 @@ TEST_CASE("a CPU and accelerators of other kinds stay as they are") {
 }
 
 TEST_CASE("what is known of a card comes from the driver, and cores are shared out") {
-  const app::CudaMachine machine{.driver = 13000, .cards = {{"Tesla T4", {7, 5}}, {"A100", {8, 0}}}};
+  const app::CudaMachine machine{.driver = 13000, .gpus = {{"Tesla T4", {7, 5}}, {"A100", {8, 0}}}};
   const app::CudaQuery query = [&] { return app::CudaFacts{std::nullopt, machine}; };
   const auto facts = app::facts_of({at::kCUDA, 1}, 12, 2, query);
   CHECK(facts.name == "cuda:1 (A100)");
