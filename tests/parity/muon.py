@@ -3,7 +3,7 @@
 
 usage: python tests/parity/muon.py      (needs torch, safetensors)
 
-Newton-Schulz steps are bf16 autocast, whose last bits differ between processors and versions. So each shape's first
+Newton-Schulz steps are matmuls in bf16, whose last bits differ between processors and versions. So each shape's first
 product is recorded too: where it has the same bits, the test compares to 1e-10.
 """
 import pathlib
