@@ -2,14 +2,18 @@
 // WatchMemory and preflight on a device: numbers of its allocator, no waits, and a device that is too small.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
+#include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <cstdio>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -146,6 +150,25 @@ TEST_CASE("memory of a device: the best weights wait on the host") {
   };
   const double without = peak_of(false);
   CHECK(peak_of(true) <= 1.01 * without);
+}
+
+TEST_CASE("memory of a device: the report's curve of the peak has activations and gradients") {
+  if (!has_device()) return;
+  const looptorch::testing::TemporaryFolder folder;
+  Net net;
+  lt::Trainer trainer(net.layers, *net.adam, mean_square,
+                      lt::LogMetrics{.folder = folder.path(), .flush_seconds = 0});
+  trainer.fit(rows(6, 1024));
+  std::ifstream file(folder / "metrics.jsonl");
+  std::string line;
+  double held = 0, peak = 0;
+  while (std::getline(file, line)) {
+    const lt::Json row = lt::Json::parse(line);
+    if (row.contains("device_bytes")) held = row.at("device_bytes").as_number();
+    if (row.contains("device_bytes_peak")) peak = row.at("device_bytes_peak").as_number();
+  }
+  CHECK(held >= 3.0 * double(net.weight_bytes()));                     // weights and moments
+  CHECK(peak >= held + double(net.weight_bytes()) + 1024 * 1024 * 4);  // gradients, activations of a layer
 }
 
 TEST_CASE("preflight on a device: the peak of the fit that follows, and nothing else is left") {

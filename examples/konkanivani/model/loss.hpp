@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The model's losses: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder, each a
-// sum over characters, so that micro-batches of unequal size add up. Lengths stay on the device, so that
-// the host does not wait. Both losses are computed in fp32, also under autocast.
+// The model's losses: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder. Both are
+// sums over characters, not means; the Trainer divides by the window's number of characters. Lengths stay on
+// the device, so that the host does not wait. Both losses are computed in fp32, also under autocast.
 //
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's objective for a Trainer. A CUDA graph keeps host numbers from its capture. `weight(batch)`
-// gives the loss's weight before each replay, so batches that differ in weight alone share a graph.
+// KonkaniVani's objective for a Trainer. It declares `weight(batch)`, so that CaptureGraphs can set the
+// weight before each replay: batches that differ only in weight then share one graph.
 #pragma once
 
 #include "../clips/data.hpp"

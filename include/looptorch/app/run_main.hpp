@@ -32,24 +32,24 @@ namespace looptorch::app {
 enum ExitCode : int {
   kDone = 0,
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
-  kError = 2,            ///< a wrong flag, wrong data, a wrong setting
-  kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run
+  kError = 2,            ///< a wrong flag, wrong data, a wrong setting, memory or a disk that is full
+  kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run, or a policy's `Run::interrupt`
   kStoppedBySigint = 130,
   kStoppedBySigterm = 143,
 };
 
 /// Work that a signal or a time limit ended before its end.
 struct Interrupted : Error {
-  /// A run, which can be resumed. `reason` is FitResult's: it begins with the signal's name where a signal
-  /// was received.
-  Interrupted(const std::string& reason, std::int64_t steps)
-      : Interrupted(reason, "stopped after " + std::to_string(steps) + " steps; go on with --resume auto") {}
+  /// A run, which can be resumed. `reason` and `signal` are FitResult's.
+  Interrupted(const std::string& reason, int signal, std::int64_t steps)
+      : Interrupted(reason, signal,
+                    "stopped after " + std::to_string(steps) + " steps; go on with --resume auto") {}
   /// `done` says what was done until then.
-  Interrupted(const std::string& reason, const std::string& done)
+  Interrupted(const std::string& reason, int signal, const std::string& done)
       : Error(reason + ": " + done),
-        exit_code(reason.starts_with("SIGINT")    ? kStoppedBySigint
-                  : reason.starts_with("SIGTERM") ? kStoppedBySigterm
-                                                  : kTimeIsUp) {}
+        exit_code(signal == SIGINT    ? kStoppedBySigint
+                  : signal == SIGTERM ? kStoppedBySigterm
+                                      : kTimeIsUp) {}
   ExitCode exit_code;
 };
 

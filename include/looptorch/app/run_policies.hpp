@@ -56,7 +56,8 @@ struct RunDetails {
 }
 
 /// Returns the policies of a program that writes to `output`, a bundle. Accumulate, BackendFlags and
-/// ShowProgress are always on; each other one is switched off unless its flag is given.
+/// ShowProgress are always on, and LogMetrics unless --no-report is given; each other one is switched off
+/// unless its flag is given.
 ///
 ///   DataParallel      several processes
 ///   Accumulate        --gradient-accumulation

@@ -251,7 +251,7 @@ struct TrainingOptions {
 
 /// Throws Interrupted if a signal or a time limit ended the fit; `run_main` turns it into the exit code.
 inline void throw_if_interrupted(const FitResult& result) {
-  if (result.status == FitStatus::interrupted) throw Interrupted(result.reason, result.steps);
+  if (result.status == FitStatus::interrupted) throw Interrupted(result.reason, result.signal, result.steps);
 }
 
 }  // namespace looptorch::app

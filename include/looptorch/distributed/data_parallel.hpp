@@ -121,7 +121,7 @@ struct DataParallel {
     if (!state.ranks) return;
     const int signal = state.signals ? state.signals->received() : 0;
     if (signal && !window.run.interruption())
-      window.run.interrupt(detail::signal_name(signal) + " was received");
+      window.run.interrupt(detail::signal_name(signal) + " was received", signal);
     state.reductions = state.ranks->reductions();
     if (state.size > 1) state.bytes = ProcessGroup::of_environment().bytes_summed();
   }

@@ -52,10 +52,10 @@ struct ForwardContext {
 /// Out of memory in a window or an evaluation, in a Trainer that lists a policy with `pieces`.
 class OutOfMemoryContext {
  public:
-  OutOfMemoryContext(const Run& of, bool training, std::int64_t micro_batch, std::int64_t pieces,
+  OutOfMemoryContext(const Run& of, bool trains, std::int64_t micro_batch, std::int64_t pieces,
                      std::int64_t tries, std::string what, bool splittable = true)
       : run(of),
-        training(training),
+        training(trains),
         samples(micro_batch),
         pieces_before(pieces),
         attempts(tries),

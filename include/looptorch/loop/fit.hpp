@@ -57,6 +57,7 @@ struct FitResult {
   std::optional<ResumeReport> resumed = {};  ///< The snapshot it began from, with `FitOptions::resume`.
   std::string reason = {};                   ///< Why the fit was stopped or interrupted; else empty.
   SkippedSamples skipped_samples = {};       ///< Skipped by its loader since it was made; see OnError.
+  int signal = 0;                            ///< The signal that interrupted the fit, on any rank; 0: none.
 };
 
 /// The result of one call of `Trainer::step`.
@@ -269,7 +270,8 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
                    .steps = progress.step,
                    .skipped = progress.skipped,
                    .epochs = progress.epoch,
-                   .reason = reason_of(run)};
+                   .reason = reason_of(run),
+                   .signal = run.signal()};
   for (const UpdateView& view : run.updates()) result.losses.push_back(view.loss.mean());
   result.loss = result.losses.front();
   result.seconds = clock.seconds();

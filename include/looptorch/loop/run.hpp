@@ -7,9 +7,9 @@
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/memory/held_memory.hpp>
-#include <looptorch/loop/metric_board.hpp>
 #include <looptorch/objective/metric_sink.hpp>
 #include <looptorch/objective/running_mean.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
@@ -225,12 +225,17 @@ class Run {
 
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
-  /// Ends the fit after the window under way for a cause outside of training, such as a time limit. The fit
-  /// is `interrupted`: resuming continues it, while a stopped one has ended.
-  void interrupt(std::string reason) { interruption_ = std::move(reason); }
+  /// Ends the fit after the window under way for a cause outside of training, such as a time limit, or a
+  /// `signal` of POSIX. The fit is `interrupted`: resuming continues it, while a stopped one has ended.
+  void interrupt(std::string reason, int signal = 0) {
+    interruption_ = std::move(reason);
+    signal_ = signal;
+  }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
   /// Returns the reason given to `interrupt`, if there is one.
   [[nodiscard]] const std::optional<std::string>& interruption() const { return interruption_; }
+  /// Returns the signal given to `interrupt`, or 0.
+  [[nodiscard]] int signal() const { return signal_; }
   /// Claims the right of `owner` to set `what` in this fit. Throws UsageError if another owner has claimed
   /// it.
   void claim(const std::string& what, const std::string& owner) {
@@ -270,6 +275,7 @@ class Run {
   at::Tensor lead_;  // the parameter whose device is the run's
   std::optional<std::string> stop_reason_;
   std::optional<std::string> interruption_;
+  int signal_ = 0;  // that interrupted
   std::map<std::string, std::string> claims_;
   std::map<std::string, std::function<std::string()>> shown_;
   Feed feed_;
@@ -288,6 +294,7 @@ struct RunAccess {
   static void forget_stop(Run& run) {
     run.stop_reason_.reset();
     run.interruption_.reset();
+    run.signal_ = 0;
   }
   static Progress& progress(Run& run) { return run.progress_; }
   static at::Tensor& lead(Run& run) { return run.lead_; }

@@ -159,7 +159,7 @@ struct SnapshotEvery {
   }
 
   static void interrupt(Run& run, int signal) {
-    run.interrupt(detail::signal_name(signal) + " was received");
+    run.interrupt(detail::signal_name(signal) + " was received", signal);
   }
 
   /// Reads the writer's errors, signals, time and metric, and decides whether a snapshot is due.

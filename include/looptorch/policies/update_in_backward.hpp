@@ -59,8 +59,8 @@ struct SumsInMoments {
 
 namespace detail {
 
-/// Policies that every form of UpdateInBackward excludes, and `More`.
-template <class... More>
+/// Policies that every form of UpdateInBackward excludes, and `More`. `ToClip` says what clips instead.
+template <FixedString ToClip, class... More>
 using InBackwardExclusions = ExclusionList<
     More...,
     Excludes<Autopsy, "gradients are applied and freed before they could be looked at",
@@ -68,12 +68,8 @@ using InBackwardExclusions = ExclusionList<
     Excludes<SkipBadWindows,
              "a bad window is skipped before its update, but backward has made that update already",
              "List one of the two">,
-    Excludes<
-        ClipGradNorm, "the norm of all gradients is known only when all exist",
-        "Use UpdateInBackward<>{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
-    Excludes<
-        ClipGradValue, "no gradient is left when it would clip",
-        "Use UpdateInBackward<>{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
+    Excludes<ClipGradNorm, "the norm of all gradients is known only when all exist", ToClip>,
+    Excludes<ClipGradValue, "no gradient is left when it would clip", ToClip>,
     Excludes<Autocast<fp16>,
              "an overflow is known only when all gradients exist, and some are applied by then",
              "Use Autocast<bf16>, which needs no loss scaling">,
@@ -112,9 +108,12 @@ Interface& optimizer_as(const UpdateView& view, const char* error) {
 
 inline ParameterUpdate parameter_update(const UpdateView& view, double max_norm) {
   if (!(max_norm > 0)) throw UsageError(message("UpdateInBackward needs a max_norm above 0, got ", max_norm));
-  return {optimizer_as<PerParameterOptimizer>(
-              view, "UpdateInBackward needs an optimizer that is a looptorch::PerParameterOptimizer"),
-          max_norm};
+  return {
+      optimizer_as<PerParameterOptimizer>(
+          view,
+          "UpdateInBackward needs an optimizer that is a looptorch::PerParameterOptimizer: train with FusedAdamW, "
+          "AdamW8bit or another of looptorch's"),
+      max_norm};
 }
 
 }  // namespace detail
@@ -134,7 +133,9 @@ struct UpdateInBackward {
       HUGE_VAL;  ///< Largest 2-norm of each parameter's gradient of a window. Not for SumsInMoments.
 
   using family = UpdateInBackwardFamily;
-  using excludes = detail::InBackwardExclusions<>;
+  using excludes = detail::InBackwardExclusions<
+      "Use UpdateInBackward<SumsInBf16>{.max_norm = 1.0}, which clips each parameter's gradient by its own "
+      "norm; SumsInMoments cannot clip">;
   static constexpr Phase phase = Phase::update;
   static constexpr bool updates_in_backward = true;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
@@ -207,6 +208,7 @@ struct UpdateInBackward<NoSums> {
 
   using family = UpdateInBackwardFamily;
   using excludes = detail::InBackwardExclusions<
+      "Use UpdateInBackward<>{.max_norm = 1.0}, which clips each parameter's gradient by its own norm",
       Excludes<AccumulateFamily, "each gradient is applied and freed in the micro-batch that makes it",
                "Use UpdateInBackward<SumsInBf16>, or drop Accumulate">>;
   static constexpr Phase phase = Phase::update;

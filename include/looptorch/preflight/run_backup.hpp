@@ -52,7 +52,7 @@ class RunBackup {
       if (auto* const layer = dynamic_cast<Bypassable*>(module.get()))
         options_.push_back(layer->keep_options());
     stopped_ = engine.run().stop_reason();
-    interrupted_ = engine.run().interruption();
+    interrupted_ = engine.run().interruption(), signal_ = engine.run().signal();
   }
   RunBackup(const RunBackup&) = delete;
   RunBackup& operator=(const RunBackup&) = delete;
@@ -65,7 +65,7 @@ class RunBackup {
     load_contents(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
     RunAccess::forget_stop(engine_.run());
     if (stopped_) engine_.run().stop(*stopped_);
-    if (interrupted_) engine_.run().interrupt(*interrupted_);
+    if (interrupted_) engine_.run().interrupt(*interrupted_, signal_);
   }
 
  private:
@@ -74,6 +74,7 @@ class RunBackup {
   std::vector<std::pair<at::Tensor, bool>> trained_;
   std::vector<std::function<void()>> options_;
   std::optional<std::string> stopped_, interrupted_;
+  int signal_ = 0;
 };
 
 }  // namespace looptorch::detail

@@ -103,18 +103,20 @@ class WindowReduction {
         micro_batches_(window.micro_batches),
         samples_(window.samples),
         stop_(run.stop_reason()),
-        interruption_(run.interruption()) {
+        interruption_(run.interruption()),
+        signal_(run.signal()) {
     reduction.max("batches", advance_);
     reduction.sum("micro-batches", micro_batches_);
     reduction.sum("samples", samples_);
     reduction.first_text("stop", stop_);
     reduction.first_text("interruption", interruption_);
+    reduction.max("signal", signal_);
   }
   /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
   /// A window skipped on every rank does not count, as on one process.
   void take(WindowState& window, Run& run) {
     if (stop_) run.stop(*stop_);
-    if (interruption_) run.interrupt(*interruption_);
+    if (interruption_) run.interrupt(*interruption_, static_cast<int>(signal_));
     window.shared.fit_ends = stop_ || interruption_;
     window.end = stop_                    ? WindowEnd::fit_over
                  : micro_batches_ > 0     ? WindowEnd::counted
@@ -129,6 +131,7 @@ class WindowReduction {
   std::int64_t advance_;  // batches by which the epoch moves on, skipped ones included
   std::int64_t micro_batches_, samples_;
   std::optional<std::string> stop_, interruption_;
+  std::int64_t signal_;
 };
 
 /// The updates that take part in the window under way, by each rank's `when`. Rank 0 decides for updates made
@@ -233,14 +236,16 @@ template <class Engine>
 void reduce_end(Engine& engine) {
   Run& run = engine.run();
   std::optional<std::string> stop = run.stop_reason(), interruption = run.interruption();
+  std::int64_t signal = run.signal();
   RankReduction reduction;
   if (!engine.window().shared.fit_ends) {
     reduction.first_text("stop", stop);
     reduction.first_text("interruption", interruption);
+    reduction.max("signal", signal);
   }
   engine.ranks()->all_reduce(reduction, "the end of a fit");
   if (stop) run.stop(*stop);
-  if (interruption) run.interrupt(*interruption);
+  if (interruption) run.interrupt(*interruption, static_cast<int>(signal));
 }
 
 }  // namespace looptorch::detail

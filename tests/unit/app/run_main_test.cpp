@@ -79,16 +79,17 @@ TEST_CASE("run_main: errors are one line on stderr and an exit code") {
   const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
   CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));
 
-  const auto stopped_by = [&](const char* reason) {
-    return outcome_of([reason] { throw Interrupted(reason, 7); });
+  const auto stopped_by = [&](const char* reason, int signal) {
+    return outcome_of([reason, signal] { throw Interrupted(reason, signal, 7); });
   };
-  const auto stopped = stopped_by("SIGINT was received");
+  const auto stopped = stopped_by("SIGINT was received", SIGINT);
   CHECK(stopped.code == 130);
   CHECK(stopped.err == "program: SIGINT was received: stopped after 7 steps; go on with --resume auto\n");
-  CHECK(stopped_by("SIGTERM was received").code == 143);
-  const auto heard = outcome_of([] { throw Interrupted("SIGINT was received", "heard up to 3 s"); });
+  CHECK(stopped_by("SIGTERM was received", SIGTERM).code == 143);
+  CHECK(stopped_by("rank 1: SIGTERM was received", SIGTERM).code == 143);
+  const auto heard = outcome_of([] { throw Interrupted("SIGINT was received", SIGINT, "heard up to 3 s"); });
   CHECK((heard.code == 130 && heard.err == "program: SIGINT was received: heard up to 3 s\n"));
-  CHECK(stopped_by("the time limit of 60 s is reached").code == 75);
+  CHECK(stopped_by("the time limit of 60 s is reached", 0).code == 75);
 
   const auto other = outcome_of([] { throw std::runtime_error("surprise"); });
   CHECK((other.code == 1 && other.err == "program: surprise\n"));

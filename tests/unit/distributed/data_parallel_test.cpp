@@ -171,10 +171,12 @@ TEST_CASE("rank: one rank ends the fit", "[.ranks]") {
     CHECK(interrupted.status == lt::FitStatus::interrupted);
     CHECK(interrupted.steps == at + 1);  // the others learn of it with the next window
     CHECK(interrupted.reason == "rank 1: too late");
+    CHECK(interrupted.signal == 0);
   }
   const auto signalled = fit_until(3, 1, [](lt::Run&) { ::raise(SIGTERM); });
   CHECK(signalled.status == lt::FitStatus::interrupted);
   CHECK(signalled.reason == "rank 1: SIGTERM was received");
+  CHECK(signalled.signal == SIGTERM);  // on every rank
   const auto at_the_end = fit_until(20, 1, [](lt::Run& run) { run.stop("enough"); });
   CHECK(at_the_end.status == lt::FitStatus::stopped);
 }

@@ -19,7 +19,7 @@ class StopSignals {
   /// Throws Interrupted if a signal was received; `done` describes the work until then.
   static void throw_if_received(const std::string& done) {
     if (const int signal = looptorch::detail::SignalWatch::received(); signal != 0)
-      throw Interrupted(looptorch::detail::signal_name(signal) + " was received", done);
+      throw Interrupted(looptorch::detail::signal_name(signal) + " was received", signal, done);
   }
 
  private:

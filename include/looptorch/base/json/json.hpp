@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Parses and writes JSON by RFC 8259: strict, UTF-8 only, bounded in size, depth and number of values.
 // Refuses what the RFC leaves open: duplicate keys, a byte order mark, unpaired surrogates, and numbers
-// beyond a double's range, including those that would round to 0. Integers stay exact (int64), objects keep
-// their order, and written text reads back equal. About 150 MB/s. Look-up in an object is O(1), so a
-// tokenizer's vocabulary can be used directly.
+// beyond a double's range, including those that would round to 0. NaN and infinity are refused in both
+// directions. Integers stay exact (int64), objects keep their order, and written text reads back equal. About
+// 150 MB/s. Look-up in an object is O(1), so a tokenizer's vocabulary can be used directly.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a stream: workers take turns at reading a batch's samples, then transform and collate
-// them in parallel. Reading needs no thread of its own, and no queue but the shuffle buffer.
+// Makes the batches of a stream. One worker at a time reads the samples of a batch from the stream; it then
+// transforms and collates them while another worker reads the next.
 #pragma once
 
 #include <looptorch/base/error.hpp>
