@@ -84,6 +84,7 @@ void train(app::Session& session, const Options& options) {
   lt::ExportedModel model = read_model(options.model);
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
+  if (const auto labels = objective.label_column()) columns.push_back(*labels);
   const auto open = [&](const std::filesystem::path& file) {
     return fe::Samples(fe::open_source(file, columns, options.sounds), columns);
   };

@@ -19,8 +19,8 @@ namespace finetune_exported {
 
 /// The flags --loss, --labels, --scores, --blank and --count-labels.
 struct LossOptions {
-  std::string
-      kind;  ///< "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss"
+  /// "own", "cross-entropy", "ctc" or "mse"; empty: "own" if the model has an output "loss".
+  std::string kind = {};
   std::string labels = "labels";
   std::string scores = "logits";
   std::int64_t blank = 0;
@@ -30,9 +30,9 @@ struct LossOptions {
 /// Computes the loss of a batch, and the accuracy if each sample has one score per class.
 class Objective {
  public:
-  /// Adds the labels' column, unless the labels are an input of the model. Throws UsageError for a model
-  /// without the outputs that the options name.
-  Objective(LossOptions options, const lt::ExportedModelImpl& model, std::vector<Column>& columns)
+  /// `inputs` are the columns of the model's inputs. Throws UsageError for a model without the outputs that
+  /// the options name.
+  Objective(LossOptions options, const lt::ExportedModelImpl& model, const std::vector<Column>& inputs)
       : options_(std::move(options)) {
     const auto& outputs = model.output_names();
     const bool has_loss = std::ranges::find(outputs, "loss") != outputs.end();
@@ -44,17 +44,22 @@ class Objective {
     if (is_own()) loss_ = model.output("loss");
     const bool has_scores = std::ranges::find(outputs, options_.scores) != outputs.end();
     if (has_scores || !is_own()) scores_ = model.output(options_.scores);
-    inputs_ = columns.size();
-    const auto found = std::ranges::find(columns, options_.labels, &Column::name);
-    labels_ = static_cast<std::size_t>(found - columns.begin());
-    if (found == columns.end() && !is_own()) {
-      columns.push_back({.name = options_.labels,
-                         .dtype = options_.kind == "mse" ? at::kFloat : at::kLong,
-                         .padding = options_.kind == "mse" ? 0.0 : static_cast<double>(kIgnoredLabel)});
-    }
-    has_labels_ = labels_ < columns.size();
+    inputs_ = inputs.size();
+    const auto found = std::ranges::find(inputs, options_.labels, &Column::name);
+    labels_ = static_cast<std::size_t>(found - inputs.begin());
+    has_labels_ = found != inputs.end() || label_column();
     if (options_.count_labels && !has_labels_)
       throw lt::UsageError("--count-labels: the data has no \"" + options_.labels + "\"");
+  }
+
+  /// Returns the column of the labels, which the data has behind those of the inputs; nothing if the labels
+  /// are an input, or the model computes its loss without labels.
+  [[nodiscard]] std::optional<Column> label_column() const {
+    if (labels_ < inputs_ || is_own()) return std::nullopt;
+    const bool are_classes = options_.kind != "mse";
+    return Column{.name = options_.labels,
+                  .dtype = are_classes ? at::kLong : at::kFloat,
+                  .padding = are_classes ? static_cast<double>(kIgnoredLabel) : 0.0};
   }
 
   lt::Loss operator()(lt::ExportedModel& model, const Row& batch) const {

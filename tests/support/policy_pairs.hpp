@@ -94,16 +94,33 @@ constexpr void add_name(Text& text) {
   text.add("`");
 }
 
-/// Appends a row for a pair that is refused.
+/// True if policy I excludes J and the next one, another form of J, for one reason.
+template <std::size_t I, std::size_t J>
+constexpr bool shares_row() {
+  if constexpr (J < kSize - 1) {
+    constexpr auto one = lt::exclusion_between<policy_t<I>, policy_t<J>>(),
+                   other = lt::exclusion_between<policy_t<I>, policy_t<J + 1>>();
+    return lt::detail::same_family<policy_t<J>, policy_t<J + 1>> && one && other &&
+           one->reason == other->reason && one->remedy == other->remedy;
+  }
+  return false;
+}
+
+/// Appends a row for a pair that is refused, unless the row before has it.
 template <std::size_t I, std::size_t J>
 constexpr void add_refused(Text& text) {
   using A = policy_t<I>;
   using B = policy_t<J>;
   if constexpr (I < J && refused<A, B>()) {
+    if constexpr (shares_row<I, J - 1>()) return;
     text.add("| ");
     add_name<I>(text);
     text.add(" | ");
     add_name<J>(text);
+    if constexpr (shares_row<I, J>()) {
+      text.add(", ");
+      add_name<J + 1>(text);
+    }
     text.add(" | ");
     if constexpr (constexpr auto exclusion = lt::exclusion_between<A, B>(); exclusion) {
       text.add(exclusion->reason);

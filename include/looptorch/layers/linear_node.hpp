@@ -60,20 +60,15 @@ class LinearBackward final : public torch::autograd::Node {
     std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
     const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
     if (!create_graph) no_views.emplace();
-    const std::size_t residual = 1 + matmul_.parameters();
-    Tensors result(residual + (residual_type_ ? 1 : 0));
+    Tensors result(residual_at() + (residual_type_ ? 1 : 0));
     if (residual_type_ && gradients[0].defined()) {
-      if (task_should_compute_output(residual)) result[residual] = as(gradients[0], *residual_type_);
+      if (task_should_compute_output(residual_at()))
+        result[residual_at()] = as(gradients[0], *residual_type_);
       gradients[0] = as(gradients[0], matmul_.type());
     }
     const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), matmul_.outputs(), *this);
     if (!gradient.defined()) return result;
-    if (task_should_compute_output(0)) {
-      const at::Tensor of_x = matmul_.of_rows(saved, gradient, create_graph);
-      result[0] = as(input_heads_ > 0 ? of_x.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2)
-                                      : of_x.view(sizes_),
-                     input_type_);
-    }
+    if (task_should_compute_output(0)) result[0] = as_input(matmul_.of_rows(saved, gradient, create_graph));
     matmul_.of_parameters(
         result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, matmul_.width()); },
         [&](std::size_t i) {
@@ -90,6 +85,14 @@ class LinearBackward final : public torch::autograd::Node {
   std::string name() const override { return "LinearBackward"; }
 
  private:
+  /// Returns the index of the residual among the node's inputs: behind x, weights and biases.
+  [[nodiscard]] std::size_t residual_at() const { return 1 + matmul_.parameters(); }
+  /// Returns rows as the input lies, in its type.
+  [[nodiscard]] at::Tensor as_input(const at::Tensor& rows) const {
+    if (input_heads_ == 0) return as(rows.view(sizes_), input_type_);
+    return as(rows.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2), input_type_);
+  }
+
   Tensors run(const at::Tensor& input, at::TensorList weights, at::TensorList biases, const HeadLayout& heads,
               at::ScalarType type) {
     sizes_ = input.sizes().vec(), input_heads_ = heads.is_merged ? input.size(1) : 0;

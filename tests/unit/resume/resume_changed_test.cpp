@@ -287,7 +287,12 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
     std::string name(policy.name);
     if (name == "Autocast<fp16>" || name == "Autocast<bf16>") name = "Autocast";
     const std::string row = name == "On" ? "`On` in `kObserve`" : "`" + name + "`";
-    CHECK_THAT(page.str(), Contains("| " + row + " | " + words.at(lt::detail::resume_rule_of<P>()) + " |"));
+    const std::string head = "\n| " + words.at(lt::detail::resume_rule_of<P>()) + " | `";
+    const auto begin = page.str().find(head);
+    REQUIRE(begin != std::string::npos);
+    const std::string policies = page.str().substr(begin + 1, page.str().find('\n', begin + 1) - begin - 1);
+    INFO(row << " is missing in " << policies);
+    CHECK((policies.find(row + ",") != std::string::npos || policies.find(row + " |") != std::string::npos));
   };
   std::apply([&](const auto&... policies) { (check(policies), ...); }, policy_pairs::kCatalogue);
 }

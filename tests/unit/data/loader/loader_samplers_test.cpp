@@ -65,7 +65,7 @@ TEST_CASE("a loader takes the batches that a sampler decides, and resumes at any
 
 TEST_CASE("weighted and distributed orders resume at any cursor too") {
   const WeightedSampler weighted(std::vector<double>(50, 1.0), {.draws = 23, .seed = 2});
-  const DistributedSampler sampler({.rank = 1, .world_size = 2}, weighted);
+  const DistributedSampler sampler({.rank = 1, .world_size = 2, .uneven = Uneven::repeat}, weighted);
   PinnedPrefetchLoader loader(Numbers{}, {.batch_size = 4, .workers = 2}, sampler, kKeep);
   CHECK(loader.size() == 3);
   loader.begin_epoch(3);
