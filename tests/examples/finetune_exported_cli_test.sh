@@ -119,7 +119,7 @@ runs finetune_exported --model text/model.pt2 "${common[@]}" --train text.jsonl 
 part=("${bert[@]}" --train text.jsonl --output part --batch-size 4)
 runs "${part[@]}" --validation text.jsonl --epochs 1 --snapshot-every 1
 head -4 text.jsonl >few.jsonl
-refused "few.jsonl" "${part[@]}" --validation few.jsonl --epochs 2 --resume auto
+refused "--validation is 4 samples" "${part[@]}" --validation few.jsonl --epochs 2 --resume auto
 refused "12 samples" "${bert[@]}" --train few.jsonl --validation text.jsonl --output part --batch-size 4 --epochs 2 \
   --resume auto
 runs "${part[@]}" --validation text.jsonl --epochs 2 --resume auto
