@@ -68,6 +68,7 @@ class LoraSlot {
   [[nodiscard]] at::Tensor& b() { return b_->weight; }  ///< [outputs, rank]
   [[nodiscard]] virtual torch::nn::LinearImpl& layer() = 0;
 
+  /// Gives the layer an adapter, as submodules lora_A, drawn at random, and lora_B, of zeros: its result stays.
   void attach(const LoraOptions& options) {
     torch::nn::LinearImpl& linear = layer();
     const at::Tensor& weight = linear.weight;
@@ -101,6 +102,7 @@ class LoraSlot {
     weight.set_data(held.rows_NK);
   }
 
+  /// Adds the adapter to the layer's weight, until `unmerge`; the weight of before is kept.
   void merge() {
     if (is_merged()) return;
     const c10::NoGradGuard no_grad;
@@ -116,6 +118,7 @@ class LoraSlot {
     }
   }
 
+  /// Puts the weight of before `merge` back.
   void unmerge() {
     if (!is_merged()) return;
     const c10::NoGradGuard no_grad;

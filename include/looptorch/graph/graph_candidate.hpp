@@ -5,7 +5,7 @@
 
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/data/batch.hpp>
-#include <looptorch/graph/batch_signature.hpp>
+#include <looptorch/graph/batch_form.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/run.hpp>

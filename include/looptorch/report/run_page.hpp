@@ -166,8 +166,7 @@ inline std::string host_warning(const std::vector<CurvePoint>& device_busy, doub
          "batches.";
 }
 
-/// Returns what a reader should know first, a sentence or two each.
-inline std::vector<std::string> warnings_of(const std::vector<Curve>& curves) {
+inline std::vector<std::string> warnings_of_curves(const std::vector<Curve>& curves) {
   std::vector<std::string> warnings;
   for (const auto& [name, points] : curves) {
     for (const auto& [step, value] : points)
@@ -208,7 +207,7 @@ inline std::vector<std::string> warnings_of(const std::vector<Curve>& curves) {
 /// Returns what a reader should know first, a sentence or two each.
 [[nodiscard]] inline std::vector<std::string> warnings_of(const std::vector<MetricRow>& rows,
                                                           const MetricNames& names) {
-  return detail::warnings_of(curves_of(rows, names));
+  return detail::warnings_of_curves(curves_of(rows, names));
 }
 
 /// Returns the page.
@@ -230,7 +229,7 @@ inline std::vector<std::string> warnings_of(const std::vector<Curve>& curves) {
     page += ", step " + std::to_string(rows.back().step) + ", " +
             looptorch::detail::clock_text(rows.back().seconds) + " in training";
   page += "</p>\n";
-  for (const std::string& warning : detail::warnings_of(curves))
+  for (const std::string& warning : detail::warnings_of_curves(curves))
     page += "<p class=\"warning\">" + detail::html_text(warning) + "</p>\n";
   page +=
       "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/graph/batch_signature.hpp>
+#include <looptorch/graph/batch_form.hpp>
 
 #include <filesystem>
 #include <optional>
