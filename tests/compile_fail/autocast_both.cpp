@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy is listed twice, or in two forms. Keep one of them, or switch them by When{flag,
-// policy}.
+// expect: looptorch: a policy is listed twice, or in two forms. Keep one of them, or switch them by
+// When{flag, policy}.
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

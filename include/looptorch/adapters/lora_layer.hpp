@@ -68,7 +68,8 @@ class LoraSlot {
   [[nodiscard]] at::Tensor& b() { return b_->weight; }  ///< [outputs, rank]
   [[nodiscard]] virtual torch::nn::LinearImpl& layer() = 0;
 
-  /// Gives the layer an adapter, as submodules lora_A, drawn at random, and lora_B, of zeros: its result stays.
+  /// Gives the layer an adapter, as submodules lora_A, drawn at random, and lora_B, of zeros: its result
+  /// stays.
   void attach(const LoraOptions& options) {
     torch::nn::LinearImpl& linear = layer();
     const at::Tensor& weight = linear.weight;

@@ -3,8 +3,8 @@
 // Tests app/device: cuda_query
 #include "support/precompiled.hpp"
 
-#include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/device/cuda_device.hpp>
 
 #include <string>
 #include <vector>
