@@ -175,12 +175,15 @@ inline CommandLine& CommandLine::add(Flag flag, std::string name) {
 template <class T>
 CommandLine& CommandLine::option(std::string name, std::string placeholder, T& target, std::string help,
                                  NumberRange range) {
-  return add({.form = {},
-              .placeholder = std::move(placeholder),
-              .help = std::move(help),
-              .set = [&target, range](const std::string& text) { detail::parse_value(text, range, target); },
-              .value = [&target] { return detail::value_text(target); }},
-             std::move(name));
+  add({.form = {},
+       .placeholder = std::move(placeholder),
+       .help = std::move(help),
+       .set = [&target, range](const std::string& text) { detail::parse_value(text, range, target); },
+       .value = [&target] { return detail::value_text(target); }},
+      std::move(name));
+  if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    flags_.back().values = [&target] { return target; };
+  return *this;
 }
 
 template <class T>

@@ -40,6 +40,8 @@ class MetricBoard {
 
   /// Records that the policy `consumer` waits for `name` in this fit. Call it in on_fit_begin.
   void await(const std::string& name, const std::string& consumer) { awaited_.emplace(name, consumer); }
+  /// Returns the awaited names, each with the first policy that waits for it.
+  [[nodiscard]] const std::map<std::string, std::string>& awaited() const { return awaited_; }
   /// Forgets who waited in the previous fit.
   void forget_awaited() { awaited_.clear(); }
 

@@ -43,6 +43,8 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& batches, A
   { ranks.plan_epochs(engine, batches, options) } -> std::same_as<std::optional<std::int64_t>>;
   /// Silences ranks that do not lead.
   ranks.mute(engine);
+  /// Lets every rank know which metrics the policies of all ranks wait for.
+  ranks.share_awaited_metrics(engine);
   /// Fixes the unit of weights, so that all ranks use the same one.
   ranks.fix_units(engine);
   /// True if the fit ends with the window that has ended.

@@ -30,6 +30,7 @@ class SoloRanks {
     return batches.size();
   }
   static void mute(Engine&) {}
+  static void share_awaited_metrics(Engine&) {}
   static void fix_units(Engine&) {}
   template <class Loop>
   [[nodiscard]] static constexpr bool join_skipped_windows(Loop&, std::int64_t) {

@@ -63,7 +63,8 @@ struct BasicRestoreBest {
 
   /// Throws StateError for a model whose weights have other names or shapes by now.
   void on_fit_end(FitContext& fit, State& state) const {
-    if (fit.status == FitStatus::failed || fit.run.interruption() || state.weights.empty()) return;
+    if (fit.status == FitStatus::failed || fit.status == FitStatus::interrupted || state.weights.empty())
+      return;
     copy_into(model_of(fit.run), state);
     fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, if any
     state.restored = true;

@@ -30,6 +30,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -85,6 +86,21 @@ class SeveralRanks {
   }
   void mute(Engine& engine) {
     if (!leads()) engine.stack().mute(true);
+  }
+  /// A policy that runs on the leading rank only may wait for a metric. What that means for others, such as a
+  /// batch that Validate tries, must be the same on all ranks.
+  void share_awaited_metrics(Engine& engine) {
+    if (!ranks_) return;
+    MetricBoard& board = engine.run().metrics();
+    RankReduction reduction;
+    std::map<std::string, double> awaited;
+    for (const auto& [name, consumer] : board.awaited())
+      reduction.max("awaited " + name + "\n" + consumer, awaited[name] = 1);
+    ranks_->all_reduce(reduction, "the beginning of a fit");
+    reduction.each_number("awaited ", [&](const std::string& of, double) {
+      const std::size_t end = of.find('\n');
+      board.await(of.substr(0, end), of.substr(end + 1));
+    });
   }
   void fix_units(Engine& engine) {
     if (ranks_ && (ranks_->chunks() > 0 || ranks_->syncs_batch_norm()))

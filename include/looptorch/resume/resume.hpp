@@ -40,7 +40,7 @@ class Resumption {
         contents_(contents),
         state_(state_for_ranks(engine, contents.state, feed)),
         staged_(engine.stage(state_.under("run"))),
-        feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
+        feed_(state_, staged_.progress.batch, feed, engine.window_length(), has_own_count(engine)) {
     compare_steps();
     compare_parts();
     compare_model();
@@ -89,6 +89,13 @@ class Resumption {
         return as_for_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
       }
     return saved;
+  }
+
+  /// True on a rank whose number of batches may be other than the leading rank's.
+  [[nodiscard]] static bool has_own_count([[maybe_unused]] const Engine& engine) {
+    if constexpr (Engine::kHasRanks)
+      if (const Ranks* ranks = engine.ranks().get()) return !ranks->leads() && ranks->chunks() == 0;
+    return false;
   }
 
   void add(const std::vector<Difference>& more) {

@@ -71,9 +71,12 @@ inline void restore_windows(const SavedFeed& began, Regroupable& batches) {
 class StagedFeed {
  public:
   /// Compares `state`, whose run has done `batch` batches of its epoch, with a fit's range and windows of
-  /// this length. Without a range `feed` has an empty identity.
-  StagedFeed(const StateDict& state, std::int64_t batch, const Feed& feed, std::int64_t window_length)
+  /// this length. Without a range `feed` has an empty identity. With `own_count` the number of batches is not
+  /// compared: a rank that does not lead may have fewer than the leading one, which wrote the state.
+  StagedFeed(const StateDict& state, std::int64_t batch, const Feed& feed, std::int64_t window_length,
+             bool own_count = false)
       : source_(feed.source),
+        own_count_(own_count),
         here_{window_length, source_ ? source_->batch_size() : 0},
         saved_window_(state.get<std::int64_t>("micro_batches")),
         saved_batch_(batch) {
@@ -103,16 +106,25 @@ class StagedFeed {
  private:
   static constexpr std::int64_t kEpochBegin = 0;
 
+  /// Returns what differs between the identities of two ranges.
+  [[nodiscard]] auto differing(StateDict here, StateDict saved) const {
+    if (own_count_)
+      for (StateDict* const identity : {&here, &saved}) identity->erase("batches");
+    return differing_values(here, saved);
+  }
+
   /// Compares the ranges. Returns the finished batches of the epoch here: the snapshot's number for the same
   /// batches, that of the same samples for batches of another size, and `kEpochBegin` for other data.
   [[nodiscard]] std::int64_t locate(const StateDict& state, const StateDict& saved, const StateDict& own) {
     if (saved.empty() || own.empty()) return compare_lengths() ? saved_batch_ : kEpochBegin;
-    if (differing_values(own, saved).empty()) {
+    if (differing(own, saved).empty()) {
       compare_lengths();  // another length moves no batch
       return saved_batch_;
     }
     if (const auto batch_size = batch_size_of(state, saved))
-      return compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
+      return compare_batches({saved_window_, *batch_size},
+                             batches_of(own_count_ ? *source_->identity_with(*batch_size) : saved),
+                             batches_of(own));
     return compare_data(own, saved) ? saved_batch_ : kEpochBegin;
   }
 
@@ -132,7 +144,7 @@ class StagedFeed {
     compare_lengths();
     const bool same_size = own.contains("dataset") && saved.contains("dataset") &&
                            same_value(own.values().at("dataset"), saved.values().at("dataset"));
-    for (const DifferentValue& value : differing_values(own, saved))
+    for (const DifferentValue& value : differing(own, saved))
       if (value.key != kFingerprint)
         differences_.push_back(mismatch(ResumeField::data, "the loader's ", value));
       else if (same_size && source_)
@@ -155,7 +167,7 @@ class StagedFeed {
     for (const std::int64_t candidate : candidates) {
       auto identity = candidate > 0 ? source_->identity_with(candidate) : std::nullopt;
       if (identity && !saved.contains(kFingerprint)) identity->erase(kFingerprint);
-      if (identity && differing_values(*identity, saved).empty()) return candidate;
+      if (identity && differing(*identity, saved).empty()) return candidate;
     }
     return std::nullopt;
   }
@@ -202,6 +214,7 @@ class StagedFeed {
   }
 
   Regroupable* source_;
+  bool own_count_;
   WindowShape here_;
   std::int64_t saved_window_, saved_batch_;
   std::int64_t batch_;

@@ -428,6 +428,54 @@ TEST_CASE("rank: snapshots", "[.ranks]") {
   if (rank == 0) CHECK(std::filesystem::exists(ranks::folder() / "cut" / "step-00000015"));
 }
 
+struct OneMore : Damaged {
+  [[nodiscard]] std::int64_t size() const { return 25; }
+};
+
+TEST_CASE("rank: snapshots of shards that differ", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto train = [&](toy::Net& net, lt::FitOptions options, const std::string& name) {
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    lt::Trainer trainer(net, optimizer, toy::objective,
+                        lt::SnapshotEvery{.folder = ranks::folder() / name, .steps = 3}, lt::DataParallel{});
+    lt::PinnedPrefetchLoader loader(
+        OneMore{}, {.batch_size = 1, .workers = 1},
+        lt::DistributedSampler({.rank = ranks::rank(), .world_size = ranks::size()},
+                               lt::RandomSampler{.seed = 2}));
+    return trainer.fit(loader, options).steps;
+  };
+  const std::int64_t an_epoch = (25 + ranks::size() - 1) / ranks::size();
+  for (const std::int64_t at : {std::int64_t{4}, an_epoch, an_epoch + 3}) {
+    const std::string whole_name = lt::message("whole shards ", at),
+                      cut_name = lt::message("cut shards ", at);
+    toy::Net whole = toy::net(), cut = toy::net(), resumed = toy::net(7);
+    CHECK(train(whole, {.epochs = 2}, whole_name) == 2 * an_epoch);
+    CHECK(train(cut, {.epochs = 2, .max_steps = at}, cut_name) == at);
+    CHECK(train(resumed, {.epochs = 2, .resume = ranks::folder() / cut_name}, cut_name) == 2 * an_epoch);
+    CHECK(toy::distance(whole, resumed) == 0.0);
+  }
+}
+
+TEST_CASE("rank: best by a metric that the objective names", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.metrics.push_back({"accuracy", torch::ones({})});
+    return loss;
+  };
+  const auto batches = toy::batches(4);
+  const auto fit = [&](const std::string& metric) {
+    toy::Net net = toy::net();
+    torch::optim::SGD optimizer(net->parameters(), 0.05);
+    lt::Trainer trainer(net, optimizer, objective, lt::Validate{batches},
+                        lt::RestoreBest{.metric = metric, .better = lt::Better::higher, .out = nullptr},
+                        lt::DataParallel{});
+    return trainer.fit(batches, {.epochs = 2}).steps;
+  };
+  CHECK(fit("validation.accuracy") == 8);
+  CHECK_THROWS_WITH(fit("validation.acuracy"), Catch::Contains("acuracy"));
+}
+
 TEST_CASE("rank: numbers drawn after a snapshot", "[.ranks]") {
   if (!ranks::is_started()) return;
   const Batches mine = toy::batches(4);
@@ -522,7 +570,7 @@ TEST_CASE("Several ranks train as one process does") {
 TEST_CASE("Four ranks train as one process does") {
   const lt::testing::TemporaryFolder folder;
   require_passed(4,
-                 "rank: equal to one process,rank: one rank ends the fit,rank: snapshots,"
+                 "rank: equal to one process,rank: one rank ends the fit,rank: snapshots*,"
                  "rank: batch statistics of all",
                  folder.path());
 }

@@ -21,7 +21,9 @@ struct ListedFlag {
   FlagForm form;
   std::string placeholder, help;
   std::function<void(const std::string&)> set;
-  std::function<std::string()> value = {};         ///< an empty text: none
+  std::function<std::string()> value = {};  ///< an empty text: none
+  std::function<std::vector<std::string>()> values =
+      {};                                          ///< of a flag that may be given several times; or null
   std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
   bool is_required = false, is_preset = false;
   bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it
@@ -102,11 +104,13 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
     const bool is_toggle = flag.is_negation || has_negation(flags, i);
     const bool is_given =
         given.contains(i) || (is_toggle && given.contains(flag.is_negation ? i + 1 : i - 1));
-    text += is_given ? "" : "# ";
+    const std::string begin = is_given ? "" : "# ";
     if (flag.is_negation)
-      text += config_line(name.substr(3), "false");
+      text += begin + config_line(name.substr(3), "false");
+    else if (flag.values)
+      for (const std::string& each : flag.values()) text += begin + config_line(name, each);
     else
-      text += config_line(name, flag.form.takes == Takes::nothing ? "true" : value);
+      text += begin + config_line(name, flag.form.takes == Takes::nothing ? "true" : value);
   }
   return text;
 }

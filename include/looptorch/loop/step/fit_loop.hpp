@@ -242,6 +242,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
     guarded(engine, [&] {
       begin_policies(engine);
       if (resumed) resumed->begin(run);
+      engine.ranks().share_awaited_metrics(engine);
       host.emplace(trainer, run);
       ready_policies(engine);
       engine.ranks().fix_units(engine);

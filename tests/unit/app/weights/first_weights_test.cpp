@@ -214,7 +214,8 @@ TEST_CASE("app: the flags of weights are a file and rules that may be many") {
   CHECK_NOTHROW(app::check_weights_flags(weights));
   CHECK_THROWS_WITH(app::check_weights_flags({.file = {}, .renames = {"a=b"}}), Contains("--weights FILE"));
   CHECK_THROWS_AS(app::check_weights_flags({.file = "a", .renames = {"ab"}}), app::CommandLineError);
-  CHECK_THAT(line.config_text(), Contains("\nrename=a.=b., c.*=\n"));  // what a file for --config repeats
+  CHECK_THAT(line.config_text(),
+             Contains("\nrename=a.=b.\nrename=c.*=\n"));  // what a file for --config repeats
   CHECK(app::rename_rules({"a.=b., c.*="}).size() == 2);
   bool listed = false;
   for (const auto& [name, value] : line.settings())
