@@ -2,6 +2,7 @@
 // Policies whose work is done on a device: averages, clipping by value, process-wide switches, flushes.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
@@ -87,6 +88,24 @@ TEST_CASE("tf32 changes matmuls on the GPU, and only while it is on", "[cuda]") 
   CHECK(exact_error < 1e-3);
   CHECK(tf32_error >= exact_error);  // greater from Ampere on
   CHECK(error(false) == exact_error);
+}
+
+TEST_CASE("Autopsy on a device refuses gradients that are not finite, as on a CPU") {
+  if (!has_device()) return;
+  torch::manual_seed(1);
+  torch::nn::Linear net(4, 1);
+  net->to(test_device());
+  const at::Tensor before = net->weight.detach().cpu().clone();
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 0.1});
+  const auto objective = [](torch::nn::Linear& net, const at::Tensor& x) {
+    const at::Tensor zero = net->weight - net->weight.detach();  // the root's slope is infinite there
+    return net(x).square().mean() + zero.sum().sqrt();
+  };
+  lt::Trainer trainer(net, adamw, objective, lt::Autopsy{.report = [](const std::string&) {}});
+  const std::vector<at::Tensor> batches(3, torch::ones({2, 4}, test_device()));
+  CHECK_THROWS_AS(trainer.fit(batches), lt::NonFiniteGradient);
+  CHECK(net->weight.detach().cpu().equal(before));
+  CHECK(trainer.progress().step == 1);
 }
 
 TEST_CASE("flushes within a run give unused memory back and report it") {

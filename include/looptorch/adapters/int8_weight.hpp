@@ -68,15 +68,18 @@ struct Int8Product : torch::autograd::Function<Int8Product> {
   }
 };
 
-/// Maps `x`, `[..., K]`, to `[..., N]` in its type, or autocast's under autocast. The bias may be undefined.
-/// Like the weight, it is frozen.
+/// Maps `x`, `[..., K]`, to `[..., N]` in its type, or autocast's under autocast. The bias may be undefined,
+/// and may be trained, unlike the weight.
 [[nodiscard]] inline at::Tensor int8_linear(const at::Tensor& x, const Int8Weight& weight,
                                             const at::Tensor& bias_N) {
   const auto device = x.device().type();
   const bool casts = at::autocast::is_autocast_enabled(device) && x.scalar_type() != at::kDouble;
   const auto type = casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
-  return Int8Product::apply(x.to(type), weight.rows_NK, weight.scale_N,
-                            bias_N.defined() ? std::optional(bias_N) : std::nullopt);
+  const bool trains_bias = bias_N.defined() && bias_N.requires_grad();
+  const at::Tensor y =
+      Int8Product::apply(x.to(type), weight.rows_NK, weight.scale_N,
+                         bias_N.defined() && !trains_bias ? std::optional(bias_N) : std::nullopt);
+  return trains_bias ? y + bias_N.to(type) : y;
 }
 
 }  // namespace looptorch::detail

@@ -123,7 +123,7 @@ class LoraSlot {
   void unmerge() {
     if (!is_merged()) return;
     const c10::NoGradGuard no_grad;
-    int8_ ? layer().weight.set_data(kept_) : void(layer().weight.copy_(kept_));
+    int8_ ? layer().weight.set_data(kept_.to(layer().weight.device())) : void(layer().weight.copy_(kept_));
     kept_ = at::Tensor();
   }
 

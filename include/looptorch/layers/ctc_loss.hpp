@@ -141,6 +141,7 @@ struct CtcStates {
 
   /// Returns the row of `by` states before each.
   static at::Tensor earlier(const at::Tensor& row_NS, std::int64_t by, double fill = kNoPath) {
+    if (by >= row_NS.size(1) || -by >= row_NS.size(1)) return at::full_like(row_NS, fill);
     return at::constant_pad_nd(row_NS, {by, -by}, fill);
   }
   [[nodiscard]] at::Tensor reached_from(const at::Tensor& before_NS) const {

@@ -89,7 +89,9 @@ struct RowSums {
     scores.for_each([&](const ScoreChunk& chunk) {
       log_sum_N = at::logaddexp(log_sum_N, chunk.scores_NC.logsumexp(1));
       const LabelColumns labels(labels_N, chunk);
-      label_score_N += chunk.scores_NC.gather(1, labels.columns_N1).squeeze(1).mul_(labels.here_N);
+      label_score_N += chunk.scores_NC.gather(1, labels.columns_N1)
+                           .squeeze(1)
+                           .masked_fill_(labels.here_N.logical_not(), 0);
       if (!smooths) return;
       const at::Tensor weighted_NC =
           class_weights_V.defined() ? chunk.scores_NC * part_of(class_weights_V, chunk) : chunk.scores_NC;

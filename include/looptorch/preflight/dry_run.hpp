@@ -119,6 +119,7 @@ class DryRun {
     engine_.window().in_epoch = false;
     engine_.window().may_redo = false;  // running out of memory is a result
     engine_.window().pinned = PinnedSource::staged;
+    engine_.window().refills = false;
     memory.held = held_memory(engine_);  // in case memory suffices for nothing more
     begin_policies(engine_);
     const auto changed = change_ ? change_() : nullptr;  // after policies have set theirs

@@ -52,13 +52,8 @@ class WindowJudge {
     return empty.defined() && empty.template item<bool>();
   }
 
-  /// True if a policy that is on judges losses: only then is a wait for the loss of use.
-  [[nodiscard]] bool judges_losses() {
-    return engine_.stack().any_enabled([]<class P>() { return on_window_loss_hook::template valid<P>(); });
-  }
-
   [[nodiscard]] bool is_skipped_by_policy() {
-    if (!engine_.window().may_redo || !judges_losses() || is_empty_on_device()) return false;
+    if (!engine_.window().may_redo || !judges_losses(engine_) || is_empty_on_device()) return false;
     const double loss = work().losses.mean();
     const LossFault& fault = work().fault;
     WindowLossContext context(engine_.run(), I, loss,

@@ -112,9 +112,18 @@ struct RedoneWindow {
   static void take_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     if (!engine.works()[0].due) return;
+    bool is_detached = false;
+    const auto detach = [&] {
+      detach_from_range(engine, kept.back());
+      is_detached = true;
+    };
     engine.ranks().join_micro_batch(engine, engine.window().next_number(), [&] {
-      with_retries<0>(engine, kept, [&] { train_kept_batch<0>(engine, kept.back(), kept.size() - 1); });
+      with_retries<0>(engine, kept, [&] {
+        train_kept_batch<0>(engine, kept.back(), kept.size() - 1);
+        detach();  // memory may run out here, too
+      });
     });
+    if (!is_detached) detach();
   }
 
   /// Keeps the batch if the window may be rerun. Calls `learn(batch)`, with the kept one if it is.
@@ -127,7 +136,10 @@ struct RedoneWindow {
         return learn(kept.back());
       }
     if constexpr (Redo::kExamines)
-      if (may_rerun(engine)) return learn(kept.emplace_back(std::forward<Given>(batch)));
+      if (may_rerun(engine)) {
+        detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
+        return learn(kept.back());
+      }
     learn(batch);
   }
 

@@ -22,15 +22,6 @@ namespace looptorch::detail {
 template <class Engine, class Batch>
 inline constexpr bool kKeepsForScale = RedoReasons<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
 
-/// Clones a kept batch's tensors if its range may refill them before the window ends: a loader never does.
-template <class Engine, class Batch>
-void detach_from_range(Engine& engine, Batch& kept) {
-  if (engine.window_length() == 1 || engine.window().pinned == PinnedSource::in_place) return;
-  for_each_tensor(kept, [](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = tensor.detach().clone();
-  });
-}
-
 /// True if update I's gradients overflow and another scale may help: no loss is NaN or infinite. On several
 /// ranks, if one rank's gradients overflow and no rank has such a loss.
 template <std::size_t I, class Engine>

@@ -60,7 +60,7 @@ class BatchWatch {
 template <std::size_t I, class Engine>
 void save_window_start(Engine& engine) {
   const bool may_be_redone = may_split(engine) || may_rerun(engine) || may_seek_scale<I>(engine);
-  const bool may_be_skipped = RedoReasons<Engine>::kSkips && engine.window().may_redo;
+  const bool may_be_skipped = judges_losses(engine) && engine.window().may_redo;
   if (may_be_redone || may_be_skipped)
     engine.redo().window_start.save(engine.redo().buffers_of(*engine.model()), engine.works()[I],
                                     may_be_redone);

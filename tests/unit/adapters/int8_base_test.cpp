@@ -93,6 +93,19 @@ TEST_CASE("its product and its input's gradient are those of the widened weight"
   CHECK(x.grad().scalar_type() == at::kFloat);
 }
 
+TEST_CASE("a bias that is trained gets its gradient", "[int8]") {
+  const Int8Weight held = narrowed(torch::randn({7, 5}));
+  const at::Tensor x = torch::randn({2, 3, 5}).requires_grad_(), bias = torch::randn({7}).requires_grad_(),
+                   same = bias.detach().clone().requires_grad_();
+  const at::Tensor y = lt::detail::int8_linear(x, held, bias);
+  const at::Tensor expected = at::linear(x.detach(), lt::detail::widened(held, at::kFloat), same);
+  CHECK(y.allclose(expected, 1e-5, 1e-6));
+  const at::Tensor slope = torch::randn_like(y);
+  y.backward(slope), expected.backward(slope);
+  CHECK(bias.grad().allclose(same.grad(), 1e-5, 1e-6));
+  CHECK(x.grad().defined());
+}
+
 TEST_CASE("a model's outputs differ by the rounding, and the weights take a quarter", "[int8]") {
   Net net = adapted_net();
   const at::Tensor x = wave({4, 5}, 0), before = net(x).detach();

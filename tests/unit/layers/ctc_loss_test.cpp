@@ -158,6 +158,22 @@ TEST_CASE("ctc_loss: more states than threads, long clips, and batches that lie 
   check_close(ours(given), expected, 1e-5 + 2 * rounded);
 }
 
+TEST_CASE("ctc_loss: a batch of empty texts has no column of labels") {
+  const Case given{.scores_TNC = at::randn({6, 3, 4}, at::kDouble),
+                   .targets_NL = at::zeros({3, 0}, at::kLong),
+                   .input_lengths_N = ids({6, 4, 5}),
+                   .target_lengths_N = ids({0, 0, 0}),
+                   .options = {}};
+  const at::Tensor log_probs = at::log_softmax(given.scores_TNC, -1).select(2, 0);  // blanks alone
+  const Result found = by_operations(given, at::kDouble);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto frames = given.input_lengths_N[i].item<std::int64_t>();
+    CHECK(std::abs(found.losses[i].item<double>() +
+                   log_probs.select(1, i).slice(0, 0, frames).sum().item<double>()) < 1e-9);
+  }
+  CHECK(found.gradient.isfinite().all().item<bool>());
+}
+
 TEST_CASE("ctc_loss repeats its bits, and a NaN stays one") {
   Case given = random_case(7);
   given.options.zero_infinity = true;

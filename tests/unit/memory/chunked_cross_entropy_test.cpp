@@ -64,6 +64,19 @@ TEST_CASE("chunked_cross_entropy equals the loss of all scores, and its gradient
   for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(distance(computed[i], wanted[i]) < 1e-12);
 }
 
+TEST_CASE("chunked_cross_entropy: a class that a bias of -inf rules out makes no other row NaN") {
+  at::manual_seed(1);
+  Problem problem;
+  problem.labels_N.copy_(at::arange(kRows) + 2);
+  const at::Tensor bias_V = at::zeros({kClasses}, at::kDouble);
+  bias_V[0] = bias_V[5] = -std::numeric_limits<double>::infinity();
+  problem.labels_N.masked_fill_(problem.labels_N.eq(5), 6);
+  const lt::CrossEntropyOptions options{.bias = bias_V, .chunk_bytes = 5 * kRows * 8};
+  const at::Tensor loss = problem.chunked(options);
+  CHECK(loss.isfinite().item<bool>());
+  CHECK(distance(loss, problem.plain(options)) < 1e-12);
+}
+
 TEST_CASE("chunked_cross_entropy takes hidden states of any shape, and an ignored label of any value") {
   at::manual_seed(2);
   Problem problem;

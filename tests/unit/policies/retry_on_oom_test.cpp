@@ -378,6 +378,31 @@ TEST_CASE("RetryOnOom: batches from the loader's memory are as they were when th
   CHECK((found - expected).abs().max().item<double>() < 1e-5);
 }
 
+TEST_CASE("RetryOnOom: a batch that is refilled for the next micro-batch is rerun as it was") {
+  const auto data = toy::batches(6);
+  const auto trained = [&](bool fails) {
+    toy::Net net = toy::net();
+    FusedAdamW optimizer(net->parameters(), {.lr = 0.05});
+    int calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      if (fails && ++calls == 4) TORCH_CHECK_WITH(OutOfMemoryError, false, "no room");
+      return toy::objective(net, batch);
+    };
+    Trainer trainer(net, optimizer, objective, Accumulate<2>{}, quiet_retries());
+    toy::Batch one{torch::empty_like(data[0].features), torch::empty_like(data[0].labels)};
+    for (const toy::Batch& batch : data) {
+      one.features.resize_as_(batch.features).copy_(batch.features);
+      one.labels.resize_as_(batch.labels).copy_(batch.labels);
+      trainer.step(one);
+    }
+    trainer.finish_window();
+    CHECK(trainer.template policy<RetryOnOom>().windows == (fails ? 1 : 0));
+    return net;
+  };
+  toy::Net whole = trained(false), retried = trained(true);
+  CHECK(furthest(whole, retried) < 1e-12);
+}
+
 TEST_CASE("RetryOnOom: a negative relax_after is refused") {
   toy::Net net = toy::net();
   FusedAdamW optimizer(net->parameters());

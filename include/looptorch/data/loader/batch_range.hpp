@@ -102,6 +102,13 @@ template <class Range>
 inline constexpr PinnedSource kPinnedSource =
     MeasuredRange<Range> ? PinnedSource::in_place : PinnedSource::staged;
 
+/// True if the range may write the next batch into the memory of one that it gave out. A loader never does,
+/// nor does a range of elements that can be gone through again, such as a vector.
+template <class Range>
+inline constexpr bool kRefills =
+    !MeasuredRange<Range> &&
+    !(std::ranges::forward_range<Range> && std::is_lvalue_reference_v<std::ranges::range_reference_t<Range>>);
+
 /// A user's range, held by reference.
 template <class Range>
 class BatchRange {
@@ -110,6 +117,7 @@ class BatchRange {
   static constexpr bool repeatable = kRepeatable<Range>;
   static constexpr bool numbered = NumberedRange<Range>;
   static constexpr PinnedSource pinned = kPinnedSource<Range>;
+  static constexpr bool refills = kRefills<Range>;
 
   explicit BatchRange(Range& range) : range_(range) {}
 

@@ -44,6 +44,7 @@ class FitLoop {
     engine.window().in_epoch = true;
     engine.window().end = WindowEnd::counted;
     engine.window().pinned = batches.pinned;
+    engine.window().refills = batches.refills;
   }
 
   void run() {

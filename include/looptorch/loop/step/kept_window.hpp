@@ -20,6 +20,15 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine, class Batch>
 class MoveByClosure;
 
+/// Clones a kept batch's tensors if its range may refill them before the window ends.
+template <class Engine, class Batch>
+void detach_from_range(Engine& engine, Batch& kept) {
+  if (engine.window_length() == 1 || !engine.window().refills) return;
+  for_each_tensor(kept, [](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.detach().clone();
+  });
+}
+
 template <class Engine>
 struct KeptWindow : StreamedWindow<Engine> {
   template <class Batch>
@@ -29,7 +38,7 @@ struct KeptWindow : StreamedWindow<Engine> {
   static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     const at::Device device = engine.run().device();
-    if (is_on(kept.back(), device)) return;
+    if (is_on(kept.back(), device)) return detach_from_range(engine, kept.back());
     at_place(engine, kept.size() - 1, [&] { move_to(kept.back(), device, engine.window().pinned); });
   }
 

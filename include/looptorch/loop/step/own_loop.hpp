@@ -71,6 +71,7 @@ class OwnLoop {
     prepare_fit(engine, FitPlan::of_unknown_length());
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
+    engine.window().refills = true;
     guarded_step(engine, [&] {
       begin_policies(engine);
       const Host host(trainer, engine.run());

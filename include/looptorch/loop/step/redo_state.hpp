@@ -174,6 +174,16 @@ struct RedoReasons {
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();   ///< its loss may be bad
 };
 
+/// True if a policy that is on judges losses. Else neither a wait for a loss nor copies of buffers are of
+/// use.
+template <class Engine>
+[[nodiscard]] bool judges_losses([[maybe_unused]] Engine& engine) {
+  if constexpr (RedoReasons<Engine>::kSkips)
+    return engine.stack().any_enabled([]<class P>() { return on_window_loss_hook::template valid<P>(); });
+  else
+    return false;
+}
+
 /// The engine's state for windows that may be rerun.
 class RedoState {
  public:

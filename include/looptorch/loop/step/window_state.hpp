@@ -121,6 +121,7 @@ struct WindowState {
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   DerivedWeights derived;                      ///< what policies keep of weights between micro-batches
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
+  bool refills = true;                         ///< a batch's memory may be refilled once the next is fetched
 
   /// Returns the number of the window's next micro-batch, skipped ones included.
   [[nodiscard]] std::int64_t next_number() const { return micro_batches + skipped_batches; }

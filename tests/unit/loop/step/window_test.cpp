@@ -255,3 +255,23 @@ TEST_CASE("a hook that writes to the gradient of a loss changes that backward al
   CHECK(gradients[2].equal(gradients[0]));
   CHECK(gradients[3].equal(gradients[0]));
 }
+
+TEST_CASE("several updates learn from each batch of a window, also where the next one takes its memory") {
+  const auto data = toy::batches(6);
+  const auto trained = [&](bool refills) {
+    Duel net = duel();
+    auto critic = sgd(*net->critic, 0.1), player = sgd(*net->player, 0.1);
+    lt::Trainer trainer(net, lt::Update{critic, critic_loss}, lt::Update{player, player_loss},
+                        lt::Accumulate<2>{});
+    toy::Batch one{torch::empty_like(data[0].features), torch::empty_like(data[0].labels)};
+    for (const toy::Batch& batch : data) {
+      one.features.resize_as_(batch.features).copy_(batch.features);
+      trainer.step(refills ? one : batch);
+    }
+    trainer.finish_window();
+    return net;
+  };
+  Duel refilled = trained(true), separate = trained(false);
+  for (std::size_t i = 0; i < refilled->parameters().size(); ++i)
+    CHECK(refilled->parameters()[i].equal(separate->parameters()[i]));
+}
