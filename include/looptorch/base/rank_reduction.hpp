@@ -54,6 +54,10 @@ class RankReduction {
   void first_text(const std::string& what, std::optional<std::string>& text) {
     enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, {.text = &text});
   }
+  /// `text` becomes those of all ranks, one behind the other in their order.
+  void append(const std::string& what, std::string& text) {
+    enter(what, {Kind::append, 0.0, text}, {.appended = &text});
+  }
   /// Requires the same text of all ranks: the exchange throws RanksDiffer otherwise, on all of them.
   void require_equal(const std::string& what, const std::string& text) {
     enter(what, {Kind::equal, 0.0, text}, {});
@@ -90,7 +94,7 @@ class RankReduction {
   }
 
  private:
-  enum class Kind : char { sum, max, broadcast, text, equal };
+  enum class Kind : char { sum, max, broadcast, text, append, equal };
   struct Entry {
     Kind kind = Kind::sum;
     double number = 0.0;  // of a text: 1 if there is one
@@ -106,6 +110,7 @@ class RankReduction {
     double* number = nullptr;
     std::int64_t* whole = nullptr;
     std::optional<std::string>* text = nullptr;
+    std::string* appended = nullptr;
     std::string what = {};
 
     void take(const Entry& all) const {
@@ -113,6 +118,7 @@ class RankReduction {
       if (number) *number = all.number;
       if (whole) *whole = static_cast<std::int64_t>(all.number);
       if (text && all.number != 0) *text = all.text;
+      if (appended) *appended = all.text;
     }
   };
 
@@ -168,6 +174,9 @@ class RankReduction {
         break;
       case Kind::text:
         add_text(all, given);
+        break;
+      case Kind::append:
+        all.text += given.text;
         break;
       case Kind::equal:
         if (all.text != given.text)

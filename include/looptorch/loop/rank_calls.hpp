@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/ranks.hpp>
@@ -30,7 +31,7 @@ struct AnyArgument {
 /// The calls of a whole fit.
 template <class Here, class Engine>
 concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& batches, AnyArgument& options,
-                             AnyArgument& loop, AnyArgument& plan) {
+                             AnyArgument& loop, AnyArgument& plan, SkippedSamples& skipped) {
   /// Returns the ranks of the fit under way; null on one process.
   { ranks.get() } -> std::same_as<Ranks*>;
   { ranks.operator->() } -> std::same_as<Ranks*>;
@@ -45,6 +46,8 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& batches, A
   ranks.mute(engine);
   /// Lets every rank know which metrics the policies of all ranks wait for.
   ranks.share_awaited_metrics(engine);
+  /// Lists the samples that the loaders of all ranks have skipped.
+  ranks.gather_skipped(skipped);
   /// Fixes the unit of weights, so that all ranks use the same one.
   ranks.fix_units(engine);
   /// True if the fit ends with the window that has ended.

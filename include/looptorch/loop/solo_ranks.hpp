@@ -31,6 +31,7 @@ class SoloRanks {
   }
   static void mute(Engine&) {}
   static void share_awaited_metrics(Engine&) {}
+  static void gather_skipped(SkippedSamples&) {}
   static void fix_units(Engine&) {}
   template <class Loop>
   [[nodiscard]] static constexpr bool join_skipped_windows(Loop&, std::int64_t) {

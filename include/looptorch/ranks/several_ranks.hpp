@@ -11,6 +11,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
@@ -22,6 +23,7 @@
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/optim/optimizer_shards.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/ranks/gather_skipped.hpp>
 #include <looptorch/ranks/in_lockstep.hpp>
 #include <looptorch/ranks/rank_session.hpp>
 #include <looptorch/ranks/rank_update.hpp>
@@ -101,6 +103,9 @@ class SeveralRanks {
       const std::size_t end = of.find('\n');
       board.await(of.substr(0, end), of.substr(end + 1));
     });
+  }
+  void gather_skipped(SkippedSamples& skipped) {
+    if (ranks_) looptorch::detail::gather_skipped(*ranks_, skipped);
   }
   void fix_units(Engine& engine) {
     if (ranks_ && (ranks_->chunks() > 0 || ranks_->syncs_batch_norm()))

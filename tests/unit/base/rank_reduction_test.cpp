@@ -16,6 +16,7 @@ TEST_CASE("A reduction gives all ranks what they say together") {
     std::int64_t batches = 0;
     double result = 0.0;
     std::optional<std::string> alone, different, alike;
+    std::string list;
   };
   std::vector<Said> ranks(3);
   ranks[1].redo = true;
@@ -25,6 +26,7 @@ TEST_CASE("A reduction gives all ranks what they say together") {
   ranks[1].alone = "a signal";
   ranks[1].different = "x", ranks[2].different = "y";
   for (Said& said : ranks) said.alike = "enough";
+  ranks[0].list = "a b", ranks[2].list = "c";
 
   std::vector<lt::RankReduction> reductions(3);
   std::vector<std::string> messages;
@@ -37,6 +39,7 @@ TEST_CASE("A reduction gives all ranks what they say together") {
     reductions[i].first_text("alone", ranks[i].alone);
     reductions[i].first_text("different", ranks[i].different);
     reductions[i].first_text("alike", ranks[i].alike);
+    reductions[i].append("list", ranks[i].list);
     if (i == 1) reductions[i].sum("metric accuracy", only_here);
     messages.push_back(reductions[i].message());
   }
@@ -49,6 +52,7 @@ TEST_CASE("A reduction gives all ranks what they say together") {
     CHECK(ranks[i].alone == "rank 1: a signal");
     CHECK(ranks[i].different == "rank 1: x");
     CHECK(ranks[i].alike == "enough");
+    CHECK(ranks[i].list == "a bc");
     std::map<std::string, double> metrics;
     reductions[i].each_number("metric ",
                               [&](const std::string& name, double value) { metrics[name] = value; });

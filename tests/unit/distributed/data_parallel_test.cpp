@@ -4,7 +4,7 @@
 //
 // Tests loop: rank_calls, ranks
 // Tests objective: agreed_means
-// Tests ranks: reduce_window, several_ranks, rank_session
+// Tests ranks: gather_skipped, reduce_window, several_ranks, rank_session
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 
@@ -18,6 +18,8 @@
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+
+#include <set>
 
 namespace lt = looptorch;
 
@@ -407,6 +409,14 @@ TEST_CASE("rank: windows that no rank can read", "[.ranks]") {
   CHECK(result.steps == expected.steps);
   CHECK(result.epochs == 2);
   CHECK(toy::distance(one, net) < 1e-12);
+  CHECK(result.skipped_samples.count == expected.skipped_samples.count);
+  const auto indices = [](const lt::SkippedSamples& skipped) {
+    std::multiset<std::int64_t> indices;
+    for (const lt::SkippedSample& sample : skipped.first)
+      if (sample.message.find("cannot be read") != std::string::npos) indices.insert(sample.index);
+    return indices;
+  };
+  CHECK(indices(result.skipped_samples) == indices(expected.skipped_samples));  // on every rank
 }
 
 TEST_CASE("rank: snapshots", "[.ranks]") {

@@ -261,6 +261,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
   FitResult result = fit_result(run, status, clock);
   if (resumed) result.resumed = resumed->report();
   result.skipped_samples = batches.skipped();
+  engine.ranks().gather_skipped(result.skipped_samples);
   return result;
 }
 
