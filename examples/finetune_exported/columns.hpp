@@ -26,10 +26,10 @@ struct DataError : lt::Error {
   using lt::Error::Error;
 };
 
-/// A tensor of each sample, without the batch dimension.
 /// The label that no loss counts, as in PyTorch's cross entropy and in transformers.
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
+/// A tensor of each sample, without the batch dimension.
 struct Column {
   std::string name;
   std::optional<at::ScalarType> dtype = {};               ///< empty: the data's

@@ -71,8 +71,11 @@ class Objective {
                   .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
     if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 &&
-        outputs[*scores_].dim() == 2)
-      loss.metrics.push_back({"accuracy", (outputs[*scores_].argmax(1) == labels).to(torch::kFloat).mean()});
+        outputs[*scores_].dim() == 2) {
+      const at::Tensor counted = labels.ne(kIgnoredLabel),
+                       right = (outputs[*scores_].argmax(1) == labels) & counted;
+      loss.metrics.push_back({"accuracy", right.sum().to(torch::kFloat) / counted.sum().clamp_min(1)});
+    }
     return loss;
   }
 

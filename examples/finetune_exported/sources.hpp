@@ -162,6 +162,9 @@ class JsonLines final : public Source {
       const lt::Json& value = fields.at(column.name);
       if (!value.is_string())
         check_fits(place(line), tensor_of(line, value, column), column, /*padded=*/true);
+      else if (column.dtype && !at::isFloatingType(*column.dtype))
+        throw DataError(place(line) + ": \"" + column.name +
+                        "\" names a file, which has no whole numbers: give a list of them");
       else if (const auto file = path_.parent_path() / value.as_string(); !fs::exists(file))
         throw DataError(place(line) + ": " + file.string() + " is missing");
     }

@@ -20,6 +20,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -51,6 +52,13 @@ std::optional<double> wanted(const char* flag, const std::string& text) {
 std::string numbered(const char* name, std::int64_t number, const char* extension) {
   auto digits = std::to_string(number);
   return name + std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits + extension;
+}
+
+/// True for a name that `numbered` gives: sample-00012, and not sample-drums.
+bool is_numbered(const std::string& stem, std::string_view name) {
+  const std::string_view digits = std::string_view(stem).substr(std::min(name.size(), stem.size()));
+  return stem.starts_with(name) && digits.size() >= 5 &&
+         std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 /// Samples that share a file.
@@ -95,8 +103,8 @@ void clear(const fs::path& folder) {
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const auto name = entry.path().stem().string(), extension = entry.path().extension().string();
-    if ((name.starts_with("spectrograms-") && extension == ".safetensors") ||
-        (name.starts_with("sample-") && (extension == ".png" || extension == ".wav")))
+    if ((is_numbered(name, "spectrograms-") && extension == ".safetensors") ||
+        (is_numbered(name, "sample-") && (extension == ".png" || extension == ".wav")))
       old.push_back(entry.path());
   }
   for (const auto& file : old) fs::remove(file);

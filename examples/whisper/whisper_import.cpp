@@ -83,6 +83,23 @@ Folder folder_of(const std::string& tokenizer, const Json& ids, Converted conver
 }
 
 /// Converts openai-whisper's file. Missing parts come from a folder of the same vocabulary.
+/// Returns a folder's generation_config.json for a model of other sizes: without the heads for word times, if
+/// the folder's model has other layers or heads.
+Json settings_for(const whisper::WhisperConfig& config, const fs::path& of_tokenizer) {
+  const Json given = looptorch::load_json(of_tokenizer / "generation_config.json");
+  const auto described = of_tokenizer / "config.json";
+  if (fs::exists(described)) {
+    const auto other = whisper::load_config(described);
+    if (other.decoder_layers == config.decoder_layers &&
+        other.decoder_attention_heads == config.decoder_attention_heads)
+      return given;
+  }
+  auto settings = Json::object();
+  for (const auto& [name, value] : given.as_object())
+    if (name != "alignment_heads") settings.set(name, value);
+  return settings;
+}
+
 Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   const auto tokenizer = tokenizer_of(of_tokenizer);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
@@ -90,7 +107,7 @@ Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   auto folder = folder_of(tokenizer, ids, whisper::convert_openai(std::move(weights), file.string()), file);
   const auto given = of_tokenizer / "generation_config.json";
   folder.generation_config = fs::exists(given)
-                                 ? looptorch::load_json(given)
+                                 ? settings_for(folder.config, of_tokenizer)
                                  : whisper::generation_config(folder.config, Json::object(), ids);
   return folder;
 }
@@ -142,7 +159,8 @@ int main(int argc, char** argv) {
   line.option("openai", "FILE", options.openai, "openai-whisper's weights, as small.pt");
   line.option("tokenizer", "DIR", options.tokenizer,
               "with --openai: a Hugging Face folder of a model with the same vocabulary; its\n"
-              "tokenizer.json and generation_config.json are taken");
+              "tokenizer.json and generation_config.json are taken, the latter's heads for word\n"
+              "times only from a model of the same size");
   line.required("output", "DIR", options.output, "folder to write, made if it is not there");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
               "of the weights in --output; 16 bits take half the space");

@@ -101,7 +101,7 @@ class FileTranscriber {
         .hallucination_silence = options.hallucination_silence,
         .carry_initial_prompt = options.carry_initial_prompt};
     plan.window = std::min(plan.window, 2 * config.max_source_positions);
-    if (options.word_timestamps) plan.word_heads = load_alignment_heads(options.model, config);
+    if (options.word_timestamps) plan.word_heads = load_alignment_heads(described_by(options.model), config);
     return plan;
   }
 

@@ -134,17 +134,21 @@ inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch
   return heard;
 }
 
-/// Transcribes a dataset, `clips` at a time; fewer if memory runs out.
+/// Transcribes a dataset, `clips` at a time; fewer if memory runs out. A clip's language is its own or, if
+/// the recognizer detects languages, the one that it heard.
 inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
                                   std::int64_t clips = 16) {
   Transcripts result;
   std::int64_t at_once = clips;
   looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
   for (auto& batch : batches) {
-    for (auto& heard : hear_in_parts(recognizer, batch, at_once))
+    for (auto& heard : hear_in_parts(recognizer, batch, at_once)) {
       result.hypotheses.push_back(std::move(heard.text));
+      if (recognizer.detects_language) result.languages.push_back(std::move(heard.language));
+    }
     for (auto& text : batch.texts) result.references.push_back(std::move(text));
-    for (auto& language : batch.languages) result.languages.push_back(std::move(language));
+    if (!recognizer.detects_language)
+      for (auto& language : batch.languages) result.languages.push_back(std::move(language));
   }
   return result;
 }
