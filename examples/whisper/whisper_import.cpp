@@ -83,23 +83,6 @@ Folder folder_of(const std::string& tokenizer, const Json& ids, Converted conver
 }
 
 /// Converts openai-whisper's file. Missing parts come from a folder of the same vocabulary.
-/// Returns a folder's generation_config.json for a model of other sizes: without the heads for word times, if
-/// the folder's model has other layers or heads.
-Json settings_for(const whisper::WhisperConfig& config, const fs::path& of_tokenizer) {
-  const Json given = looptorch::load_json(of_tokenizer / "generation_config.json");
-  const auto described = of_tokenizer / "config.json";
-  if (fs::exists(described)) {
-    const auto other = whisper::load_config(described);
-    if (other.decoder_layers == config.decoder_layers &&
-        other.decoder_attention_heads == config.decoder_attention_heads)
-      return given;
-  }
-  auto settings = Json::object();
-  for (const auto& [name, value] : given.as_object())
-    if (name != "alignment_heads") settings.set(name, value);
-  return settings;
-}
-
 Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   const auto tokenizer = tokenizer_of(of_tokenizer);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));
@@ -107,7 +90,7 @@ Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   auto folder = folder_of(tokenizer, ids, whisper::convert_openai(std::move(weights), file.string()), file);
   const auto given = of_tokenizer / "generation_config.json";
   folder.generation_config = fs::exists(given)
-                                 ? settings_for(folder.config, of_tokenizer)
+                                 ? whisper::settings_for(folder.config, of_tokenizer)
                                  : whisper::generation_config(folder.config, Json::object(), ids);
   return folder;
 }

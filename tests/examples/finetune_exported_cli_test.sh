@@ -97,7 +97,10 @@ broken '"input_ids" holds null, where a number should be' '{"input_ids": [null],
 broken 'is an array, and no object of inputs' '[1]'
 broken '"input_ids" has sizes [17] in each sample, and the model takes' \
   "{\"input_ids\": [$(seq -s, 17)], \"attention_mask\": [1], \"labels\": 0}"
-broken 'gone.npy is missing' '{"input_ids": "gone.npy", "attention_mask": [1], "labels": 0}'
+broken '"input_ids" names a file, which has no whole numbers' \
+  '{"input_ids": "gone.npy", "attention_mask": [1], "labels": 0}'
+echo '{"pixel_values": "gone.npy", "labels": 0}' >broken.jsonl
+refused "gone.npy is missing" "${vit[@]}" --train broken.jsonl --output x
 refused "no parameter" "${bert[@]}" --train text.jsonl --output x --freeze 'nothing.*'
 [ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
 

@@ -231,8 +231,11 @@ runs "${sample[@]}" --output again --valence -0.5 --pictures 0 --sounds 0
 cmp samples/spectrograms-00000.safetensors again/spectrograms-00000.safetensors ||
   fail "the same seed drew other samples"
 [ "$(find again -type f | wc -l)" = 2 ] || fail "there are files that were not asked for: $(ls again)"
+mkdir many && touch many/sample-drums.wav many/sample-1.png many/sample-00007.png
 runs gan_sample --model alone --output many --count 300 --pictures 0 --sounds 0
 [ "$(find many -name 'spectrograms-*' | wc -l)" = 2 ] || fail "300 samples are not in 2 files: $(ls many)"
+{ [ -e many/sample-drums.wav ] && [ -e many/sample-1.png ] && [ ! -e many/sample-00007.png ]; } ||
+  fail "a call removes other files than an earlier one's: $(ls many)"
 [ "$(wc -l <many/labels.csv)" = 301 ] || fail "labels of 300 samples: $(wc -l <many/labels.csv)"
 rm -r many
 cp samples/sample-00000.png again && cp samples/spectrograms-00000.safetensors again/spectrograms-00001.safetensors

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
 #include "../model/config.hpp"
@@ -12,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -69,6 +71,24 @@ struct OpenAiError : looptorch::Error {
   }
   if (!weights.empty()) fail("\"", weights.begin()->first, "\" has no place in Whisper");
   return {config, std::move(converted)};
+}
+
+/// Returns the generation_config.json of `folder`, the one of the tokenizer, for a model of `config`: without
+/// the heads for word times, if the folder's model is none of the same layers and heads. Throws
+/// looptorch::FileError and what load_config throws.
+[[nodiscard]] inline looptorch::Json settings_for(const WhisperConfig& config,
+                                                  const std::filesystem::path& folder) {
+  const looptorch::Json given = looptorch::load_json(folder / "generation_config.json");
+  if (const auto described = folder / "config.json"; std::filesystem::exists(described)) {
+    const WhisperConfig other = load_config(described);
+    if (other.decoder_layers == config.decoder_layers &&
+        other.decoder_attention_heads == config.decoder_attention_heads)
+      return given;
+  }
+  auto settings = looptorch::Json::object();
+  for (const auto& [name, value] : given.as_object())
+    if (name != "alignment_heads") settings.set(name, value);
+  return settings;
 }
 
 }  // namespace whisper

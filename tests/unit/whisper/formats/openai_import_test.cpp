@@ -2,6 +2,10 @@
 // Weights under openai-whisper's names become those of Hugging Face, bit by bit, or are refused by name.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/files/atomic_file.hpp>
+
+#include "support/temporary_folder.hpp"
+
 #include <whisper/formats/openai_import.hpp>
 #include <whisper/formats/weight_names.hpp>
 
@@ -67,4 +71,23 @@ TEST_CASE("what is no openai-whisper model is refused, by the tensor at fault") 
   weights["decoder.extra"] = at::zeros({1});
   CHECK_THROWS_WITH(convert_openai(weights, "small.pt"),
                     Contains("\"decoder.extra\" has no place in Whisper"));
+}
+
+TEST_CASE("heads for word times are taken from a model of the same size only") {
+  const looptorch::testing::TemporaryFolder folder;
+  looptorch::write_file_atomically(folder / "generation_config.json",
+                                   "{\"alignment_heads\": [[1, 0]], \"max_length\": 9}");
+  const auto heads_for = [&](std::int64_t layers) {
+    whisper::WhisperConfig config = small_config();
+    config.decoder_layers = layers;
+    const auto settings = whisper::settings_for(config, folder.path());
+    CHECK(settings.at("max_length").as_int() == 9);
+    return settings.contains("alignment_heads");
+  };
+  CHECK(!heads_for(3));  // of a model that is not known
+  whisper::WhisperConfig other = small_config();
+  other.vocab_size = whisper::WhisperConfig().vocab_size;
+  looptorch::write_file_atomically(folder / "config.json", whisper::config_to_json(other).dump());
+  CHECK(heads_for(3));
+  CHECK(!heads_for(4));
 }
