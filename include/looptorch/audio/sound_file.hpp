@@ -93,7 +93,7 @@ class SoundFile {
   /// that is no readable file, and AudioError.
   explicit SoundFile(const std::filesystem::path& path, const std::filesystem::path& name = {})
       : path_(path), name_(name.empty() ? path : name), file_(std::make_shared<const InputFile>(path)) {
-    find_shards();
+    find_parts();
     for (SoundPart& part : parts_) measure(part);
     if (frames_ <= 0) refuse(name_, "holds no samples");
     if (frames_ > kMaxFrames)
@@ -121,7 +121,7 @@ class SoundFile {
   static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
 
   /// Finds the streams that libsndfile reads one after the other.
-  void find_shards() {
+  void find_parts() {
     const PiecedFile whole(file_);
     // Ogg: Vorbis, Opus or FLAC, one stream or several.
     if (ogg_begins_at(whole, 0)) return take_ogg(whole, ogg_links(whole));

@@ -20,8 +20,7 @@ namespace looptorch {
 
 /// The treatment of samples or batches that do not divide evenly among the ranks.
 enum class Uneven {
-  keep,    ///< every one once: some ranks have fewer than others, or none. A Trainer's ranks wait for each
-           ///< other
+  keep,    ///< every one once: ranks may have fewer than others, or none; a Trainer handles that
   repeat,  ///< repeats the first ones until shards are equal, as torch.utils.data.DistributedSampler does
   drop,    ///< leaves out the last ones in this epoch, so that shards are equal
 };

@@ -298,8 +298,8 @@ class GroupRanks final : public Ranks {
   bool broken_ = false;
   bool is_sharded_ = false, syncs_batch_norm_ = false;
   std::unique_ptr<BatchStatistics> statistics_;
-  std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerShards>>
-      shards_;  // live as long as the moments
+  // These live as long as the optimizers' moments.
+  std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerShards>> shards_;
   std::function<std::string(const std::string&)> service_;
 };
 

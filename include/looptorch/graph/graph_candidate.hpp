@@ -66,7 +66,7 @@ struct GraphCandidate {
     return reason_against_tensors(batch);
   }
 
-  /// What micro-batches that run by one graph have in common.
+  /// The form of a micro-batch. Those with equal keys run by the same graph.
   struct Form {
     std::string key;
     bool sees_all = true;  ///< False if the batch has values on the host that the key lacks: a graph would

@@ -29,6 +29,11 @@ namespace detail {
 
 struct UpdateAccess;
 
+/// True for a flag on the device that is not zero; waits for it. An undefined one is not set.
+[[nodiscard]] inline bool is_set(const at::Tensor& flag) {
+  return flag.defined() && flag.item<double>() != 0;
+}
+
 /// Losses or gradients that are NaN or infinite, or may be: only the device knows. The tensor is read only if
 /// the window's update was skipped.
 struct NonFiniteFlag {
@@ -39,9 +44,6 @@ struct NonFiniteFlag {
   [[nodiscard]] bool is_possible() const { return known || non_finite.defined(); }
   /// Waits for the device.
   [[nodiscard]] bool read() const { return known || (is_set(non_finite) && !is_set(vetoed_before)); }
-
- private:
-  static bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item<double>() != 0; }
 };
 
 /// The decisions of before_update hooks on the device. A graph that replays the hooks repeats them.

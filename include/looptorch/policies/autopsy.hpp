@@ -86,7 +86,7 @@ struct Autopsy {
 
   /// Refuses gradients that are not finite.
   void before_update(UpdateContext& update, State& state) const {
-    const bool vetoed = update.vetoed() || is_set(update.found_inf());
+    const bool vetoed = update.vetoed() || detail::is_set(update.found_inf());
     if (vetoed && !update.sees_shard()) return;
     const auto& gradients = update.raw_gradients();
     if (gradients.empty() && !update.sees_shard()) return;
@@ -138,8 +138,6 @@ struct Autopsy {
   static bool is_any(bool bad, const UpdateContext& update) {
     return update.sees_shard() ? update.found_by_any(number(bad ? 1.0 : 0.0)).item<double>() != 0 : bad;
   }
-  /// True for a flag on the device that is not zero; waits for it.
-  static bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item<double>() != 0; }
   static double norm_of(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
     const at::Tensor norm = update.norm_of_all(number(detail::norm_of(gradients)), 2);
     return update.pending().apply(norm).item<double>();

@@ -50,7 +50,6 @@ inline constexpr bool kVetoesAlone = Stack::any_listed([]<class P>() {
 template <class Engine>
 void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
   if constexpr (kVetoesAlone<typename Engine::PolicyStack>) {
-    const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
     bool refused = context.refusal().read();
     bool vetoed = context.vetoed() || is_set(context.found_inf());
     RankReduction reduction;

@@ -22,8 +22,8 @@ struct ListedFlag {
   std::string placeholder, help;
   std::function<void(const std::string&)> set;
   std::function<std::string()> value = {};  ///< an empty text: none
-  std::function<std::vector<std::string>()> values =
-      {};                                          ///< of a flag that may be given several times; or null
+  /// Of a flag that may be given several times; null for others.
+  std::function<std::vector<std::string>()> values = {};
   std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
   bool is_required = false, is_preset = false;
   bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it

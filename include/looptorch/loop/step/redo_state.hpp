@@ -177,11 +177,8 @@ struct RedoReasons {
 /// True if a policy that is on judges losses. Else neither a wait for a loss nor copies of buffers are of
 /// use.
 template <class Engine>
-[[nodiscard]] bool judges_losses([[maybe_unused]] Engine& engine) {
-  if constexpr (RedoReasons<Engine>::kSkips)
-    return engine.stack().any_enabled([]<class P>() { return on_window_loss_hook::template valid<P>(); });
-  else
-    return false;
+[[nodiscard]] bool judges_losses(Engine& engine) {
+  return engine.stack().any_enabled([]<class P>() { return on_window_loss_hook::template valid<P>(); });
 }
 
 /// The engine's state for windows that may be rerun.
@@ -219,11 +216,8 @@ class RedoState {
 
 /// True if a policy that is switched on splits micro-batches if memory runs out.
 template <class Engine>
-[[nodiscard]] bool may_split([[maybe_unused]] Engine& engine) {
-  if constexpr (RedoReasons<Engine>::kSplits)
-    return engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
-  else
-    return false;
+[[nodiscard]] bool may_split(Engine& engine) {
+  return engine.stack().any_enabled([]<class P>() { return pieces_hook::template valid<P>(); });
 }
 
 /// True if a policy that is switched on may rerun the window under way, whose batches are therefore kept.

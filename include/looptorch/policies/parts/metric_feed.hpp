@@ -281,9 +281,9 @@ class MetricFeed final : public MetricSink {
       take(kWholeRun, "resident_bytes", static_cast<double>(host.resident));
     if (!is_accelerator(device.type())) return;
     const MemoryReading reading = MemoryCounter(device).read();
-    peak_ = std::max(peak_, reading.peak);  // WatchMemory resets the allocator's
+    peak_bytes_ = std::max(peak_bytes_, reading.peak);  // WatchMemory resets the allocator's
     take(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
-    take(kWholeRun, "device_bytes_peak", static_cast<double>(peak_));
+    take(kWholeRun, "device_bytes_peak", static_cast<double>(peak_bytes_));
     take(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
   }
   /// Adds the share of the time that the device was busy, and lets the writing thread ask anew.
@@ -311,8 +311,7 @@ class MetricFeed final : public MetricSink {
   std::deque<std::string> names_;  // that Tracked::name views
   std::map<std::string, std::int64_t> published_;
   Seen seen_;
-  std::int64_t peak_ = 0;                      // bytes on the device
-  std::int64_t row_step_ = 0, row_epoch_ = 0;  // of the growing row
+  std::int64_t row_step_ = 0, row_epoch_ = 0, peak_bytes_ = 0;
   StepClock::Clock::time_point row_time_;
   bool in_window_ = false;   // between a window's first forward pass and its end
   bool row_is_due_ = false;  // the growing row has a window to be written
