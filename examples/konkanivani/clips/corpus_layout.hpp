@@ -10,11 +10,11 @@
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/unicode/canonical_form.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/base/white_space.hpp>
 #include <looptorch/data/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
-#include "../text/trimmed.hpp"
 #include "../text/vocabulary.hpp"
 #include "skipped_items.hpp"
 
@@ -109,10 +109,10 @@ struct Found {
   const auto behind_id = line.find(separator);
   if (behind_id == std::string_view::npos) throw looptorch::ManifestError("has an id and no text");
   const auto before_text = separator == ' ' ? behind_id : line.rfind('\t');
-  looptorch::Utterance utterance{.audio_filepath = std::string(trimmed(line.substr(0, behind_id))),
-                                 .text = std::string(trimmed(line.substr(before_text + 1)))};
+  looptorch::Utterance utterance{.audio_filepath = std::string(looptorch::trimmed(line.substr(0, behind_id))),
+                                 .text = std::string(looptorch::trimmed(line.substr(before_text + 1)))};
   if (before_text > behind_id)
-    utterance.speaker = trimmed(line.substr(behind_id + 1, before_text - behind_id - 1));
+    utterance.speaker = looptorch::trimmed(line.substr(behind_id + 1, before_text - behind_id - 1));
   if (utterance.text.empty()) throw looptorch::ManifestError("has an empty text");
   if (looptorch::find_invalid_utf8(line) != std::string_view::npos)
     throw looptorch::ManifestError("is not UTF-8");
@@ -149,7 +149,7 @@ struct Found {
     for (std::size_t number = 1; !rest.empty(); ++number) {
       const auto line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-      if (trimmed(line).empty()) continue;
+      if (looptorch::trimmed(line).empty()) continue;
       try {
         utterances.push_back(read_line(line, found, folder));
       } catch (const looptorch::ManifestError& error) {

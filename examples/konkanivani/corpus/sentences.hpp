@@ -6,8 +6,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
+#include <looptorch/base/white_space.hpp>
 
-#include "../text/trimmed.hpp"
 #include "patterns_market.hpp"
 #include "patterns_meeting.hpp"
 #include "patterns_time.hpp"
@@ -117,7 +117,7 @@ namespace detail {
   std::vector<std::string_view> parts;
   while (!text.empty()) {
     const auto end = std::min(text.find(separator), text.size());
-    if (const auto part = trimmed(text.substr(0, end)); !part.empty()) parts.push_back(part);
+    if (const auto part = looptorch::trimmed(text.substr(0, end)); !part.empty()) parts.push_back(part);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;

@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/white_space.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
 #include "skipped_items.hpp"
@@ -67,13 +68,6 @@ struct Song {
 
 namespace detail {
 
-[[nodiscard]] inline std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r";
-  const auto first = text.find_first_not_of(kSpaces);
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(kSpaces) - first + 1));
-}
-
 /// Returns the enumerator whose name in `names` equals the field; `what` is the column.
 template <class Enum, std::size_t N>
 [[nodiscard]] Enum one_of(const std::array<std::string_view, N>& names, std::string_view what,
@@ -99,7 +93,7 @@ class AnnotationHeader {
  public:
   explicit AnnotationHeader(const std::vector<std::string>& names) : width_(names.size()) {
     for (std::size_t i = 0; i < names.size(); ++i) {
-      const auto name = trimmed(names[i]);
+      const std::string name(looptorch::trimmed(names[i]));
       if (!columns_.emplace(name, i).second && kKnown.end() != std::find(kKnown.begin(), kKnown.end(), name))
         throw AnnotationError("the header has two columns \"" + name + "\"");
     }
@@ -114,7 +108,7 @@ class AnnotationHeader {
   /// Returns a row's field, without spaces; empty for a missing column.
   [[nodiscard]] std::string field(const std::vector<std::string>& row, std::string_view column) const {
     const auto found = columns_.find(column);
-    return found == columns_.end() ? std::string() : trimmed(row[found->second]);
+    return std::string(found == columns_.end() ? "" : looptorch::trimmed(row[found->second]));
   }
 
  private:

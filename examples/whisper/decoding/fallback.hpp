@@ -5,6 +5,8 @@
 // Shapes: B clips, S encoder positions, D width of the model.
 #pragma once
 
+#include <looptorch/base/white_space.hpp>
+
 #include "decoding.hpp"
 #include "deflate_size.hpp"
 
@@ -43,13 +45,6 @@ namespace detail {
 /// Returns the options that decode once, at `temperature`, and take every text.
 inline FallbackOptions once(double temperature) {
   return {.temperatures = {temperature}, .compression_ratio = {}, .log_probability = {}, .no_speech = {}};
-}
-
-/// Returns the text without spaces at its ends.
-inline std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  return begin == text.npos ? std::string_view()
-                            : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
 /// True if there is probably no speech and the model is unsure of the words: no retry.
@@ -100,7 +95,7 @@ inline std::vector<Transcript> decode_with_fallback(
                     .average_log_probability = decoded[i].average_log_probability,
                     .no_speech_probability = decoded[i].no_speech_probability,
                     .temperature = temperature};
-      transcript.compression_ratio = compression_ratio(detail::trimmed(transcript.text));
+      transcript.compression_ratio = compression_ratio(looptorch::trimmed(transcript.text));
       if (!detail::is_good_enough(transcript, fallback)) still_open.push_back(open[i]);
     }
     open = std::move(still_open);

@@ -5,6 +5,7 @@
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/white_space.hpp>
 #include <looptorch/graph/captured_call.hpp>
 
 #include "recognizer.hpp"
@@ -77,7 +78,7 @@ inline void HearingOptions::apply(Recognizer& recognizer) const {
     decoding.suppress.clear();
     if (suppress_tokens != "none") decoding.suppress = detail::parse_ids(suppress_tokens, vocabulary);
   }
-  if (const auto text = detail::trimmed(initial_prompt); !text.empty())
+  if (const auto text = looptorch::trimmed(initial_prompt); !text.empty())
     decoding.previous = recognizer.tokenizer.encode(" " + std::string(text));
   if (!capture) return;
   if (const auto device = recognizer.options().device(); looptorch::CapturedCall::is_supported(device))

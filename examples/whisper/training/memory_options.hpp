@@ -7,6 +7,7 @@
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/white_space.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
@@ -82,10 +83,9 @@ struct MemoryOptions {
     const std::string encoder = "model.encoder.", decoder = "model.decoder.";
     std::vector<std::string> patterns;
     std::istringstream text(lora_patterns);
-    for (std::string pattern; std::getline(text, pattern, ',');) {
-      const auto begin = pattern.find_first_not_of(' ');
-      if (begin == pattern.npos) continue;
-      pattern = pattern.substr(begin, pattern.find_last_not_of(' ') + 1 - begin);
+    for (std::string item; std::getline(text, item, ',');) {
+      const std::string pattern(looptorch::trimmed(item));
+      if (pattern.empty()) continue;
       if (freeze_encoder && pattern.starts_with(encoder))
         throw looptorch::app::CommandLineError(looptorch::message(
             "--lora-patterns ", pattern, " is of the encoder, which --freeze-encoder leaves as it is"));

@@ -6,6 +6,8 @@
 // Shapes: K inputs, N outputs.
 #pragma once
 
+#include <looptorch/layers/linear_node.hpp>
+
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -72,9 +74,7 @@ struct Int8Product : torch::autograd::Function<Int8Product> {
 /// and may be trained, unlike the weight.
 [[nodiscard]] inline at::Tensor int8_linear(const at::Tensor& x, const Int8Weight& weight,
                                             const at::Tensor& bias_N) {
-  const auto device = x.device().type();
-  const bool casts = at::autocast::is_autocast_enabled(device) && x.scalar_type() != at::kDouble;
-  const auto type = casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+  const auto type = matmul_type(x);
   const bool trains_bias = bias_N.defined() && bias_N.requires_grad();
   const at::Tensor y =
       Int8Product::apply(x.to(type), weight.rows_NK, weight.scale_N,

@@ -118,7 +118,7 @@ class GroupRanks final : public Ranks {
 
   void shard_optimizers() override { is_sharded_ = group_ != nullptr; }
   [[nodiscard]] bool shards_optimizers() const override { return is_sharded_; }
-  OptimizerShards& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
+  OptimizerShards& shards_of(torch::optim::Optimizer& optimizer, bool by_element) override {
     auto& shards = shards_[&optimizer];
     if (!shards) shards = std::make_unique<detail::ShardLayout>(rank(), size(), by_element);
     return *shards;

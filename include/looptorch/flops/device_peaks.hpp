@@ -14,9 +14,9 @@ namespace looptorch {
 /// A device's dense peaks in 10^12 FLOP/s (TFLOPS); 0 if unknown or unsupported.
 struct DevicePeak {
   double fp32 = 0;
-  double tf32 = 0;     ///< fp32's on cards without TF32
+  double tf32 = 0;     ///< fp32's on GPUs without TF32
   double half = 0;     ///< fp16, with sums in fp32
-  double bf16 = half;  ///< 0 on cards before Ampere
+  double bf16 = half;  ///< 0 on GPUs before Ampere
 
   [[nodiscard]] double of(Arithmetic arithmetic) const {
     switch (arithmetic) {
@@ -57,9 +57,9 @@ struct KnownPeak {
   DevicePeak peak;
 };
 
-/// NVIDIA's data sheets and white papers of each card or architecture, without sparsity, at the boost clock:
+/// NVIDIA's data sheets and white papers of each GPU or architecture, without sparsity, at the boost clock:
 /// Pascal and Volta (data sheets of Tesla P100 and V100), GeForce GTX 980 and 1080 (white papers; 2 x cores x
-/// boost clock), Turing's, Ampere's GA102 and Ada's white papers (GeForce cards sum half precision in fp32 at
+/// boost clock), Turing's, Ampere's GA102 and Ada's white papers (GeForce GPUs sum half precision in fp32 at
 /// half the rate of fp16), data sheets of T4, A10, A30, A40, A100, L4, L40, L40S, H100, H200 and HGX B200
 /// (where those give figures with sparsity, half of them).
 inline constexpr std::array kKnownPeaks{
@@ -117,7 +117,7 @@ inline constexpr std::array kKnownPeaks{
 }  // namespace detail
 
 /// Returns the peaks of a device by its name, such as "NVIDIA A10" or "Tesla T4". Nothing for unknown ones:
-/// another clock or power limit ("Laptop GPU", "Max-Q"), or a part of a card.
+/// another clock or power limit ("Laptop GPU", "Max-Q"), or a part of a GPU.
 [[nodiscard]] inline std::optional<DevicePeak> peak_of_device(std::string_view name) {
   constexpr std::string_view kMaker = "NVIDIA ";
   if (name.starts_with(kMaker)) name.remove_prefix(kMaker.size());

@@ -59,7 +59,7 @@ class Ranks {
   virtual void shard_optimizers() {}
   [[nodiscard]] virtual bool shards_optimizers() const { return false; }
   /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
-  virtual OptimizerShards& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
+  virtual OptimizerShards& shards_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
   /// Gathers the parameters on all ranks after each has updated its shard.
   virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
   /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.

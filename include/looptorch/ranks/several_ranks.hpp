@@ -221,7 +221,7 @@ class SeveralRanks {
   [[nodiscard]] OptimizerShards* shards(const Engine& engine) const {
     using Optimizer = std::remove_cvref_t<decltype(*engine.template update<I>().optimizer)>;
     if (!ranks_ || !ranks_->shards_optimizers()) return nullptr;
-    return &ranks_->parts_of(*engine.run().updates()[I].optimizer, updates_by_element<Optimizer>());
+    return &ranks_->shards_of(*engine.run().updates()[I].optimizer, updates_by_element<Optimizer>());
   }
   [[nodiscard]] bool& has_sharded_moments() { return has_sharded_moments_; }
 

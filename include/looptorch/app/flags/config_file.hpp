@@ -8,6 +8,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/white_space.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -62,12 +63,6 @@ class ConfigLines {
     return equals == line.npos ? word : word + "=" + std::string(unquoted(trimmed(line.substr(equals + 1))));
   }
 
-  [[nodiscard]] static std::string_view trimmed(std::string_view text) {
-    constexpr std::string_view kSpaces = " \t\r";
-    const auto first = text.find_first_not_of(kSpaces);
-    if (first == text.npos) return {};
-    return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
-  }
   [[nodiscard]] static std::string_view unquoted(std::string_view text) {
     const bool is_quoted =
         text.size() > 1 && text.front() == text.back() && (text.front() == '"' || text.front() == '\'');
@@ -92,8 +87,7 @@ class ConfigLines {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
   try {
     const std::string text = read_file(file, kMaxBytes);
-    const auto first = text.find_first_not_of(" \t\r\n");
-    if (first == text.npos || text[first] != '{') return ConfigLines(file.string(), text).read();
+    if (!trimmed(text).starts_with('{')) return ConfigLines(file.string(), text).read();
     std::vector<ConfigWord> words;
     const Json json = Json::parse(text);
     for (const auto& [key, value] : json.as_object()) {
