@@ -141,7 +141,7 @@ struct MuonRule {
     const at::Tensor& parameter = call.parameters[i];
     const at::Tensor weight = parameter.to(wide(options, parameter));
     const at::Tensor now = call.with_rate(options.lr, [&](const auto& rate) { return moved(weight, rate); });
-    if (parameter.scalar_type() != at::kBFloat16) return call.factors.replace(parameter, now);
+    if (!is_narrow(parameter)) return call.factors.replace(parameter, now);
     subtract_rounded(parameter, weight - now, call.factors, call.moments.steps[i].to(at::kDouble), 0);
   }
 
@@ -154,7 +154,7 @@ struct MuonRule {
 
 }  // namespace detail
 
-/// Muon. optim/fused_optimizer.hpp has its members. A convolution is a matrix of its output channels. bf16
+/// Muon. optim/fused_optimizer.hpp has its members. A convolution is a matrix of its output channels. 16-bit
 /// weights are rounded stochastically. The constructor throws UsageError for a parameter of fewer than two
 /// dimensions in a group without `adamw`.
 class Muon : public detail::FusedOptimizer<detail::MuonRule>, public KeepsSmallUpdates {

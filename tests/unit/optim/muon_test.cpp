@@ -135,12 +135,13 @@ TEST_CASE("an overflow leaves Muon's weights and momentum as they were") {
   CHECK(muon.state_of(params[0]).get<at::Tensor>("momentum_buffer").equal(momentum));
 }
 
-TEST_CASE("Muon rounds bf16 weights stochastically, and loses no small update on average") {
-  auto weight = torch::ones({64, 64}).to(torch::kBFloat16).requires_grad_();
+TEST_CASE("Muon rounds 16-bit weights stochastically, and loses no small update on average") {
+  const auto type = GENERATE(torch::kBFloat16, torch::kHalf);
+  auto weight = torch::ones({64, 64}).to(type).requires_grad_();
   torch::manual_seed(1);
   lt::Muon muon({weight}, {.lr = 1e-3, .weight_decay = 0.1});
   for (int step = 0; step < 20; ++step) {
-    weight.mutable_grad() = torch::zeros({64, 64}).to(torch::kBFloat16);
+    weight.mutable_grad() = torch::zeros({64, 64}).to(type);
     muon.step();
   }
   CHECK(weight.detach().to(torch::kDouble).mean().item<double>() == Approx(1 - 20 * 1e-4).margin(3e-4));
