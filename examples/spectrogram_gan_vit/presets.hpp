@@ -58,10 +58,9 @@ inline constexpr std::int64_t kFlushEvery = 10;
 /// Adds `--gpu-memory GB`; `settings` names what the program derives from it.
 inline void add_gpu_memory_flag(looptorch::app::CommandLine& line, std::int64_t& gigabytes,
                                 const std::string& settings) {
-  line.option(
-      "gpu-memory", "GB", gigabytes,
-      settings + " for a card of 8, 12, 16, 24, 32, 40 or 80 GB;\na size between two takes the lower one's",
-      {.min = 0});
+  line.option("gpu-memory", "GB", gigabytes,
+              settings + " for a GPU of 8, 12, 16 or 24 GB;\nanother size takes the next lower one's",
+              {.min = 0});
 }
 
 }  // namespace spectrogram_gan

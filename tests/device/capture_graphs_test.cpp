@@ -2,6 +2,7 @@
 // CaptureGraphs: what becomes a graph and what does not, with the sentence that says why; the weights of
 // losses that the host knows; random numbers; how many launches a step takes. That all policies have the
 // eager run's bits is in combinations_test.cpp.
+// Tests graph: graph_reasons
 #include "support/precompiled.hpp"
 
 #include <looptorch/flops/flop_counter.hpp>

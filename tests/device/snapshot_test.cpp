@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Snapshots of what is on a device: copied in the order of its stream into pinned memory, and written from
 // there.
-// Tests base/device: stream_copy
+// Tests base/device: nontemporal_copy
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/snapshot_folder.hpp>

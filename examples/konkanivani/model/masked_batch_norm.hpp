@@ -17,14 +17,14 @@ namespace detail {
 /// The mean and variance of the valid frames, and what normalises by them.
 struct FrameStatistics {
   FrameStatistics(const at::Tensor& x_BCT, const at::Tensor& valid_B1T, double epsilon)
-      : share_B1T(valid_B1T.to(x_BCT.scalar_type())), count(share_B1T.sum()) {
-    mean_C1 = ((x_BCT * share_B1T).sum(at::IntArrayRef{0, 2}) / count).unsqueeze(1);
+      : mask_B1T(valid_B1T.to(x_BCT.scalar_type())), count(mask_B1T.sum()) {
+    mean_C1 = ((x_BCT * mask_B1T).sum(at::IntArrayRef{0, 2}) / count).unsqueeze(1);
     centred_BCT = x_BCT - mean_C1;
-    variance_C = (centred_BCT * share_B1T).square_().sum(at::IntArrayRef{0, 2}) / count;
+    variance_C = (centred_BCT * mask_B1T).square_().sum(at::IntArrayRef{0, 2}) / count;
     inverse_C = at::rsqrt(variance_C + epsilon);
   }
 
-  at::Tensor share_B1T, count, mean_C1, centred_BCT, variance_C, inverse_C;
+  at::Tensor mask_B1T, count, mean_C1, centred_BCT, variance_C, inverse_C;
 };
 
 /// Scales and shifts normalised frames. One node of autograd in place of sixteen, since the host's time of a
@@ -35,7 +35,7 @@ struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
 
   static at::Tensor forward(Context* context, const at::Tensor&, const at::Tensor& weight_C,
                             const at::Tensor& bias_C, const FrameStatistics& of) {
-    context->save_for_backward({of.centred_BCT, of.share_B1T, of.count, of.inverse_C, weight_C});
+    context->save_for_backward({of.centred_BCT, of.mask_B1T, of.count, of.inverse_C, weight_C});
     return (of.centred_BCT * (of.inverse_C * weight_C).unsqueeze(1)).add_(bias_C.unsqueeze(1));
   }
 
@@ -44,18 +44,18 @@ struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
       throw looptorch::UsageError(
           "MaskedBatchNorm can be differentiated once: call backward() without create_graph");
     const auto saved = context->get_saved_variables();
-    const at::Tensor &centred_BCT = saved[0], &share_B1T = saved[1], &count = saved[2], &inverse_C = saved[3];
+    const at::Tensor &centred_BCT = saved[0], &mask_B1T = saved[1], &count = saved[2], &inverse_C = saved[3];
     const at::Tensor &gradient_BCT = gradients[0], scale_C = inverse_C * saved[4];
-    const auto of_weight_C = (gradient_BCT * centred_BCT).sum(at::IntArrayRef{0, 2}).mul_(inverse_C);
-    const auto of_bias_C = gradient_BCT.sum(at::IntArrayRef{0, 2});
-    at::Tensor of_x_BCT;
+    const auto grad_weight_C = (gradient_BCT * centred_BCT).sum(at::IntArrayRef{0, 2}).mul_(inverse_C);
+    const auto grad_bias_C = gradient_BCT.sum(at::IntArrayRef{0, 2});
+    at::Tensor grad_x_BCT;
     if (context->needs_input_grad(0)) {
-      const auto by_mean_C1 = (of_bias_C / count).unsqueeze(1);
-      const auto by_variance_C1 = (of_weight_C * inverse_C / count).unsqueeze(1);
-      of_x_BCT = (gradient_BCT - share_B1T * (centred_BCT * by_variance_C1).add_(by_mean_C1))
-                     .mul_(scale_C.unsqueeze(1));
+      const auto by_mean_C1 = (grad_bias_C / count).unsqueeze(1);
+      const auto by_variance_C1 = (grad_weight_C * inverse_C / count).unsqueeze(1);
+      grad_x_BCT = (gradient_BCT - mask_B1T * (centred_BCT * by_variance_C1).add_(by_mean_C1))
+                       .mul_(scale_C.unsqueeze(1));
     }
-    return {of_x_BCT, of_weight_C, of_bias_C, {}};
+    return {grad_x_BCT, grad_weight_C, grad_bias_C, {}};
   }
 };
 

@@ -154,7 +154,7 @@ class Session {
     const EarlierSummary earlier(output_ / "summary.json");
     std::forward<Save>(save)(summary_);
     summary_.set("seconds", seconds()).set("peak_bytes", peak_bytes(device_));
-    set_operations();
+    set_flops();
     for (const auto& [name, cost] : earlier.costs_after(result_)) summary_.set(name, cost);
     if (training_.quick) summary_.set("rehearsal", true);
     summary_.write(output_ / "summary.json");
@@ -179,7 +179,7 @@ class Session {
 
  private:
   /// Adds the FLOPs that LogMetrics has counted, if any.
-  void set_operations() {
+  void set_flops() {
     if (!flops_) return;
     summary_.set("flops_per_second", flops_->flops_per_second);
     if (flops_->utilization) summary_.set("mfu", *flops_->utilization);

@@ -57,8 +57,8 @@ class CopyStream {
     return at::empty_like(tensor, tensor.options().pinned_memory(true)).copy_(tensor);
   }
 
-  /// Returns this thread's copy stream for the device. There is only one, so that copies do not share
-  /// bandwidth.
+  /// Returns this thread's stream for copies of batches. All batches share it: copies side by side would
+  /// only divide the bandwidth.
   c10::Stream stream() {
     thread_local std::map<c10::DeviceIndex, c10::Stream> streams;
     const at::Device device = with_index(device_);

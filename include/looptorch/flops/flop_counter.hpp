@@ -147,7 +147,7 @@ class FlopCounter {
     if (!tensor.is_cuda() || at::NoTF32Guard::should_disable_tf32()) return false;
     const bool is_convolution =
         formula == &detail::convolution_flops || formula == &detail::convolution_backward_flops;
-    return is_convolution ? live().switches.convolutions() : live().switches.products();
+    return is_convolution ? live().switches.convolutions() : live().switches.matmuls();
   }
 
   bool alone_ = false, is_active_ = false;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -90,8 +91,8 @@ template <class Batch>
   const char* reason = nullptr;
   for_each_tensor(batch, [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
-    if (tensor.layout() != at::kStrided) reason = "the batch holds a sparse tensor";
-    if (tensor.requires_grad()) reason = "a tensor of the batch requires a gradient";
+    if (tensor.layout() != at::kStrided) reason = graph_reasons::kSparseBatch;
+    if (tensor.requires_grad()) reason = graph_reasons::kBatchGradient;
   });
   return reason;
 }

@@ -7,6 +7,7 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/graph/batch_form.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/engine.hpp>
@@ -57,12 +58,12 @@ struct GraphCandidate {
   /// Returns why this micro-batch cannot be a graph: by the fit, by the window, by its tensors; null if it
   /// may be one.
   [[nodiscard]] const char* reason_against_graph() {
-    if (!maker()) return "this device has no graphs";
-    if (engine.window().shared.ranks > 0) return "gradients are summed over several ranks";
-    if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
-    if (applies_in_backward(engine)) return "parameters are updated during backward";
-    if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
-    if (work().weight.is_unread() && !is_whole_window()) return "the losses' weights lie on the device";
+    if (!maker()) return graph_reasons::kNoGraphs;
+    if (engine.window().shared.ranks > 0) return graph_reasons::kSeveralRanks;
+    if (Engine::template kByClosure<I>) return graph_reasons::kClosure;
+    if (applies_in_backward(engine)) return graph_reasons::kInBackward;
+    if (work().pieces > 1) return graph_reasons::kPieces;
+    if (work().weight.is_unread() && !is_whole_window()) return graph_reasons::kWeightsOnDevice;
     return reason_against_tensors(batch);
   }
 

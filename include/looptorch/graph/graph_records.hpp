@@ -38,12 +38,12 @@ struct MicroBatchGraph {
     at::Tensor parameter, gradient;
   };
   /// Described in graphed_micro_batch.hpp.
-  enum class State { warming_up, warm, captured, refused };
+  enum class State { warming_up, ready, captured, refused };
 
   [[nodiscard]] State state(std::int64_t warmup) const {
     if (graph) return State::captured;
     if (!refused.empty()) return State::refused;
-    return seen <= warmup ? State::warming_up : State::warm;
+    return seen <= warmup ? State::warming_up : State::ready;
   }
 
   std::int64_t seen = 0;  ///< number of micro-batches of this form so far, with the current one

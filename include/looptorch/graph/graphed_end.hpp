@@ -11,6 +11,7 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
@@ -58,8 +59,7 @@ class GraphedEnd {
       replay(end);
       return true;
     } else {
-      return graphs_.keeps_gradients(view().parameters) &&
-             end_eagerly("the optimizer is none of looptorch's, or evaluates the loss again");
+      return graphs_.keeps_gradients(view().parameters) && end_eagerly(graph_reasons::kOtherOptimizer);
     }
   }
 
@@ -92,19 +92,20 @@ class GraphedEnd {
   }
 
   [[nodiscard]] std::string reason_against_window() {
-    if (context_.vetoed()) return "the update is vetoed";
-    if (engine_.window().shared.ranks > 0) return "gradients are summed over several ranks";
-    if (applies_in_backward(engine_)) return "parameters are updated during backward";
-    if (may_split(engine_)) return "they are retried if memory runs out";
-    if (work().weight.is_unread()) return "the losses' weights lie on the device";
-    if (engine_.watches_losses() && !work().losses.device_sum().defined()) return "losses lie on the host";
+    if (context_.vetoed()) return graph_reasons::kVetoed;
+    if (engine_.window().shared.ranks > 0) return graph_reasons::kSeveralRanks;
+    if (applies_in_backward(engine_)) return graph_reasons::kInBackward;
+    if (may_split(engine_)) return graph_reasons::kRetried;
+    if (work().weight.is_unread()) return graph_reasons::kWeightsOnDevice;
+    if (engine_.watches_losses() && !work().losses.device_sum().defined())
+      return graph_reasons::kLossesOnHost;
     std::string reader;
     engine_.stack().template each_with<before_update_hook>([&](auto& slot) {
       using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
       if (!ignores_gradients<Policy>() && !replayed_update_hook::template valid<Policy>())
         reader = type_name<Policy>();
     });
-    return reader.empty() ? "" : message("before_update of ", reader, " may read gradients");
+    return reader.empty() ? "" : message("before_update of ", reader, graph_reasons::kReadsGradients);
   }
 
   [[nodiscard]] const LossBuffers& losses() { return graphs_.losses(I, device()); }
@@ -124,7 +125,7 @@ class GraphedEnd {
 
   /// Replaces the graph by one for this window. Returns why there is none; empty if there is one.
   [[nodiscard]] std::string capture_anew(EndGraph& end) {
-    if (!optimizer().can_begin(nullptr)) return "the optimizer has no moments yet";
+    if (!optimizer().can_begin(nullptr)) return graph_reasons::kNoMoments;
     if (end.graph) end = EndGraph(end.captures);
     if (end.refused.empty()) capture(end);
     return end.graph ? "" : end.refused;
@@ -132,7 +133,7 @@ class GraphedEnd {
 
   void capture(EndGraph& end) {
     if (++end.captures > kMaxCaptures) {
-      end.refused = "the windows' weights or gradients differ";
+      end.refused = graph_reasons::kEndsDiffer;
       return;
     }
     // In a pool of its own: other graphs would write to what it leaves.
@@ -148,7 +149,7 @@ class GraphedEnd {
       end.decision = UpdateAccess::decision(recorded);
       end.graph = std::move(graph);
     } catch (const std::exception& error) {
-      end.refused = message("they cannot be captured: ", first_line(error.what()));
+      end.refused = message(graph_reasons::kFailedEndCapture, first_line(error.what()));
     }
     work().gradients.clear();
   }

@@ -4,7 +4,7 @@
 // values on the host) share a graph. MicroBatchGraph::State says how the form's next micro-batch runs:
 //
 //   warming_up  runs eagerly, and shows what a graph needs (micro_batch_warm_up.hpp)
-//   warm        is captured, forward and backward (micro_batch_capture.hpp), then replayed
+//   ready       is captured, forward and backward (micro_batch_capture.hpp), then replayed
 //   captured    is replayed by one launch (micro_batch_replay.hpp)
 //   refused     runs eagerly, since warm-up or capture has found a reason (MicroBatchGraph::refuse)
 //
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_capture.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/graph/micro_batch_replay.hpp>
@@ -38,7 +39,7 @@ class GraphedMicroBatch {
     MicroBatchGraphs& graphs = candidate_.graphs;
     const auto form = candidate_.form();
     MicroBatchGraph& entry = graphs.entry(form.key, *engine.model(), engine.parameters().trained());
-    if (!form.sees_all) entry.refuse("the batch's type has each_tensor, and its objective no weight(batch)");
+    if (!form.sees_all) entry.refuse(graph_reasons::kOpaqueBatch);
     ++entry.seen;
     entry.is_whole_window = candidate_.is_whole_window();
     // A loaded state brings a new tensor for the loss scale; the graph reads the old one.
@@ -46,7 +47,7 @@ class GraphedMicroBatch {
     switch (entry.state(graphs.warmup)) {
       case State::warming_up:
         return MicroBatchWarmUp(candidate_, observer_).run(entry);
-      case State::warm:
+      case State::ready:
         return capture(entry);
       case State::captured:
         return replay(entry);
@@ -60,15 +61,15 @@ class GraphedMicroBatch {
 
   void capture(MicroBatchGraph& entry) {
     if (candidate_.graphs.size() >= candidate_.graphs.max_graphs)
-      return run_eagerly("there are as many graphs as max_graphs allows");
+      return run_eagerly(graph_reasons::kMaxGraphs);
     MicroBatchCapture(candidate_).run(entry);
     entry.graph ? replay(entry) : run_eagerly(entry.refused);
   }
 
   void replay(MicroBatchGraph& entry) {
     if (!entry.loss.weight.is_known() && !candidate_.is_whole_window())
-      return run_eagerly("the losses' weights lie on the device");
-    if (!MicroBatchReplay(candidate_, observer_).run(entry)) run_eagerly("the batch weighs nothing");
+      return run_eagerly(graph_reasons::kWeightsOnDevice);
+    if (!MicroBatchReplay(candidate_, observer_).run(entry)) run_eagerly(graph_reasons::kNoWeight);
   }
 
   void run_eagerly(const std::string& reason) {

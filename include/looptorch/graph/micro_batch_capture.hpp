@@ -14,6 +14,7 @@
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/memory/empty_cache.hpp>
@@ -69,14 +70,14 @@ class MicroBatchCapture {
       const FlopCounter counter(/*alone=*/true);
       record(entry, *graph);
       entry.flops = counter.count();
-      if (!reached_targets(before, entry)) entry.refuse("backward reached other parameters than before");
+      if (!reached_targets(before, entry)) entry.refuse(graph_reasons::kOtherParameters);
     } catch (const std::exception& error) {
-      entry.refuse(message("it cannot be captured: ", first_line(error.what())));
+      entry.refuse(message(graph_reasons::kFailedCapture, first_line(error.what())));
     } catch (...) {
-      entry.refuse("it cannot be captured: an unknown exception");
+      entry.refuse(message(graph_reasons::kFailedCapture, "an unknown exception"));
     }
     if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
-      entry.refuse("the objective or the model draws random numbers on the host");
+      entry.refuse(graph_reasons::kHostRandom);
     if (!entry.refused.empty()) {  // a capture never runs, so no gradient has changed
       entry.generator.give_up();
       gradients.restore();

@@ -9,6 +9,7 @@
 #include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
+#include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/objective/loss.hpp>
@@ -51,20 +52,19 @@ class MicroBatchWarmUp {
     WarmUpObserver<Observer> warm_up(observer_, loss);
     run_micro_batch<I>(candidate_.engine, candidate_.batch, warm_up);
     if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
-      entry.refuse("the objective or the model draws random numbers on the host");
+      entry.refuse(graph_reasons::kHostRandom);
     entry.draws = entry.draws || !there.same(SavedGenerator(default_generator(candidate_.device())));
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
-      entry.refuse("the loss's weight lies on the device");
+      entry.refuse(graph_reasons::kWeightsOnDevice);
     if (!loss_tensor(loss).defined() || candidate_.work().fault.micro_batch)
       return void(--entry.seen);  // it shows no gradients
     if (!candidate_.graphs.lies_on(with_index(candidate_.device())))
-      entry.refuse("the model lies on several devices");
-    if (!tells_weight_of(loss))
-      entry.refuse("the objective's weight(batch) is another weight than its loss has");
+      entry.refuse(graph_reasons::kSeveralDevices);
+    if (!tells_weight_of(loss)) entry.refuse(graph_reasons::kOtherWeight);
     entry.loss_like = loss_tensor(loss).detach();
     entry.targets.clear();
     for (const at::Tensor& parameter : before.reached()) {
-      if (parameter.grad().layout() != at::kStrided) entry.refuse("gradients are sparse");
+      if (parameter.grad().layout() != at::kStrided) entry.refuse(graph_reasons::kSparseGradients);
       entry.targets.push_back({parameter, {}});
     }
   }

@@ -92,12 +92,12 @@ class FeedForwardBackward final : public torch::autograd::Node {
       saved.hidden = up_.again(saved.up, saved.up_bias, saved.rows);
       saved.activated = activated_again(saved);
     }
-    at::Tensor of_activated = down_gradients(result, gradients[0], saved, create_graph);
-    if (of_activated.defined()) {
-      const at::Tensor of_rows = up_gradients(result, std::move(of_activated), saved, create_graph);
-      if (of_rows.defined())
+    at::Tensor grad_activated = down_gradients(result, gradients[0], saved, create_graph);
+    if (grad_activated.defined()) {
+      const at::Tensor grad_rows = up_gradients(result, std::move(grad_activated), saved, create_graph);
+      if (grad_rows.defined())
         std::tie(result[0], result[1], result[2]) =
-            NormPart::gradients(saved.norm, of_rows, {needs(0), needs(1), needs(2)});
+            NormPart::gradients(saved.norm, grad_rows, {needs(0), needs(1), needs(2)});
     }
     if (needs(0)) result[0] = result[0] + as(gradients[0], result[0].scalar_type());
     return result;
@@ -149,12 +149,12 @@ class FeedForwardBackward final : public torch::autograd::Node {
     gradient = drops_[1].gradient(as(gradient, down_.type()).reshape({-1, down_.outputs()}), saved.kept[1],
                                   create_graph);
     saved.kept[1].reset();
-    down_.of_parameters(
+    down_.grad_parameters(
         result, first_of_down(), gradient,
         [&] { return saved.activated.defined() ? saved.activated : activated_again(saved); },
         [this](std::size_t i) { return needs(i); });
     saved.activated.reset();
-    return needs_any_before(first_of_down()) ? down_.of_rows(saved.down, gradient, create_graph)
+    return needs_any_before(first_of_down()) ? down_.grad_rows(saved.down, gradient, create_graph)
                                              : at::Tensor();
   }
 
@@ -165,10 +165,10 @@ class FeedForwardBackward final : public torch::autograd::Node {
     saved.kept[0].reset();
     gradient = activation_gradient(gradient, saved.hidden, options_.activation, create_graph);
     saved.hidden.reset();
-    up_.of_parameters(
+    up_.grad_parameters(
         result, kFirstOfUp, gradient, [&] { return saved.rows.defined() ? saved.rows : normed_rows(saved); },
         [this](std::size_t i) { return needs(i); });
-    return needs_any_before(kFirstOfUp) ? up_.of_rows(saved.up, gradient, create_graph) : at::Tensor();
+    return needs_any_before(kFirstOfUp) ? up_.grad_rows(saved.up, gradient, create_graph) : at::Tensor();
   }
 
   at::Tensor run(const at::Tensor& x, const NormParameters& norm, const Layer& up, const Layer& down) {

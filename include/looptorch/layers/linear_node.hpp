@@ -68,8 +68,8 @@ class LinearBackward final : public torch::autograd::Node {
     }
     const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), matmul_.outputs(), *this);
     if (!gradient.defined()) return result;
-    if (task_should_compute_output(0)) result[0] = as_input(matmul_.of_rows(saved, gradient, create_graph));
-    matmul_.of_parameters(
+    if (task_should_compute_output(0)) result[0] = as_input(matmul_.grad_rows(saved, gradient, create_graph));
+    matmul_.grad_parameters(
         result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, matmul_.width()); },
         [&](std::size_t i) {
           return task_should_compute_output(i) && gradients[(i - 1) % gradients.size()].defined();
@@ -104,7 +104,7 @@ class LinearBackward final : public torch::autograd::Node {
     const at::AutoDispatchBelowADInplaceOrView no_views;
     const at::Tensor y = matmul_.forward(rows_of(x, heads.is_merged, matmul_.width()), weights, biases);
     const auto sizes = heads.is_merged ? std::vector<std::int64_t>{x.size(0), x.size(2), 0} : sizes_;
-    Tensors outputs = layout_.split(y, sizes, matmul_.rows(), heads.split);
+    Tensors outputs = layout_.split(y, sizes, matmul_.outputs_per_layer(), heads.split);
     if (heads.residual.defined()) {
       residual_type_ = heads.residual.scalar_type();
       outputs[0] = heads.residual + outputs[0];

@@ -66,23 +66,23 @@ class NormHeadsBackward final : public torch::autograd::Node {
       normed_rows();
     }
     Tensors result{{}, {}, {}};
-    Tensors of_rows;
+    Tensors grad_rows;
     for (std::size_t i = 0, output = 0; i < parts_.size(); ++i) {
       const auto& [matmul, layout] = parts_[i];
-      const std::size_t first = result.size(), layers = matmul.rows().size();
+      const std::size_t first = result.size(), layers = matmul.outputs_per_layer().size();
       result.resize(first + matmul.parameters());
       const at::Tensor gradient = layout.join(gradients, output, layers, matmul.outputs(), *this);
       const auto is_learnt = [&, begin = std::exchange(output, output + layers)](std::size_t j) {
         return is_needed(j) && gradients[begin + (j - first) % layers].defined();
       };
       if (!gradient.defined()) continue;
-      matmul.of_parameters(result, first, gradient, normed_rows, is_learnt);
+      matmul.grad_parameters(result, first, gradient, normed_rows, is_learnt);
       if (norm_needs[0] || norm_needs[1] || norm_needs[2])
-        of_rows.push_back(as(matmul.of_rows(weights[i], gradient, create_graph), norm.x.scalar_type()));
+        grad_rows.push_back(as(matmul.grad_rows(weights[i], gradient, create_graph), norm.x.scalar_type()));
     }
-    if (of_rows.empty()) return result;
-    at::Tensor sum = of_rows.back();  // in the order in which autograd's engine runs nodes
-    for (std::size_t i = of_rows.size() - 1; i-- > 0;) sum = sum + of_rows[i];
+    if (grad_rows.empty()) return result;
+    at::Tensor sum = grad_rows.back();  // in the order in which autograd's engine runs nodes
+    for (std::size_t i = grad_rows.size() - 1; i-- > 0;) sum = sum + grad_rows[i];
     std::tie(result[0], result[1], result[2]) = NormPart::gradients(norm, sum, norm_needs);
     return result;
   }
@@ -121,7 +121,7 @@ class NormHeadsBackward final : public torch::autograd::Node {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       auto& [matmul, layout] = parts_[i];
       const at::Tensor y = matmul.forward(rows, groups[i].weights, groups[i].biases);
-      const Tensors split = layout.split(y, x.sizes().vec(), matmul.rows(), heads);
+      const Tensors split = layout.split(y, x.sizes().vec(), matmul.outputs_per_layer(), heads);
       outputs.insert(outputs.end(), split.begin(), split.end());
     }
     return outputs;

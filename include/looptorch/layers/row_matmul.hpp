@@ -75,7 +75,8 @@ class RowMatmul {
   void save(at::TensorList weights, at::TensorList biases, at::ScalarType type, bool x_learns) {
     weight_type_ = weights[0].scalar_type(), type_ = type;
     if ((bias_count_ = biases.size()) > 0) bias_type_ = biases[0].scalar_type();
-    for (const at::Tensor& weight : weights) rows_.push_back(weight.size(0)), outputs_ += rows_.back();
+    for (const at::Tensor& weight : weights)
+      outputs_per_layer_.push_back(weight.size(0)), outputs_ += outputs_per_layer_.back();
     width_ = weights[0].size(1);
     if (x_learns)
       for (const at::Tensor& weight : weights) weights_.push_back(saved_parameter(weight));
@@ -106,8 +107,8 @@ class RowMatmul {
     return unpacked;
   }
   /// Returns the gradient of x; `create_graph` if it is differentiated again.
-  [[nodiscard]] at::Tensor of_rows(const Unpacked& saved, const at::Tensor& gradient,
-                                   bool create_graph) const {
+  [[nodiscard]] at::Tensor grad_rows(const Unpacked& saved, const at::Tensor& gradient,
+                                     bool create_graph) const {
     return at::mm(gradient,
                   saved.cast_NK.defined() && !create_graph ? saved.cast_NK : joined(saved.weights, type_));
   }
@@ -120,16 +121,16 @@ class RowMatmul {
   /// Sets the weights' gradients in `result` from `first` on, and then the biases', as far as `is_needed(i)`:
   /// a layer whose output no loss uses needs none.
   template <class Rows, class IsNeeded>
-  void of_parameters(Tensors& result, std::size_t first, const at::Tensor& gradient, const Rows& rows,
-                     const IsNeeded& is_needed) const {
-    const std::size_t layers = rows_.size();
+  void grad_parameters(Tensors& result, std::size_t first, const at::Tensor& gradient, const Rows& rows,
+                       const IsNeeded& is_needed) const {
+    const std::size_t layers = outputs_per_layer_.size();
     const auto hand_out = [&](std::size_t from, at::ScalarType type, auto&& make) {
       bool any = false;
       for (std::size_t i = 0; i < layers; ++i) any |= is_needed(from + i);
       if (!any) return;
       const at::Tensor made = as(make(), type);
       if (layers == 1) return void(result[from] = made);
-      const auto parts = at::split_with_sizes(made, rows_, 0);
+      const auto parts = at::split_with_sizes(made, outputs_per_layer_, 0);
       for (std::size_t i = 0; i < layers; ++i)
         if (is_needed(from + i)) result[from + i] = parts[i];
     };
@@ -142,17 +143,17 @@ class RowMatmul {
     for (auto& weight : weights_) weight.reset_data();
   }
 
-  [[nodiscard]] const std::vector<std::int64_t>& rows() const { return rows_; }  ///< Outputs of each layer.
+  [[nodiscard]] const std::vector<std::int64_t>& outputs_per_layer() const { return outputs_per_layer_; }
   [[nodiscard]] std::int64_t outputs() const { return outputs_; }
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] at::ScalarType type() const { return type_; }
-  [[nodiscard]] std::size_t parameters() const { return rows_.size() + bias_count_; }
+  [[nodiscard]] std::size_t parameters() const { return outputs_per_layer_.size() + bias_count_; }
 
  private:
   torch::autograd::SavedVariable cast_NK_;
   std::vector<torch::autograd::SavedVariable> weights_;
   at::Tensor weight_NK_, bias_N_;  ///< Between `save` and `forward`.
-  std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> outputs_per_layer_;
   std::int64_t outputs_ = 0, width_ = 0;
   std::size_t bias_count_ = 0;
   at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat, type_ = at::kFloat;
@@ -165,13 +166,14 @@ class OutputLayout {
 
   /// Returns each layer's output. `sizes` are those of the input as `[..., K]`.
   [[nodiscard]] Tensors split(const at::Tensor& y, std::vector<std::int64_t> sizes,
-                              const std::vector<std::int64_t>& rows, std::int64_t heads) {
+                              const std::vector<std::int64_t>& outputs_per_layer, std::int64_t heads) {
     sizes.back() = y.size(1);
     if (heads == 0)
-      return rows.size() == 1 ? Tensors{y.view(sizes)} : at::split_with_sizes(y.view(sizes), rows, -1);
+      return outputs_per_layer.size() == 1 ? Tensors{y.view(sizes)}
+                                           : at::split_with_sizes(y.view(sizes), outputs_per_layer, -1);
     by_heads_ = true;
-    const at::Tensor all = y.view({sizes[0], sizes[1], -1, rows[0] / heads}).transpose(1, 2);
-    return rows.size() == 1 ? Tensors{all} : at::split(all, heads, 1);
+    const at::Tensor all = y.view({sizes[0], sizes[1], -1, outputs_per_layer[0] / heads}).transpose(1, 2);
+    return outputs_per_layer.size() == 1 ? Tensors{all} : at::split(all, heads, 1);
   }
 
   /// Returns the gradient of `layers` outputs from `first` on, `[rows, N]`; undefined if none has one.

@@ -30,7 +30,7 @@ class Tf32Settings {
   }
 
   void restore() const {
-    set_older(switches_.products(), switches_.convolutions());
+    set_older(switches_.matmuls(), switches_.convolutions());
     if (is_medium_) at::globalContext().setFloat32MatmulPrecision("medium");
     switches_.restore();
   }

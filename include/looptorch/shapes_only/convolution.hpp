@@ -47,10 +47,10 @@ inline bool allocate_convolution_backward(const c10::OperatorHandle& op, Stack&,
   const auto like = [&](bool is_wanted, at::IntArrayRef sizes, at::MemoryFormat layout) {
     return is_wanted ? at::empty(sizes, w.options().memory_format(layout)).zero_() : at::Tensor();
   };
-  const auto of_x = like(wanted[0], x.sizes(), format), of_w = like(wanted[1], w.sizes(), format);
-  const auto of_bias = like(wanted[2], {w.size(0)}, at::MemoryFormat::Contiguous);
+  const auto grad_x = like(wanted[0], x.sizes(), format), grad_w = like(wanted[1], w.sizes(), format);
+  const auto grad_bias = like(wanted[2], {w.size(0)}, at::MemoryFormat::Contiguous);
   allocate_workspace(workspace);
-  arguments.return_results(of_x, of_w, of_bias);
+  arguments.return_results(grad_x, grad_w, grad_bias);
   return true;
 }
 

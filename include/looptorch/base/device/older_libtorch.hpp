@@ -48,7 +48,7 @@ class Float32Switches {
     for (std::size_t i = 0; i < kOps.size(); ++i) precision_[i] = read(at::Float32Backend::CUDA, kOps[i]);
   }
 
-  [[nodiscard]] bool products() const { return precision_[0] == at::Float32Precision::TF32; }
+  [[nodiscard]] bool matmuls() const { return precision_[0] == at::Float32Precision::TF32; }
   [[nodiscard]] bool convolutions() const { return precision_[1] == at::Float32Precision::TF32; }
 
   static void allow(bool tf32) {
@@ -139,13 +139,13 @@ class CudaAllocator final : public DeviceAllocator {
 /// The values of an older LibTorch's only switches, which Tf32Settings sets.
 class Float32Switches {
  public:
-  [[nodiscard]] bool products() const { return products_; }
+  [[nodiscard]] bool matmuls() const { return matmuls_; }
   [[nodiscard]] bool convolutions() const { return convolutions_; }
   static void allow(bool) {}
   void restore() const {}
 
  private:
-  bool products_ = at::globalContext().allowTF32CuBLAS();
+  bool matmuls_ = at::globalContext().allowTF32CuBLAS();
   bool convolutions_ = at::globalContext().allowTF32CuDNN();
 };
 

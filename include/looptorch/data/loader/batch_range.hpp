@@ -202,23 +202,4 @@ class BatchRange {
   std::optional<std::int64_t> counted_as_;
 };
 
-/// Calls `use(batch)` with a batch on `device`: the given one if it is there, otherwise a copy that is moved
-/// there. A batch that cannot be copied is itself moved.
-template <class Batch, class Use>
-void with_batch_on(at::Device device, PinnedSource pinned, Batch& batch, Use&& use) {
-  using Plain = std::remove_const_t<Batch>;
-  if (is_on(batch, device)) return use(std::as_const(batch));
-  if constexpr (std::is_copy_constructible_v<Plain>) {
-    Plain there = batch;
-    move_to(there, device, pinned);
-    use(std::as_const(there));
-  } else {
-    static_assert(!std::is_const_v<Batch>,
-                  "looptorch: a const batch that cannot be copied cannot be moved to the model's device. "
-                  "Let the range yield it by value. See docs/errors.md#batch");
-    move_to(batch, device, pinned);
-    use(std::as_const(batch));
-  }
-}
-
 }  // namespace looptorch::detail

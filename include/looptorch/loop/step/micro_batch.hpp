@@ -104,14 +104,15 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   DerivedWeights& derived = engine.window().derived;
   derived.drop_if_changed(view.parameters);
   std::shared_ptr<void>* const kept = observer.may_keep_casts() ? derived.place(view.parameters) : nullptr;
-  saving_block_ran = false;
+  const SavingBlockWatch saving_blocks;
   Loss loss = engine.in_phase(
       RunPhase::forward, "forward",
       [&] {
         return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true, kept));
       },
       I);
-  if (!kept || saving_block_ran) derived.drop();  // casts would add to what backward recomputes
+  // Blocks that save memory cast again in backward, so casts kept from forward would only add to the peak.
+  if (!kept || saving_blocks.saw_one()) derived.drop();
   derived.drop_if_changed(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;

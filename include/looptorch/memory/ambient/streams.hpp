@@ -27,8 +27,9 @@ using MaybeStream = std::optional<c10::Stream>;
   return stream_of(device);
 }
 
-/// Returns a device's stream for copies from and to the host, parallel to its computation.
-[[nodiscard]] inline MaybeStream copy_stream(c10::Device device) {
+/// Returns a device's stream for offloaded activations, which move beside its computation. Batches have a
+/// stream of their own (data/copy_stream.hpp).
+[[nodiscard]] inline MaybeStream offload_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, c10::Stream> streams;

@@ -106,7 +106,7 @@ class HostCopy {
       : saved_(tensor),
         on_device_(tensor.detach()),
         used_on_(current_stream(tensor.device())),
-        copies_(copy_stream(tensor.device())),
+        copies_(offload_stream(tensor.device())),
         elements_(on_copy_stream([&] { return HostElements(on_device_); })),
         copied_(copies_) {}
   ~HostCopy() { release(); }

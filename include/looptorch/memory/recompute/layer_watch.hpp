@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 
 namespace torch::nn {
 class Module;
@@ -13,8 +14,30 @@ class Module;
 
 namespace looptorch::detail {
 
-/// Set on a thread when a block that saves memory begins; reset by the reader.
-inline thread_local bool saving_block_ran = false;
+/// Notices whether a block that saves memory begins on this thread while the watch lives.
+class SavingBlockWatch {
+ public:
+  SavingBlockWatch() : outer_(std::exchange(innermost(), this)) {}
+  ~SavingBlockWatch() { innermost() = outer_; }
+  SavingBlockWatch(const SavingBlockWatch&) = delete;
+  SavingBlockWatch& operator=(const SavingBlockWatch&) = delete;
+
+  [[nodiscard]] bool saw_one() const { return saw_one_; }
+
+  /// Tells the watches of this thread that a block begins.
+  static void notify() {
+    for (SavingBlockWatch* watch = innermost(); watch; watch = watch->outer_) watch->saw_one_ = true;
+  }
+
+ private:
+  static SavingBlockWatch*& innermost() {
+    thread_local SavingBlockWatch* watch = nullptr;
+    return watch;
+  }
+
+  SavingBlockWatch* const outer_;
+  bool saw_one_ = false;
+};
 
 /// Watches the layers of a model that save memory.
 class LayerWatch {

@@ -41,7 +41,7 @@ inline thread_local SavedTensorKeeper* current_keeper = nullptr;
 class KeeperScope {
  public:
   explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {
-    saving_block_ran |= keeper != nullptr;
+    if (keeper) SavingBlockWatch::notify();
   }
   ~KeeperScope() { current_keeper = previous_; }
   KeeperScope(const KeeperScope&) = delete;

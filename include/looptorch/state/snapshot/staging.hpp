@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/stream_copy.hpp>
+#include <looptorch/base/device/nontemporal_copy.hpp>
 #include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -214,7 +214,7 @@ inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::
 inline void Staging::copy_pieces(const std::vector<Piece>& pieces) {
   at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      stream_copy(pieces[i].to, pieces[i].from, pieces[i].bytes);
+      nontemporal_copy(pieces[i].to, pieces[i].from, pieces[i].bytes);
     }
   });
 }

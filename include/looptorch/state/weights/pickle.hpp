@@ -116,7 +116,7 @@ class Unpickler {
     push(found->second);
   }
 
-  // ---- Flops ----
+  // ---- Operations ----
 
   void push_long(std::uint64_t size) {
     const std::string_view bytes = take(size);

@@ -337,7 +337,7 @@ TEST_CASE("stream copy: does what memcpy does, whatever the place and the size")
         CAPTURE(target, source, size);
         std::fill(to.begin(), to.end(), 'x'), std::fill(expected.begin(), expected.end(), 'x');
         std::memcpy(expected.data() + target, from.data() + source, size);
-        looptorch::detail::stream_copy(to.data() + target, from.data() + source, size);
+        looptorch::detail::nontemporal_copy(to.data() + target, from.data() + source, size);
         CHECK(to == expected);
       }
     }
