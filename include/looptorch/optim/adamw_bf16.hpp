@@ -154,8 +154,8 @@ struct AdamWBf16Rule {
     });
     call.factors.replace(first, rounded(mean, first)), call.factors.replace(second, rounded(square, second));
     if (split) {
-      const at::Tensor narrow = cut(bits(weight) + 0x8000);
-      call.factors.replace(call.moments.lost[i], bits(weight) - bits(narrow));
+      const at::Tensor exact = with_one_nan(weight), narrow = cut(bits(exact) + 0x8000);
+      call.factors.replace(call.moments.lost[i], bits(exact) - bits(narrow));
       call.factors.replace(parameter, narrow);
     } else {
       call.factors.replace(parameter, is_narrow(parameter) ? rounded(weight, parameter) : weight);

@@ -57,7 +57,8 @@ inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const 
 /// On a CPU the rounding's bits follow from the number of the update.
 inline void split_corrected(const at::Tensor& weight, const at::Tensor& lost, const at::Tensor& wide,
                             const FusedFactors& factors, const at::Tensor& step) {
-  const at::Tensor bits = (wide.view(at::kInt) + corrected_noise(weight, step)).bitwise_and_(~0xFF);
+  const at::Tensor bits =
+      (with_one_nan(wide).view(at::kInt) + corrected_noise(weight, step)).bitwise_and_(~0xFF);
   const at::Tensor narrow = (bits + 0x8000).bitwise_and_(~0xFFFF);
   factors.replace(lost, (bits - narrow).bitwise_right_shift_(8).to(at::kChar));
   factors.replace(weight, narrow.view(at::kFloat));

@@ -60,7 +60,7 @@ LT_INLINE u32 split(float (&weight)[4], u32 (&noise)[4]) {
   u32 lost = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const u32 bits = (bits_of(weight[j]) + (noise[j] >> 8)) & ~0xFFu, narrow = (bits + 0x8000u) & 0xFFFF0000u;
+    const u32 bits = (bits_to_round(weight[j]) + (noise[j] >> 8)) & ~0xFFu, narrow = (bits + 0x8000u) & 0xFFFF0000u;
     lost |= ((bits - narrow) >> 8 & 0xFFu) << (8 * j);
     weight[j] = number_of(narrow), noise[j] = 0;
   }

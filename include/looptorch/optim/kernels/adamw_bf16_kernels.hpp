@@ -48,14 +48,14 @@ struct Bf16Block {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       u32 for_first[4], for_second[4], for_weight[4];
-      const u32 none[4] = {};
+      u32 rest_bits[4] = {};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float slope = gradient[h][j] * rule.gradient_factor;
         mean[h][j] = rule.first(mean[h][j], slope), square[h][j] = rule.second(square[h][j], slope);
         const float before = kKind == kSplit ? joined(weight[h][j], rest[h][j]) : weight[h][j];
         weight[h][j] = rule.weight(before, mean[h][j], quick_root(square[h][j]));
-        if (kKind == kSplit) split(weight[h][j], rest[h][j]);
+        if (kKind == kSplit) rest_bits[j] = split(weight[h][j]);
         const u32 noise = of_moments[h * 4 + j] ^ (u32)random;
         for_first[j] = noise & 0xFFFFu, for_second[j] = noise >> 16;
         for_weight[j] = kKind == kRounded ? of_weight[h * 4 + j] ^ low_bits(random >> 32, 16) : 0u;
@@ -64,7 +64,7 @@ struct Bf16Block {
       store<kFull>(first + at + offset, count, mean[h], for_first);
       store<kFull>(second + at + offset, count, square[h], for_second);
       store<kFull>(weights + at + offset, count, weight[h], for_weight);
-      if (kKind == kSplit) store<kFull>(lost + at + offset, count, rest[h], none);
+      if (kKind == kSplit) store_upper<kFull>(lost + at + offset, count, rest_bits);
     }
   }
 
@@ -72,10 +72,11 @@ struct Bf16Block {
   static LT_INLINE float joined(float weight, float rest) {
     return number_of(bits_of(weight) + (u32)((int)bits_of(rest) >> 16));
   }
-  // Rounds to the nearest, and keeps what that lost.
-  static LT_INLINE void split(float& weight, float& rest) {
-    const u32 bits = bits_of(weight), narrow = (bits + 0x8000u) & 0xFFFF0000u;
-    rest = number_of((bits - narrow) << 16), weight = number_of(narrow);
+  // Rounds to the nearest. Returns what that lost, in the upper half.
+  static LT_INLINE u32 split(float& weight) {
+    const u32 bits = bits_to_round(weight), narrow = (bits + 0x8000u) & 0xFFFF0000u;
+    weight = number_of(narrow);
+    return (bits - narrow) << 16;
   }
 };
 

@@ -46,6 +46,13 @@ LT_INLINE float quick_root(float number) {
   return number * inverse;
 }
 
+// Returns the bits of a number to which those of a rounding may be added, one NaN's for all: adding to 0x7FFFFFFF, which
+// this GPU computes, would make it a zero.
+LT_INLINE u32 bits_to_round(float number) {
+  const u32 bits = bits_of(number);
+  return (bits & ~kSignBit) > 0x7F800000u ? 0x7FC00000u : bits;
+}
+
 // A number in fp16; one in bf16 is a u16.
 struct Half {
   u16 bits;
@@ -186,11 +193,9 @@ LT_INLINE void store(float* to, int count, const float (&x)[4], const u32 (&)[4]
       if (j < count) to[j] = x[j];
   }
 }
-// bf16, rounded by 16 random bits each.
+// The upper halves of words.
 template <bool kFull>
-LT_INLINE void store(u16* to, int count, const float (&x)[4], const u32 (&noise)[4]) {
-  u32 bits[4];
-  for (int j = 0; j < 4; ++j) bits[j] = bits_of(x[j]) + noise[j];
+LT_INLINE void store_upper(u16* to, int count, const u32 (&bits)[4]) {
   if (kFull) {
     uint2 all;
     all.x = bits[0] >> 16 | (bits[1] & 0xFFFF0000u), all.y = bits[2] >> 16 | (bits[3] & 0xFFFF0000u);
@@ -199,6 +204,13 @@ LT_INLINE void store(u16* to, int count, const float (&x)[4], const u32 (&noise)
     for (int j = 0; j < 4; ++j)
       if (j < count) to[j] = (u16)(bits[j] >> 16);
   }
+}
+// bf16, rounded by 16 random bits each.
+template <bool kFull>
+LT_INLINE void store(u16* to, int count, const float (&x)[4], const u32 (&noise)[4]) {
+  u32 bits[4];
+  for (int j = 0; j < 4; ++j) bits[j] = bits_to_round(x[j]) + noise[j];
+  store_upper<kFull>(to, count, bits);
 }
 // fp16, rounded by 13 of 16 random bits each.
 template <bool kFull>

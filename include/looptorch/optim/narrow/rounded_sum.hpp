@@ -15,12 +15,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copysign.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace looptorch::detail {
@@ -70,11 +72,17 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
                    [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
 }
 
+/// Returns fp32 numbers whose bits may be added to, with one NaN for all (`bits_to_round`).
+[[nodiscard]] inline at::Tensor with_one_nan(const at::Tensor& numbers) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return at::nan_to_num(numbers, std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity);
+}
+
 /// Returns fp32 numbers that a dtype, bf16 or fp16, holds: of each one of its two neighbours there, by 16
 /// random bits, int32.
 [[nodiscard]] inline at::Tensor rounded_tensor(const at::Tensor& numbers, at::ScalarType type,
                                                const at::Tensor& noise) {
-  const at::Tensor bits = numbers.view(at::kInt);
+  const at::Tensor bits = with_one_nan(numbers).view(at::kInt);
   if (type == at::kBFloat16) return (bits + noise).bitwise_and_(~0xFFFF).view(at::kFloat);
   const at::Tensor random = noise.bitwise_right_shift(3);
   const at::Tensor normal = (bits + random).bitwise_and_(~0x1FFF).view(at::kFloat);

@@ -12,9 +12,16 @@ namespace looptorch::detail {
 [[nodiscard, gnu::always_inline]] inline float widen_bf16(std::uint16_t bits) {
   return number_of(std::uint32_t{bits} << 16);
 }
+/// Returns the bits of a number to which those of a rounding may be added. They are one NaN's for all: adding
+/// to 0x7FFFFFFF, which NVIDIA's GPUs compute, would make it a zero.
+[[nodiscard, gnu::always_inline]] inline std::uint32_t bits_to_round(float number) {
+  constexpr std::uint32_t kInfinity = 0x7F800000u, kNan = 0x7FC00000u;
+  const std::uint32_t bits = bits_of(number);
+  return (bits & ~kSignBit) > kInfinity ? kNan : bits;
+}
 /// Returns one of the two neighbours in bf16, by `noise` of 16 bits.
 [[nodiscard, gnu::always_inline]] inline std::uint16_t round_bf16(float number, std::uint32_t noise) {
-  return static_cast<std::uint16_t>((bits_of(number) + noise) >> 16);
+  return static_cast<std::uint16_t>((bits_to_round(number) + noise) >> 16);
 }
 
 /// Returns an fp16 number, by arithmetic that has no subnormal fp32 numbers in it.
@@ -77,8 +84,9 @@ struct SplitWeight {
   }
   [[gnu::always_inline]] static void store(float number, std::uint32_t, std::uint16_t& stored,
                                            std::int16_t& lost) {
-    stored = static_cast<std::uint16_t>((bits_of(number) + 0x8000u) >> 16);
-    lost = static_cast<std::int16_t>(bits_of(number) - (std::uint32_t{stored} << 16));
+    const std::uint32_t bits = bits_to_round(number);
+    stored = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
+    lost = static_cast<std::int16_t>(bits - (std::uint32_t{stored} << 16));
   }
 };
 
@@ -93,7 +101,7 @@ struct CorrectedWeight {
   /// Takes 16 random bits, and uses 8.
   [[gnu::always_inline]] static void store(float number, std::uint32_t noise, std::uint16_t& stored,
                                            std::int8_t& lost) {
-    const std::uint32_t bits = (bits_of(number) + (noise >> 8)) & ~0xFFu;
+    const std::uint32_t bits = (bits_to_round(number) + (noise >> 8)) & ~0xFFu;
     stored = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
     lost = static_cast<std::int8_t>((bits - (std::uint32_t{stored} << 16)) >> 8);
   }

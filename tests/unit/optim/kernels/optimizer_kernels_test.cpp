@@ -35,7 +35,8 @@ void for_all_lists(const std::vector<Shape>& shapes, Compare&& compare) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     compare(ComparedLists{.shapes = shapes, .type = type});
     compare(ComparedLists{.shapes = shapes, .type = type, .misaligned = true});
-    for (const double number : {double(NAN), double(INFINITY), -double(INFINITY)})
+    const auto nan_of_gpus = double(std::bit_cast<float>(0x7FFFFFFFu));
+    for (const double number : {double(NAN), nan_of_gpus, double(INFINITY), -double(INFINITY)})
       compare(ComparedLists{.shapes = {{300}, {7, 100}, {1}, {2, 9, 33}, {4100}, {513}},
                             .type = type,
                             .non_finite = number});

@@ -4,6 +4,7 @@
 
 #include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/optim/narrow/stored_weights.hpp>
+#include <looptorch/optim/rounded_weight.hpp>
 
 namespace stored_weights_test {
 using namespace looptorch::detail;
@@ -52,6 +53,39 @@ TEST_CASE("a number rounds to its two neighbours in fp16, and on average to itse
   CHECK(round_fp16(1e6f, 0) == 0x7C00);
   CHECK(round_fp16(-INFINITY, 0xFFFF) == 0xFC00);
   CHECK(widen_fp16(round_fp16(65519.0f, 0)) == 65504.0f);
+}
+
+/// NaNs as x86 and NVIDIA's GPUs compute them, and others: adding to the bits of some makes a zero.
+const std::uint32_t kNans[] = {0x7FFFFFFFu, 0xFFFFFFFFu, 0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFFBFFFFFu};
+
+TEST_CASE("a NaN of any bits stays a NaN in 16 bits") {
+  for (const std::uint32_t bits : kNans) {
+    const float nan = std::bit_cast<float>(bits);
+    for (const std::uint32_t noise : {0u, 1u, 0x8000u, 0xFFFFu}) {
+      CAPTURE(bits, noise);
+      CHECK(std::isnan(widen_bf16(round_bf16(nan, noise))));
+      CHECK(std::isnan(widen_fp16(round_fp16(nan, noise))));
+      std::uint16_t stored = 0;
+      std::int16_t lost = 0;
+      SplitWeight::store(nan, noise, stored, lost);
+      CHECK((std::isnan(widen_bf16(stored)) && std::isnan(SplitWeight::load(stored, lost))));
+      std::int8_t byte = 0;
+      CorrectedWeight::store(nan, noise, stored, byte);
+      CHECK((std::isnan(widen_bf16(stored)) && std::isnan(CorrectedWeight::load(stored, byte))));
+    }
+    const at::Tensor nans = at::full({1000}, static_cast<std::int32_t>(bits), at::kInt).view(at::kFloat);
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      CHECK(rounded_tensor(nans, type, rounding_noise(nans)).isnan().all().item<bool>());
+      const at::Tensor by_loop = at::ones({1000}, type), by_operations = by_loop.clone();
+      add_rounded(by_loop, nans, 7), add_rounded_by(by_operations, nans, at::detail::getDefaultCPUGenerator());
+      CHECK((by_loop.isnan().all().item<bool>() && by_operations.isnan().all().item<bool>()));
+    }
+    const at::Tensor weight = at::ones({1000}, at::kBFloat16), lost = at::zeros({1000}, at::kChar);
+    split_corrected(weight, lost, nans, FusedFactors({}, {}), at::ones({}, at::kDouble));
+    CHECK(weight.isnan().all().item<bool>());
+  }
+  CHECK(round_bf16(INFINITY, 0xFFFF) == 0x7F80);
+  CHECK(round_bf16(-INFINITY, 0xFFFF) == 0xFF80);
 }
 
 TEST_CASE("tensor operations round as loops do") {
