@@ -30,6 +30,7 @@
 
 namespace looptorch {
 
+/// The function between the two matmuls: GELU by the error function, as at::gelu's default, or SiLU (Swish).
 enum class Activation { gelu, silu };
 
 /// The activation of a feed-forward layer, its dropout, and the factor of its branch.
