@@ -20,9 +20,9 @@ namespace looptorch::detail {
 
 class EvaluationSums;
 
-/// Stands for an argument whose type a call takes by a template. The concepts below name such arguments after
-/// what the loop passes: the fit's `batches`, `options`, `loop` and `plan`, a `measure`, and the callbacks
-/// `run` (forward and backward of a micro-batch) and `move` (an optimizer's step).
+/// Placeholder in these concepts for the calls' template arguments. Each is named after what the loop passes:
+/// the fit's `batches`, `options`, `loop` and `plan`, a `measure`, and the callbacks `run` (forward and
+/// backward of a micro-batch) and `move` (an optimizer's step).
 struct AnyArgument {
   template <class... Arguments>
   std::optional<bool> operator()(Arguments&&...) const;
