@@ -8,7 +8,8 @@ cd "$1"
 find include/looptorch -name '*.hpp' | sort | xargs awk '
   function name_of(line) { # the word before the bases, the value or the body
     sub(/^(struct|class|enum class|enum|concept|using) (\[\[[^]]*\]\] *)?/, "", line)
-    sub(/ *(final|[:{=;]|$).*/, "", line)
+    gsub(/::/, ".", line)
+    sub(/[ :{=;].*/, "", line)
     return line
   }
   function count(line) { # counts the type NAME, which begins at LINE
