@@ -227,7 +227,7 @@ class WordReader {
     return number < forms_.size() ? forms_[number].names : std::vector<std::string>{"help"};
   }
 
-  /// Returns the number of the flag of this very name; one behind the last if there is none.
+  /// Returns the number of the flag with exactly this name, or the number of flags if there is none.
   [[nodiscard]] std::size_t number_of_exactly(std::string_view name) const {
     const auto has_it = [name](const FlagForm& form) {
       return std::find(form.names.begin(), form.names.end(), name) != form.names.end();
