@@ -22,6 +22,7 @@ struct Row {
   std::vector<at::Tensor> tensors;
 };
 
+/// A dataset and its collation for PinnedPrefetchLoader: the columns of a source's samples.
 class Samples {
  public:
   Samples(std::shared_ptr<const Source> source, std::vector<Column> columns)

@@ -40,9 +40,9 @@ namespace konkanivani {
 ///   4. transcripts and audio somewhere below, split by `split_by_sentence`.
 /// Transcripts (3 and 4) are files named `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
 /// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
-/// clip is the audio file whose name is its ID, in any normal form of Unicode. A line that cannot be used is
-/// listed in `skipped`; without it, it throws ManifestError with file and line. Throws ManifestError also
-/// for a folder without a corpus, and FileError.
+/// clip is the audio file whose name is its ID, in any normal form of Unicode. Adds each line that cannot be
+/// used to `skipped`; with a null `skipped` throws ManifestError, with file and line, for the first. Throws
+/// ManifestError also for a folder without a corpus, and FileError.
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
                                                    SkippedItems* skipped = nullptr);
 

@@ -27,6 +27,7 @@
 
 namespace konkanivani {
 
+/// The width of the search, the weights of a score's terms, and when a text must end.
 struct BeamOptions {
   std::size_t beam = 8;  ///< number of texts of a clip that are continued
   std::size_t n_best = 1;
@@ -43,7 +44,7 @@ template <class Model>
 
 namespace detail {
 
-/// A text that grows.
+/// An unfinished text with its score and what CTC needs to extend it.
 struct GrowingText {
   std::vector<std::int64_t> ids{};
   double decoder = 0;  ///< its log probability so far

@@ -30,7 +30,7 @@ inline torch::nn::LayerNorm layer_norm(int64_t width) {
 
 }  // namespace detail
 
-/// Adds half of LayerNorm, linear, SiLU, linear to its input.
+/// The half-step feed-forward layer: x + linear(SiLU(linear(LayerNorm(x)))) / 2.
 class FeedForwardImpl : public torch::nn::Module {
  public:
   explicit FeedForwardImpl(const ModelConfig& config) : dropout_(config.dropout) {
@@ -101,6 +101,7 @@ class ConvolutionModuleImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ConvolutionModule);
 
+/// One block of the encoder, `[B, T, D]` to the same shape.
 class ConformerBlockImpl : public torch::nn::Module {
  public:
   explicit ConformerBlockImpl(const ModelConfig& config) : dropout_(config.dropout) {

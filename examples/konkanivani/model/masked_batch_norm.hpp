@@ -14,7 +14,7 @@ namespace konkanivani {
 
 namespace detail {
 
-/// The mean and variance of the valid frames, and what normalises by them.
+/// The valid frames' mean and variance by channel, and the factor 1 / sqrt(variance + epsilon).
 struct FrameStatistics {
   FrameStatistics(const at::Tensor& x_BCT, const at::Tensor& valid_B1T, double epsilon)
       : mask_B1T(valid_B1T.to(x_BCT.scalar_type())), count(mask_B1T.sum()) {
@@ -27,8 +27,8 @@ struct FrameStatistics {
   at::Tensor mask_B1T, count, mean_C1, centred_BCT, variance_C, inverse_C;
 };
 
-/// Scales and shifts normalised frames. One node of autograd in place of sixteen, since the host's time of a
-/// narrow net is mostly theirs; the gradient of x includes that by mean and variance.
+/// Normalises, scales and shifts frames, as one autograd node in place of sixteen: in a narrow net the host
+/// spends most of its time on nodes. The gradient of x includes its parts through mean and variance.
 struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
@@ -61,6 +61,7 @@ struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
 
 }  // namespace detail
 
+/// BatchNorm1d over valid frames. Running statistics change in training only.
 class MaskedBatchNormImpl : public torch::nn::Module {
  public:
   explicit MaskedBatchNormImpl(int64_t channels) {

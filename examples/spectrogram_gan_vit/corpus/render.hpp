@@ -22,7 +22,7 @@ namespace detail {
 
 // Loops over samples use pointers, which cost little without optimisation, too: tests compile so.
 
-/// Adds to `echoes` what a delay that feeds back into itself makes of the samples.
+/// Adds the echoes of a feedback delay of `seconds` (a damped comb filter) to `echoes`.
 inline void add_echoes(std::span<const float> samples, double seconds, float feedback, float* echoes) {
   std::vector<float> line(static_cast<std::size_t>(seconds * kSynthRate));
   float *const begin = line.data(), *const end = begin + line.size(), *cell = begin, held = 0;
@@ -34,7 +34,7 @@ inline void add_echoes(std::span<const float> samples, double seconds, float fee
   }
 }
 
-/// Adds the echoes of a room: `share` of the mixture.
+/// Mixes in the echoes of a room, with weight `share`.
 inline void add_room(std::span<float> samples, double share) {
   std::vector<float> echoes(samples.size());
   add_echoes(samples, 0.0297, 0.72F, echoes.data());
@@ -47,7 +47,7 @@ inline void add_room(std::span<float> samples, double share) {
     *sample += wet * (0.5F * *echo++ - *sample);
 }
 
-/// Scales to a root mean square of `decibels` below full scale; values near full scale are bent below it.
+/// Scales to a root mean square of `decibels` below full scale; values near full scale are soft-clipped.
 inline void set_level(std::span<float> samples, double decibels) {
   double power = 0;
   float *const begin = samples.data(), *const end = begin + samples.size();

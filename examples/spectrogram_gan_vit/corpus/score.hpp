@@ -16,8 +16,10 @@
 
 namespace spectrogram_gan {
 
+/// The voice of a note.
 enum class Part { melody, chords, bass };
 
+/// A tone of a piece.
 struct Note {
   Part part;
   double start, length;  ///< s
@@ -25,20 +27,23 @@ struct Note {
   double velocity;       ///< 0 to 1
 };
 
+/// The instrument of a hit.
 enum class Drum { kick, snare, hat };
 
+/// A drum's stroke.
 struct Hit {
   Drum drum;
-  double start;
-  double velocity;
+  double start;     ///< s
+  double velocity;  ///< 0 to 1
 };
 
+/// A composed piece: what is played when, without sound.
 struct Score {
   std::vector<Note> notes;
   std::vector<Hit> hits;
 };
 
-/// Writes one piece.
+/// Composes one piece from its traits. Draws from `dice`, so that equal dice give equal pieces.
 class Composer {
  public:
   Composer(const Traits& traits, Dice& dice)

@@ -20,7 +20,7 @@ namespace spectrogram_gan {
 /// For `UpdateOptions::when` of the discriminator: false while it is right about more than this share of real
 /// and generated spectrograms. Reads one number from the device a step.
 struct UnlessWinning {
-  double accuracy = 0.9;  ///< 1: it never waits
+  double accuracy = 0.9;  ///< 1: the discriminator is never paused
 
   bool operator()(const looptorch::Run& run) const {
     if (accuracy >= 1) return true;

@@ -33,7 +33,8 @@ namespace spectrogram_gan {
   return at::where(other_B1.eq(row_B).unsqueeze(2), conditions_B2, 0.0).sum(1);
 }
 
-/// The order of the fields is API.
+/// Options of both objectives. Programs set them by designated initialisers, which must follow the order of
+/// the fields.
 struct GameOptions {
   AdversarialLoss loss = AdversarialLoss::hinge;
   double r1 = 0;                ///< gamma of the gradient penalty; 0: none

@@ -17,7 +17,7 @@
 
 namespace spectrogram_gan {
 
-/// The order of the fields is API.
+/// Options of `SpectralNorm`. The order of the fields is API.
 struct SpectralNormOptions {
   std::int64_t power_iterations = 1;  ///< rounds in each forward pass in training
   std::int64_t dim = 0;               ///< dimension of the outputs: 0, or 1 in a transposed convolution

@@ -48,7 +48,7 @@ class EmotionNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(EmotionNet);
 
-/// The order of the fields is API.
+/// Options of `train_emotion_net`. The order of the fields is API.
 struct EmotionNetTraining {
   std::int64_t epochs = 10;
   std::uint64_t seed = 1;

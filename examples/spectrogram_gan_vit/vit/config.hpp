@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The sizes of a Vision Transformer, checks, and config.json. The file has Hugging Face's keys, so that
-// transformers reads this example's folders, and this example those of transformers. A ViT that this example
-// does not build is refused, by the key at fault.
+// transformers reads this example's folders, and this example those of transformers. An unsupported variant
+// is refused; the error names the key.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -32,7 +32,7 @@
 
 namespace whisper {
 
-/// Frames of a sound at 16 kHz, from its beginning on.
+/// The log-mel frames of one sound at 16 kHz. Frames are asked for in order; earlier ones are dropped.
 class ArrivingLogMel {
  public:
   /// Throws UsageError for less than 1 mel bin.
@@ -41,7 +41,7 @@ class ArrivingLogMel {
         power_(looptorch::audio::LogMel::filters(mel_bins)),
         held_MF_(at::empty({mel_bins, 0}, at::kFloat)) {}
 
-  /// Takes the next samples, float32 `[T]` on the CPU. Throws UsageError behind the end.
+  /// Takes the next samples, float32 `[T]` on the CPU. Throws UsageError after `finish`.
   void add(const at::Tensor& samples_T) {
     if (finished_)
       throw looptorch::UsageError("ArrivingLogMel: samples were added behind the end of the sound");
@@ -57,21 +57,22 @@ class ArrivingLogMel {
   /// Returns the number of samples so far.
   [[nodiscard]] std::int64_t samples() const { return samples_; }
 
-  /// Returns the number of frames whose samples have all arrived; the greatest number behind the end.
+  /// Returns the number of frames whose samples have all arrived. After `finish` it has no limit, since
+  /// silence follows.
   [[nodiscard]] std::int64_t ready() const {
     if (finished_) return std::numeric_limits<std::int64_t>::max();
     return samples_ <= kHalf ? 0 : (samples_ - kHalf) / kHop + 1;
   }
 
-  /// Drops the frames before `first`. Those that are ready count for the range.
+  /// Drops the frames before `first`. Those that are ready still count for the loudest frame.
   void pass_over(std::int64_t first) {
     if (first > held_begin_) compute(first, std::min(first, finished_ ? whole() : ready()));
   }
 
-  /// Returns the frames from `first` on, float32 `[M, count]`; behind the sound's end those of silence. Their
-  /// range is that of the loudest frame before `first + count`, or of all if the sound has ended: it does not
-  /// depend on how the samples arrived. Throws UsageError for frames that are not ready, and if a call before
-  /// began at a later frame.
+  /// Returns `count` frames from `first` on, float32 `[M, count]`; after the sound's end those of silence.
+  /// They are scaled by the loudest frame before `first + count`, or of all frames if the sound has ended,
+  /// however the samples arrived. Throws UsageError for frames that are not ready, or that an earlier call
+  /// has dropped.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_ || first + count > ready())
       throw looptorch::UsageError(looptorch::message("ArrivingLogMel: frames ", first, " to ", first + count,
@@ -86,7 +87,7 @@ class ArrivingLogMel {
   static constexpr std::int64_t kWindow = 400, kHalf = kWindow / 2, kHop = 160;
   static constexpr std::int64_t kAtOnce = 3000;  // frames
 
-  /// Returns the number of frames that see a part of a sound that has ended.
+  /// Returns the number of frames with at least one sample of the sound, once it has ended.
   [[nodiscard]] std::int64_t whole() const { return samples_ / kHop + 2; }
   [[nodiscard]] std::int64_t computed() const { return held_begin_ + held_MF_.size(1); }
 

@@ -55,7 +55,7 @@ struct TrainingOptions {
 
   // ---- Precision and speed ----
   Precision precision = Precision::fp32;
-  bool fp32_given = false;        ///< --fp32 was given, so that another precision is given instead of it
+  bool fp32_given = false;        ///< --fp32 was given; advice to use --bf16 then says "instead of --fp32"
   std::optional<bool> tf32 = {};  ///< for BackendFlags; empty: as LibTorch has it
   std::optional<bool> cudnn_benchmark = {};  ///< likewise
   bool capture = false;                      ///< micro-batches run as CUDA graphs, for CaptureGraphs

@@ -27,6 +27,7 @@ enum class OnLongClip {
   cut,     ///< its beginning is used
 };
 
+/// The sample rate that a ClipReader returns, and the limits beyond which it refuses a clip.
 struct ClipReaderOptions {
   std::int64_t sample_rate = 16000;  ///< Hz; files of another rate are resampled
   ClipLimits limits = {};

@@ -73,7 +73,7 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those inside modules of the outer types on the stack, or all if none is.
+  /// Keeps the modules that lie inside modules of the outer types on the stack; all of them if none does.
   [[nodiscard]] Indices within(Indices found, const std::vector<std::string>& stack,
                                std::size_t outer) const {
     for (; outer < stack.size() && found.size() > 1; ++outer) {
@@ -87,8 +87,8 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those whose paths have most names in common with those of the two parameters; of these the ones
-  /// registered between the two, if any.
+  /// Keeps the modules whose paths share the most leading names with the two parameters' paths; of these the
+  /// ones registered between the two, if any.
   [[nodiscard]] Indices nearest(Indices found, const std::string& after, const std::string& before) const {
     const auto nearness = [&](std::size_t i) {
       return common_names(modules_[i].path, after) + common_names(modules_[i].path, before);
@@ -101,7 +101,7 @@ class ModuleSearch {
     return found;
   }
 
-  /// Returns those registered after the owner of parameter `after` and before that of `before`.
+  /// Keeps the modules registered after the owner of parameter `after` and before that of `before`.
   [[nodiscard]] Indices between(Indices found, const std::string& after, const std::string& before) const {
     const std::int64_t first = after.empty() ? -1 : owner_of(after);
     const std::int64_t last = before.empty() ? static_cast<std::int64_t>(modules_.size()) : owner_of(before);

@@ -246,7 +246,8 @@ class GradientBuckets {
     ++buckets.back().end;
   }
 
-  /// Calls `use(member, has_any)`; `has_any` is true if this rank's counts show a gradient on some rank.
+  /// Calls `use(member, has_any)` for each parameter. `has_any` is true if some rank had a gradient of it, by
+  /// the counts that `rank` received.
   template <class Use>
   void each_member(std::size_t rank, Use&& use) {
     for (const Bucket& bucket : state_->buckets) {

@@ -34,9 +34,9 @@
 
 namespace looptorch::detail {
 
-/// The chunks of windows; none if `count` is 0.
+/// How a reproducible window is cut into chunks.
 struct Chunks {
-  std::int64_t count = 0;
+  std::int64_t count = 0;  ///< 0: not cut
   std::uint64_t seed = 0;  ///< the seed of the micro-batches' random numbers
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. Numbers are
-// still reduced by Gloo. Compiles and links, but has not run on a GPU.
+// Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. RankReductions
+// (losses, weights, vetoes) still go by Gloo. Compiles and links, but has not run on a GPU.
 #pragma once
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)
@@ -38,7 +38,8 @@ namespace looptorch::detail {
 #endif
 }
 
-/// True for a collective that must be polled: if a wait of NCCL's times out, it aborts its connections.
+/// True for a collective of NCCL, which must be polled: its `wait(timeout)` aborts the group's connections
+/// when the time is over.
 [[nodiscard]] inline bool is_to_be_asked([[maybe_unused]] const c10d::Work& work) {
 #if LOOPTORCH_HAS_NCCL
   return dynamic_cast<const c10d::ProcessGroupNCCL::WorkNCCL*>(&work) != nullptr;

@@ -57,6 +57,7 @@ namespace detail {
 
 }  // namespace detail
 
+/// Names and sizes of an exported model's inputs and outputs, and the device that its file names.
 struct ExportOptions {
   std::vector<std::string> input_names = {};   ///< input_0, input_1, ... if empty
   std::vector<std::string> output_names = {};  ///< if given, outputs are a dictionary with these keys

@@ -39,6 +39,7 @@
 
 namespace looptorch {
 
+/// The blank's class, and how a clip that is too short for its text counts; as in torch.nn.CTCLoss.
 struct CtcOptions {
   std::int64_t blank = 0;      ///< The class of no label.
   bool zero_infinity = false;  ///< A clip too short for its text counts 0, without a gradient.

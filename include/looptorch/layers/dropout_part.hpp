@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Dropout as a part of a node of autograd: the kernels, values and random numbers of at::dropout.
+// Dropout inside a custom autograd node, with at::dropout's kernels, values and random numbers.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -15,6 +15,8 @@
 
 namespace looptorch::detail {
 
+/// One dropout of a node, which has it as a member. Saves the mask in `forward`; `again` and `gradient` apply
+/// the saved mask and draw nothing.
 class DropoutPart {
  public:
   /// `rate` is at least 0 and below 1; 0 does nothing.

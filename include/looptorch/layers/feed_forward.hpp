@@ -30,6 +30,7 @@
 
 namespace looptorch {
 
+/// The function between the two matmuls: GELU by the error function, as at::gelu's default, or SiLU (Swish).
 enum class Activation { gelu, silu };
 
 /// The activation of a feed-forward layer, its dropout, and the factor of its branch.
@@ -53,6 +54,8 @@ namespace detail {
   return gradient * sigmoid * (1 + x * (1 - sigmoid));
 }
 
+/// The backward node of `feed_forward`; `result` makes it and runs its forward pass. Throws, as LibTorch's
+/// nodes do, if it is differentiated after its saved tensors were released.
 class FeedForwardBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;

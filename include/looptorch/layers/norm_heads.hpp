@@ -21,6 +21,8 @@
 namespace looptorch {
 namespace detail {
 
+/// The backward node of `norm_heads`; `result` makes it and runs its forward pass. Throws, as LibTorch's
+/// nodes do, if it is differentiated after its saved tensors were released.
 class NormHeadsBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;

@@ -47,6 +47,8 @@ class HeldScope {
   std::optional<KeeperScope> plain_;
 };
 
+/// The layer norm of a node, which has it as a member. Saves x, the parameters and the statistics, but not
+/// the result: `again` computes it from them.
 class NormPart {
  public:
   /// Saves what backward needs besides the statistics.

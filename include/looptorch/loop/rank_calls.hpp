@@ -20,9 +20,9 @@ namespace looptorch::detail {
 
 class EvaluationSums;
 
-/// Stands for an argument whose type a call takes by a template. The concepts below name such arguments after
-/// what the loop passes: the fit's `batches`, `options`, `loop` and `plan`, a `measure`, and the callbacks
-/// `run` (forward and backward of a micro-batch) and `move` (an optimizer's step).
+/// Placeholder in these concepts for the calls' template arguments. Each is named after what the loop passes:
+/// the fit's `batches`, `options`, `loop` and `plan`, a `measure`, and the callbacks `run` (forward and
+/// backward of a micro-batch) and `move` (an optimizer's step).
 struct AnyArgument {
   template <class... Arguments>
   std::optional<bool> operator()(Arguments&&...) const;
@@ -80,7 +80,7 @@ concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& loop, A
   { ranks.reduce_window(engine) } -> std::same_as<bool>;
   /// Agrees on whether gradients of update I overflow, and whether a loss does.
   ranks.template reduce_overflow<0>(engine, flag, flag);
-  /// Drops sums and turns of a window that is retried or abandoned.
+  /// Drops the sums of a window that is retried or abandoned, and restarts its count of lockstep turns.
   ranks.drop_sums(engine);
   /// Drops the gradients of this rank's shard of update I.
   ranks.template drop_parts<0>(engine);

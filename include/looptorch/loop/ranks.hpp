@@ -68,7 +68,7 @@ class Ranks {
   /// True if layers take batch statistics over all ranks (SyncBN). Ranks then run a window's micro-batches in
   /// lockstep, also those that have fewer.
   [[nodiscard]] virtual bool syncs_batch_norm() const { return false; }
-  /// A rank's turn in a micro-batch: it has a batch, will have one later in the window, or no more.
+  /// A rank's turn in a micro-batch: it has a batch now, will have one later in the window, or has none left.
   enum class Turn { over = 0, later = 1, now = 2 };
   /// Begins a micro-batch on all ranks. Returns false once no rank has one left in the window.
   virtual bool begin_micro_batch(Turn /*turn*/) { return false; }

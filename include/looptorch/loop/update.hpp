@@ -25,6 +25,7 @@
 
 namespace looptorch {
 
+/// Any optimizer of LibTorch or looptorch, or one that a program derives from LibTorch's.
 template <class T>
 concept OptimizerLike = std::derived_from<T, torch::optim::Optimizer>;
 

@@ -29,6 +29,7 @@
 
 namespace looptorch {
 
+/// Options of at::cross_entropy_loss under its names, the output layer's bias, and the size of a chunk.
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< Labels of this value count neither in the loss nor in its mean.
   double label_smoothing = 0;        ///< The part of the target spread over all classes, from 0 to 1.

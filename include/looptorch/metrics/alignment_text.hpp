@@ -23,6 +23,7 @@
 
 namespace looptorch {
 
+/// The width at which `alignment_text` breaks lines.
 struct AlignmentTextOptions {
   std::size_t line_width = 80;  ///< columns; a longer alignment continues in further blocks. 0: no limit
 };

@@ -25,9 +25,9 @@ namespace looptorch {
 /// One class against all others, in samples. A score whose denominator is 0 is 0, as in torchmetrics: of a
 /// class that was never predicted the precision, of one that never occurs the recall.
 struct ClassCounts {
-  std::int64_t right = 0;   ///< Of the class, and predicted so.
-  std::int64_t wrong = 0;   ///< Predicted so, and of another class.
-  std::int64_t missed = 0;  ///< Of the class, and predicted otherwise.
+  std::int64_t right = 0;   ///< True positives: of the class, and predicted so.
+  std::int64_t wrong = 0;   ///< False positives: predicted so, and of another class.
+  std::int64_t missed = 0;  ///< False negatives: of the class, and predicted otherwise.
 
   [[nodiscard]] bool occurs() const { return right + wrong + missed > 0; }
   [[nodiscard]] double precision() const { return share(right, right + wrong); }

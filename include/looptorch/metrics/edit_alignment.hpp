@@ -44,6 +44,7 @@ struct EditCounts {
   friend bool operator==(const EditCounts&, const EditCounts&) = default;
 };
 
+/// What happened to a token of the reference. An insertion has no such token.
 enum class EditKind : std::uint8_t { hit, substitution, deletion, insertion };
 
 /// One word or character of an alignment.

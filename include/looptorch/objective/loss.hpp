@@ -28,7 +28,8 @@ inline double cpu_number(const at::Tensor& tensor) {
 
 }  // namespace detail
 
-/// A number, or an unread 0-dim tensor on a device. A CPU tensor is read at once, which costs no wait.
+/// A number, or an unread 0-dim tensor: one on a device, whose number the host has not waited for. A CPU
+/// tensor is read at once, which costs no wait.
 class Quantity {
  public:
   // clang-format off

@@ -30,8 +30,9 @@ struct WeightedSum {
   }
 };
 
-/// A sum and its weight, each a known number plus an unread tensor. Tensors are replaced, not written in
-/// place, so copies stay valid; a sum that a graph owns is the exception (RunningMean's "Sums of graphs").
+/// A sum and its weight. Each is a number that the host knows plus an unread tensor: the part that is still
+/// on the device. Tensors are replaced, not written in place, so copies stay valid; a sum that a graph owns
+/// is the exception (RunningMean's "Sums of graphs").
 struct UnreadSum {
   at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
   at::Tensor weight = {};

@@ -16,8 +16,8 @@
 
 namespace looptorch::detail {
 
-/// True if one of `size` numbers, given by their bits, has all bits of `exponent`: NaN and infinity have. A
-/// size that the compiler knows makes a loop of vectors.
+/// True if any number, given as bits, has all bits of `exponent` set, as NaN and infinity do. A compile-time
+/// `size` lets the compiler vectorise.
 template <class Bits>
 [[nodiscard]] inline bool any_of_block(const Bits* bits, std::size_t size, Bits exponent) {
   Bits any = 0;
@@ -25,8 +25,8 @@ template <class Bits>
   return any != 0;
 }
 
-/// True if any of `count` numbers has the exponent: looks at large blocks, at small ones, then at what is
-/// left.
+/// True if any of `count` numbers has the exponent. Looks at large blocks, then at small ones, then at the
+/// rest.
 template <class Bits>
 [[nodiscard]] bool any_with_exponent(const Bits* bits, std::size_t count, Bits exponent) {
   constexpr std::size_t kLarge = 1024, kSmall = 32;

@@ -25,6 +25,7 @@ struct FusedAdamOptions {
 
 namespace detail {
 
+/// The kernel and the name by which AdamRule becomes FusedAdam.
 struct AdamKernel {
   static constexpr const char* kName = "FusedAdam";
   template <class... Arguments>

@@ -26,6 +26,7 @@ struct FusedAdamWOptions {
 
 namespace detail {
 
+/// The kernel and the name by which AdamRule becomes FusedAdamW.
 struct AdamWKernel {
   static constexpr const char* kName = "FusedAdamW";
   template <class... Arguments>

@@ -31,8 +31,8 @@ inline at::Tensor on_device_of(const at::Tensor& tensor, const at::Tensor& numbe
   return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), at::scalar_tensor(number, at::kDouble));
 }
 
-/// Calls `visit(list)` with the gradients of each device and dtype in turn: most kernels take those of one,
-/// and a list of several dtypes costs a launch for each tensor.
+/// Calls `visit(list)` once for each device and dtype, with its gradients: most kernels take one device, and
+/// launch once per tensor for a list of several dtypes.
 template <class Visit>
 void for_each_alike(const std::vector<at::Tensor>& gradients, Visit&& visit) {
   const auto kind_of = [&](std::size_t i) {

@@ -12,6 +12,7 @@
 
 namespace looptorch::detail {
 
+/// The rates of one optimizer, one tensor for each group and device.
 class KeptRates {
  public:
   /// Returns a group's rate on a device, 0-dim fp64, at one address for good. Writes it if it has changed.

@@ -15,7 +15,8 @@
 
 namespace looptorch::detail {
 
-/// Holds the parameters, so that a new one cannot take the address of one that was removed.
+/// The parameters that an optimizer's groups listed at the last refresh. Holds them, so that a new parameter
+/// cannot get the address of a removed one.
 class ListedParameters {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;

@@ -18,6 +18,8 @@ struct ParameterMoments {
   double beta1, beta2;
 };
 
+/// An optimizer that lends a parameter's moments, for a caller that adds gradients to them as they arrive and
+/// then calls `update`. Not for deletion through this interface.
 class MomentAccumulator {
  public:
   /// Returns the parameter's moments, which it has from then on; none for a parameter that is not the

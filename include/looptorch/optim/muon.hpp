@@ -68,6 +68,7 @@ namespace detail {
   return is_tall ? result.t() : result;
 }
 
+/// Muon as an OptimizerRule, with AdamW for the groups that ask for it.
 struct MuonRule {
   using Options = MuonOptions;
   using Moments = MuonMoments;

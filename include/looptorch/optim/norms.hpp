@@ -51,7 +51,8 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return at::linalg_vector_norm(at::cat(norms), p);
 }
 
-/// True for a tensor of which LibTorch's norm is inaccurate: a device adds up in many sums.
+/// True for a tensor whose norm LibTorch computes inaccurately: a long one on a CPU. On a device LibTorch
+/// adds in many partial sums.
 [[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
   return computes_on_cpu(tensor) && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
 }

@@ -7,6 +7,8 @@
 
 namespace looptorch {
 
+/// An optimizer's update of one parameter, for callers that update each as soon as its gradient is complete.
+/// Not for deletion through this interface.
 class PerParameterOptimizer {
  public:
   /// Updates `parameter` by its gradient, as the optimizer's step would. Does nothing if it has no gradient,

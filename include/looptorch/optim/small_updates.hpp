@@ -6,8 +6,8 @@
 
 namespace looptorch {
 
-/// A base of optimizers that keep small updates of bf16 weights. Others are refused as a fit with such
-/// weights begins; derive your own from it if it does.
+/// A tag. Derive an optimizer from it if it keeps small updates of bf16 weights. A fit with such weights
+/// refuses optimizers without the tag.
 class KeepsSmallUpdates {
  protected:
   ~KeepsSmallUpdates() = default;

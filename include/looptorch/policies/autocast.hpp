@@ -131,6 +131,8 @@ class AutocastWithHint {
 
 }  // namespace detail
 
+/// Mixed precision: `Autocast<bf16>`, `Autocast<fp16>`, or `Autocast<>` for a type that is set at run time.
+/// Another type does not compile.
 template <class Type = detail::TypeAtRunTime>
 struct Autocast {
   static_assert(sizeof(Type) == 0,

@@ -22,8 +22,9 @@
 namespace looptorch {
 
 /// Captures a graph for each form of micro-batch: shapes, types, and host-only values, such as numbers and
-/// strings in the batch. An objective with `double weight(const Batch&) const` promises that only its loss's
-/// weight, which that returns, depends on anything but tensors; then only shapes count.
+/// strings in the batch. An objective with `double weight(const Batch&) const` promises that its loss's
+/// weight, which this function returns, is the only thing computed from host values of the batch. Forms are
+/// then told apart by shapes and types alone.
 ///
 /// Once its graph exists, the objective no longer runs on the host. It must not depend on anything on the
 /// host that changes: a counter, a random number, a rate. It stays eager if it draws from the CPU's

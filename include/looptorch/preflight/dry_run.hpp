@@ -112,6 +112,7 @@ class DryRun {
   void run(const std::vector<Batch>& batches, bool evaluates, std::int64_t most, PhaseProbe& probe,
            DryMemory& memory) {
     prepare_fit(engine_, FitPlan::of_unknown_length());
+    // Progress as in the midst of an endless run: no dry step ends an epoch or a schedule.
     Progress& progress = RunAccess::progress(engine_.run());
     progress.batches_per_epoch = progress.steps_per_epoch = kLong;
     progress.total_steps = progress.step + kLong;

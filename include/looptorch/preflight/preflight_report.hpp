@@ -39,6 +39,7 @@ struct PreflightTrial {
   std::string error = {};  ///< Why it cannot run at all, as BatchNorm on one sample; empty if it can.
 };
 
+/// The verdict of a preflight, the measured peak and its parts, and the changes tried. Sizes are in bytes.
 struct PreflightReport {
   c10::Device device = c10::kCPU;
   bool fits = false;

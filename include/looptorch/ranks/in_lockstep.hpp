@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a window's micro-batches by turns, for SyncBN: its layers take statistics over all ranks, so all ranks
-// must be in the same micro-batch. A rank that has no batch left takes empty turns. Without SyncBN there are
-// no turns.
+// Keeps ranks in lockstep, micro-batch by micro-batch, for SyncBN: its layers take statistics over all ranks.
+// A rank without a batch joins with empty statistics. Without SyncBN ranks meet only at a window's end.
 #pragma once
 
 #include <looptorch/loop/ranks.hpp>
@@ -10,13 +9,14 @@
 
 namespace looptorch::detail {
 
-/// True if the window under way goes by turns.
+/// True if the ranks run the micro-batches of the window under way in lockstep.
 template <class Engine>
 [[nodiscard]] bool is_lockstep(Engine& engine) {
   return engine.ranks() && engine.ranks()->syncs_batch_norm() && engine.works()[0].due;
 }
 
-/// Calls `differentiate()` for this rank's micro-batch `number` of the window, in the turn of that number.
+/// Calls `differentiate()` for this rank's micro-batch `number` of the window, while the other ranks are in
+/// their micro-batches of that number.
 template <class Engine, class Differentiate>
 void run_in_lockstep(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
   if (!is_lockstep(engine)) return differentiate();
@@ -32,7 +32,7 @@ void run_in_lockstep(Engine& engine, std::int64_t number, Differentiate&& differ
   ++turns;
 }
 
-/// Takes empty turns until no rank has a micro-batch left in the window.
+/// Joins the other ranks' micro-batches, without one of its own, until no rank has any left in the window.
 template <class Engine>
 void wait_in_lockstep(Engine& engine) {
   if (!is_lockstep(engine)) return;

@@ -40,17 +40,23 @@
 
 namespace looptorch::detail {
 
-/// The calls of loop/rank_calls.hpp for several processes, in that header's order. A call that takes more
-/// than a few lines is a function of the same name in this room.
+/// The calls of loop/rank_calls.hpp for several processes, about in that header's order; it says what each
+/// returns. A call that takes more than a few lines is a function of the same name in this room. While
+/// `ranks_` is null, each call does what SoloRanks does.
 template <class Engine>
 class SeveralRanks {
   using Solo = SoloRanks<Engine>;
 
  public:
+  // ---- JoinsFits: access ----
+  // The ranks of the fit under way; null outside of a fit and on one process.
   [[nodiscard]] Ranks* get() const { return ranks_; }
   Ranks* operator->() const { return ranks_; }
   explicit operator bool() const { return ranks_; }
   [[nodiscard]] bool leads() const { return !ranks_ || ranks_->leads(); }
+
+  // ---- JoinsFits: the beginning and the end of a fit ----
+  // What all ranks must have in common before the first window, and the skipped samples of all.
 
   /// Gets the ranks of a fit from the policies.
   void join(Engine& engine) {
@@ -112,6 +118,9 @@ class SeveralRanks {
       for (UpdateWork& work : engine.works()) work.weight.fix_unit();
   }
 
+  // ---- JoinsWindows: windows without a batch, and the last one ----
+  // A rank takes part in every window of the others, so that none waits for it in vain.
+
   template <class Loop>
   [[nodiscard]] bool join_skipped_windows(Loop& loop, std::int64_t number) {
     if (!ranks_) return true;
@@ -139,6 +148,9 @@ class SeveralRanks {
     if (ranks_) looptorch::detail::reduce_end(engine);
   }
 
+  // ---- JoinsWindows: micro-batches ----
+  // Forward and backward in lockstep with other ranks for SyncBN, and by chunks if the run is reproducible.
+
   template <class Differentiate>
   void join_micro_batch(Engine& engine, std::int64_t number, Differentiate&& differentiate) {
     run_in_lockstep(engine, number, [&] {
@@ -154,6 +166,10 @@ class SeveralRanks {
     run_in_lockstep(engine, number, differentiate);
   }
   void wait_in_lockstep(Engine& engine) { looptorch::detail::wait_in_lockstep(engine); }
+
+  // ---- JoinsWindows and JoinsUpdates: sums over all ranks ----
+  // Losses, weights, vetoes and gradients of a window as it ends. Dropped if it is retried or abandoned.
+
   template <std::size_t I>
   void expect_sums(Engine& engine) {
     if (ranks_) looptorch::detail::expect_sums<I>(engine);
@@ -186,6 +202,10 @@ class SeveralRanks {
     if (const OptimizerShards* here = shards<I>(engine)) drop_gradients(here->tensors());
   }
 
+  // ---- JoinsUpdates: one update ----
+  // Policies see the summed gradients; each rank moves its parameters, or its shard of them, and all ranks
+  // report the same fault.
+
   template <std::size_t I>
   void before_update(Engine& engine, UpdateContext& context) {
     if (!ranks_) return engine.ask_before_update(context);
@@ -216,6 +236,8 @@ class SeveralRanks {
       looptorch::detail::reduce_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
                                       point_of_search(engine, I, "the error"));
   }
+
+  // ---- JoinsUpdates: sharded moments, and evaluations ----
 
   template <std::size_t I>
   [[nodiscard]] OptimizerShards* shards(const Engine& engine) const {

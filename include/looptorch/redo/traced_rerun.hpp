@@ -147,7 +147,7 @@ class TracedRerun final : public WindowRerun {
   }
 
   /// Runs micro-batches until the cause is known. Under SyncBN ranks stay in lockstep, as in training: a rank
-  /// that knows its cause joins with empty turns.
+  /// that knows its cause joins with empty statistics.
   void rerun_micro_batches(OperatorWatch& watch, bool scaled) {
     const bool in_lockstep = engine_.ranks().is_lockstep(engine_);
     bool cause_unknown = true;  // on this rank

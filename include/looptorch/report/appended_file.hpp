@@ -16,6 +16,7 @@
 
 namespace looptorch::report {
 
+/// A file to append to. Opened by the first `append`, or again after `replace`. For one thread and process.
 class AppendedFile {
  public:
   explicit AppendedFile(std::filesystem::path path) : path_(std::move(path)) {}

@@ -17,6 +17,7 @@
 
 namespace looptorch::report {
 
+/// Numbers on their way from a device to pinned host memory, in double precision.
 class ArrivingNumbers {
  public:
   /// Starts the copy of one-element tensors: two kernels at most where they are in double precision on one

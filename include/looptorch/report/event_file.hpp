@@ -59,6 +59,7 @@ inline void keep_events(const std::filesystem::path& file, std::int64_t last_ste
 
 }  // namespace detail
 
+/// The event file that this process adds to a folder.
 class EventFile {
  public:
   /// Keeps earlier events up to `last_step`; -1 keeps none. `seconds` is the time since 1970. Throws

@@ -34,6 +34,7 @@ struct MetricFormats {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// The metric files of a folder, and all rows that were written to them. For one thread.
 class MetricFiles {
  public:
   /// Continues the files in `folder`, which it creates if needed, after `last_step`; a `last_step` of 0

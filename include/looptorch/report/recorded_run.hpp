@@ -17,6 +17,7 @@
 
 namespace looptorch::report {
 
+/// A run as its folder records it, whether it has ended, goes on or was killed.
 struct RecordedRun {
   std::string name = {};
   std::string status = {};  ///< How it ended, or "under way"; empty where no report.html tells.

@@ -39,6 +39,8 @@ struct CheckSavable {
       "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
 };
 
+/// The replay of a bundle's window on a Trainer's Engine, made by `replay`. Loads the bundle's weights and
+/// states into the run, and updates nothing.
 template <class Engine, class Batch>
 class ReplayWindow {
  public:

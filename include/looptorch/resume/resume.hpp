@@ -41,16 +41,22 @@ class Resumption {
         state_(state_for_ranks(engine, contents.state, feed)),
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, feed, engine.window_length(), has_own_count(engine)) {
+    // The order of these steps matters.
+    // 1. The contents as such: contents that contradict themselves are refused before they are compared.
     compare_steps();
     compare_parts();
+    // 2. The model. Puts the averages that fit it into `state_`, where policies find them in step 3.
     compare_model();
+    // 3. Policies, whose commits `apply` runs first.
     std::vector<Difference> of_settings;
     stage_listed(engine_.stack(), state_, commits_, of_settings);
     // Those of settings come first, since they explain the rest.
     differences_.insert(differences_.begin(), of_settings.begin(), of_settings.end());
+    // 4. Optimizers, with the staged rates; then the position in the range of this fit.
     compare_optimizers();
     add(feed_.differences());
     staged_.progress.batch = feed_.batch();
+    // 5. Random generators, which the caller applies after all else.
     random_ = RandomStates::loaded(state_.under("random"));
     for (std::string& why : random_.drop_unfit()) add(ResumeField::generators, std::move(why));
     if constexpr (Engine::kHasRanks)

@@ -19,10 +19,10 @@
 
 namespace looptorch::detail::shapes {
 
-/// The real run whose memory is counted. `ShapesOnly` sets it.
+/// What is being simulated: whether workspaces count, and with how many threads. `ShapesOnly` sets it.
 struct CountedRun {
   bool workspaces = true;  ///< False to count only results.
-  int threads = 1;         ///< Threads of its kernels; those that compute nothing have one.
+  int threads = 1;         ///< Threads of the real run's kernels; those that only return shapes have one.
 };
 inline CountedRun counted_run;
 

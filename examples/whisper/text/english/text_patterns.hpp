@@ -33,7 +33,7 @@ namespace whisper::detail {
   return is_digit ? static_cast<int>(c - *std::prev(after)) : -1;
 }
 
-/// True for \b between the bytes before `at` and from `at` on.
+/// True if \b matches at byte `at`.
 [[nodiscard]] inline bool is_word_boundary(std::string_view text, std::size_t at) {
   auto before = at;
   while (before > 0 && (static_cast<unsigned char>(text[--before]) & 0xC0) == 0x80) continue;
@@ -56,7 +56,7 @@ template <class Rule>
   return out;
 }
 
-/// Says which ends of a pattern must be word boundaries.
+/// The ends of a pattern that must be word boundaries.
 enum class Bounded { at_end, at_both_ends };
 
 /// Replaces each occurrence of `pattern`, which must not be empty, between boundaries.

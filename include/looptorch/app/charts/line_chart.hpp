@@ -50,11 +50,13 @@ inline constexpr std::array<std::pair<char, Glyph>, 49> kGlyphs{{
   return unknown;
 }
 
+/// One line of a chart and its name in the legend.
 struct Curve {
   std::string name;
   std::vector<double> x, y;  ///< as many of both; points that are not finite are left out
 };
 
+/// A chart's size in pixels, the title above it and the name of its horizontal axis.
 struct ChartOptions {
   std::int64_t width = 720, height = 400;
   std::string x_name = {}, title = {};

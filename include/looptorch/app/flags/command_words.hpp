@@ -124,6 +124,10 @@ class WordReader {
   }
 
   /// Takes a flag of another program that has an equal here. Returns false if this is none.
+  ///
+  /// Rows are of three kinds: names only (`lr` -> `learning-rate`), where the value goes on as it is; their
+  /// value too (`mixed-precision bf16` -> `bf16`), which the row replaces; and ours alone (`cpu` -> `device
+  /// cpu`), where theirs is a word without a value, or followed by true or false.
   bool take_familiar(const std::string& word, const std::string& flag,
                      const std::optional<std::string>& value) {
     if (!flag.starts_with("--")) return false;
@@ -223,7 +227,7 @@ class WordReader {
     return number < forms_.size() ? forms_[number].names : std::vector<std::string>{"help"};
   }
 
-  /// Returns the number of the flag of this very name; one behind the last if there is none.
+  /// Returns the number of the flag with exactly this name, or the number of flags if there is none.
   [[nodiscard]] std::size_t number_of_exactly(std::string_view name) const {
     const auto has_it = [name](const FlagForm& form) {
       return std::find(form.names.begin(), form.names.end(), name) != form.names.end();

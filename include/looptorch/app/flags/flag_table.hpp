@@ -22,7 +22,7 @@ struct ListedFlag {
   std::string placeholder, help;
   std::function<void(const std::string&)> set;
   std::function<std::string()> value = {};  ///< an empty text: none
-  /// Of a flag that may be given several times; null for others.
+  /// Returns all values of a flag that may be given several times; null for other flags.
   std::function<std::vector<std::string>()> values = {};
   std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
   bool is_required = false, is_preset = false;

@@ -24,6 +24,8 @@
 
 namespace looptorch::audio {
 
+/// Mel filters, and two ways to apply them: `in_one_pass` to a clip on the CPU, `by_operators` to a batch on
+/// any device.
 class MelPower {
  public:
   /// Takes filters `filters_MK`: float32 on the CPU, each row zero outside one run.

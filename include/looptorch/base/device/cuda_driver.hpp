@@ -71,7 +71,7 @@ class CudaDriver {
     require("cuCtxSetCurrent", context);
   }
 
-  /// Returns a module of machine code in this thread's context. Throws KernelError.
+  /// Loads machine code into this thread's context and returns its module. Throws KernelError.
   [[nodiscard]] void* load(const std::string& image) const {
     void* module = nullptr;
     require("cuModuleLoadData", &module, static_cast<const void*>(image.data()));

@@ -11,8 +11,8 @@
 
 namespace looptorch::detail {
 
-/// Returns a function that this process has loaded, in the libraries that all see or in `library`; null if
-/// there is none.
+/// Returns a function that this process has already loaded: from the libraries whose symbols are global, or
+/// from `library`. Null if there is none.
 [[nodiscard]] inline void* loaded_function(const char* name, const char* library) {
   if (void* const found = ::dlsym(RTLD_DEFAULT, name)) return found;
   void* const handle = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
@@ -35,17 +35,17 @@ class OpenedLibrary {
 
   [[nodiscard]] explicit operator bool() const { return handle_ != nullptr; }
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Returns the system's reasons, one a name, if no library was opened.
+  /// Returns why no library was opened: the system's reason for each name, separated by semicolons.
   [[nodiscard]] const std::string& reasons() const { return reasons_; }
 
-  /// Returns a function, also of the libraries that this one needs; null if there is none.
+  /// Returns a function of the library or of those that it needs; null if there is none.
   template <class Function>
   [[nodiscard]] Function* find(const char* name) const {
     return handle_ ? reinterpret_cast<Function*>(::dlsym(handle_, name)) : nullptr;
   }
 
-  /// Calls a function and returns its result, or nothing if there is none. Its parameters have the arguments'
-  /// types.
+  /// Calls a function and returns its result, or nothing if the library lacks it. The arguments must have
+  /// exactly the types of the function's parameters.
   template <class... Arguments>
   [[nodiscard]] std::optional<int> call(const char* name, Arguments... arguments) const {
     auto* const function = find<int(Arguments...)>(name);

@@ -20,6 +20,7 @@ namespace detail {
 
 __extension__ using Uint128 = unsigned __int128;
 
+/// The secret of this process. Factors are odd, so that a multiplication loses no bit.
 struct HashSecret {
   std::uint64_t start, factor, last_factor;
 };
@@ -34,7 +35,7 @@ struct HashSecret {
   return kSecret;
 }
 
-/// Returns the xor of both halves of the 128-bit product.
+/// Returns the xor of the two halves of the 128-bit product.
 [[nodiscard]] inline std::uint64_t fold_multiply(std::uint64_t value, std::uint64_t factor) {
   const auto product = static_cast<Uint128>(value) * factor;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);

@@ -59,6 +59,8 @@ class GlobalRngCheck {
   const at::mt19937_data_pod before_;
 };
 
+/// An epoch that a PinnedPrefetchLoader is reading, made as a loop over the loader begins. For one reading
+/// thread. Beginning another epoch cancels this one.
 template <class Source>
 class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
  public:

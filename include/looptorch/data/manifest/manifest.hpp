@@ -18,6 +18,7 @@
 
 namespace looptorch {
 
+/// What `load_manifest` checks.
 struct ManifestOptions {
   bool check_files = true;                           ///< each audio file must exist
   std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
@@ -49,6 +50,7 @@ struct ManifestOptions {
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
+/// What `read_manifest` checks, and whether the first wrong line ends the reading.
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`

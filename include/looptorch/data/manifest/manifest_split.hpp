@@ -21,6 +21,7 @@ struct SplitShares {
   double validation = 0.1;
 };
 
+/// Utterances in three parts, each shuffled. A part may be empty.
 struct ManifestSplit {
   std::vector<Utterance> train, validation, test;
 };

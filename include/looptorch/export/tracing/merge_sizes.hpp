@@ -21,6 +21,7 @@
 
 namespace looptorch::detail {
 
+/// One merge of programs, made by `trace_program`. `merge` moves the result out, so it is called once.
 class SizeMerger {
  public:
   /// `programs` were recorded at the points of `fit`, in their order.

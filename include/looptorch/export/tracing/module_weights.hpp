@@ -46,7 +46,7 @@ namespace looptorch::detail {
   return nullptr;
 }
 
-/// The versions of a model's tensors and its inputs, each of which grows with a write to it.
+/// The version counters of a model's tensors and its inputs: a write in place increases a tensor's counter.
 class TensorVersions {
  public:
   TensorVersions(const std::vector<ExportedProgram::Weight>& weights, const std::vector<at::Tensor>& inputs,

@@ -117,8 +117,8 @@ class TraceReader {
   }
 
   static c10::OperatorHandle resolve(const Node& node) {
-    // The tracer looks inside of convolutions, at an operator that holds cuDNN's flags of this moment. The
-    // first nine arguments are convolution's.
+    // For a convolution the tracer records the operator within it, which also takes cuDNN's current flags.
+    // The first nine arguments are convolution's.
     if (node.kind() == c10::aten::_convolution)
       return c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
     const std::string kind = node.kind().toQualString();

@@ -43,7 +43,7 @@ namespace sizes {
   return value.isDouble() ? value.toDouble() : static_cast<double>(whole(value));
 }
 
-/// Computes by whole numbers where both are, else by floats.
+/// Computes with integers if both numbers are integers or booleans, else with floats.
 template <class Whole, class Real>
 [[nodiscard]] c10::IValue by_kind(const Numbers& all, const Whole& on_whole, const Real& on_real) {
   if (is_whole(all)) return on_whole(whole(all[0]), whole(all[1]));
@@ -91,7 +91,7 @@ inline c10::IValue floordiv(const Numbers& all) {
       },
       [](double a, double b) { return std::floor(a / b); });
 }
-/// Has the sign of the divisor.
+/// Returns the remainder with the divisor's sign, as Python does.
 inline c10::IValue mod(const Numbers& all) {
   check_divisor(all);
   return by_kind(

@@ -37,6 +37,8 @@
 
 namespace looptorch::detail {
 
+/// A Trainer's parts and the state of its window; each Trainer has one. Functions of this room and of ranks/,
+/// resume/ and preflight/ take it as their first argument. It runs no step by itself.
 template <class Model, class Updates, class Stack>
 class Engine {
  public:

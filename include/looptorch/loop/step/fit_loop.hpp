@@ -200,6 +200,7 @@ auto resume(Engine& engine, const FitOptions& options, const Batches& batches,
     return SnapshotCode<Engine>::resume(engine, options, batches.feed(), last);
   } else {
     require_no_resume(options);
+    // Another Trainer, which took snapshots, may have left this loader regrouped.
     if (auto* const source = batches.regroupable()) source->regroup(std::nullopt);
     return std::optional<NotResumed>();
   }
@@ -231,6 +232,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
   std::optional<std::int64_t> size = engine.ranks().plan_epochs(engine, batches, options);
   engine.prepare();
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, last);
+  // A regrouped loader has another number of batches: ranks agree again.
   if (batches.regroupable() && batches.regroupable()->regrouping())
     size = engine.ranks().plan_epochs(engine, batches, options);
   engine.ranks().mute(engine);  // after the comparison of policies

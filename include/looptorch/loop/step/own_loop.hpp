@@ -14,6 +14,8 @@
 
 namespace looptorch::detail {
 
+/// The state of a Trainer's loop of `step` calls: whether its policies have begun, and the open window's
+/// batches. The Trainer has one. Not used by `fit`.
 template <class Engine>
 class OwnLoop {
  public:

@@ -14,6 +14,8 @@
 
 namespace looptorch::detail {
 
+/// The kind of window that holds no batch beyond its micro-batch: `take` runs forward and backward at once.
+/// Has no state of its own; window_kind_t (window.hpp) chooses it.
 template <class Engine>
 struct StreamedWindow {
   template <class Batch>

@@ -26,6 +26,8 @@
 
 namespace looptorch::detail {
 
+/// The lists of a Trainer's parameters as of the last `refresh`; its Engine has one. Out of date once
+/// `changed` returns true.
 class TrainedParameters {
  public:
   explicit TrainedParameters(std::size_t updates) : listed_(updates), outside_(updates) {}

@@ -18,6 +18,8 @@
 
 namespace looptorch::detail {
 
+/// The outcome of an update's last window, which each UpdateWork has. Only `read_update` and `take_error`
+/// wait for the device.
 class Verdict {
  public:
   /// Requests whether an update was applied. `found`, a number or a 0-dim tensor, is not zero if not.

@@ -89,8 +89,8 @@ namespace detail {
   return text;
 }
 
-/// Remedies for the parts of a peak, in the reader's words: by default policies and optimizers of the
-/// library, for a program's author. An empty one is not available.
+/// Remedies for the parts of a peak, as `advice` quotes them: by default the library's policies and
+/// optimizers, for a program's author. A program with flags gives their names. Empty: no remedy.
 struct PartRemedies {
   std::string activations = "smaller micro-batches with Accumulate<N>, Checkpointed<Layer>, Autocast<bf16>";
   std::string optimizer =

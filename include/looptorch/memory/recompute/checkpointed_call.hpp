@@ -31,6 +31,7 @@
 
 namespace looptorch {
 
+/// What becomes of the tensors that a block saves for backward.
 enum class CheckpointMode {
   recompute,  ///< The block is recomputed in backward.
   light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.
@@ -38,6 +39,7 @@ enum class CheckpointMode {
   off,        ///< A plain call.
 };
 
+/// How a block saves memory, and what its second run must restore or keep.
 struct CheckpointOptions {
   CheckpointMode mode = CheckpointMode::recompute;
   bool random_state = true;  ///< Restore the random generators; false if the block draws no random numbers.

@@ -91,6 +91,8 @@ class RerunHook final : public torch::autograd::FunctionPreHook {
   std::weak_ptr<Recomputation> block_;
 };
 
+/// The keeper of a block's first run, made by `call_recomputed`. Exists only while the block runs: what
+/// backward needs later lies in the Recomputation and in the nodes' hooks.
 class FirstRun final : public BlockKeeper {
  public:
   /// Holds `inputs` while the block runs, so that each is identified by its address.

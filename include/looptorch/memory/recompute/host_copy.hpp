@@ -29,7 +29,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the elements of a tensor's memory, each once. Without gaps these are all from first to last.
+/// Returns a view that has each element of the tensor's memory once: dimensions that were expanded have size
+/// 1. If the tensor uses all memory from its first element to its last, the view is one-dimensional.
 [[nodiscard]] inline at::Tensor elements_of(const at::Tensor& tensor) {
   Geometry once(tensor);
   std::int64_t count = 1;
@@ -79,6 +80,8 @@ class HostElements {
   at::Tensor host_;
 };
 
+/// An offloaded tensor: its copy on the host and, near its use, the one on the device. Made by the hooks of
+/// offload.hpp for each tensor that autograd saves, in the order of saving, which `fetch_ahead` walks back.
 class HostCopy {
   struct Key {};
 

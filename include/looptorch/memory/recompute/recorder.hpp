@@ -18,6 +18,8 @@ namespace looptorch::detail {
 /// might catch.
 struct RecordedAll {};
 
+/// The keeper of a block's second run in one pass of backward, made by `Recomputation::run_again`. Throws
+/// CheckpointError if the block saves other tensors than in its first run.
 class Recorder final : public BlockKeeper {
  public:
   Recorder(Recomputation& block, Pass pass) : block_(block), pass_(pass) {

@@ -6,8 +6,8 @@
 
 namespace looptorch::detail {
 
-/// Kernels `adafactor_squares_*`, of a thread block a tile, and `adafactor_moments`, of one for each matrix's
-/// rows and for each 64 of its columns.
+/// The kernels `adafactor_squares_*`, with a thread block for each tile, and `adafactor_moments`, with one
+/// for the rows of each matrix and one for every 64 of its columns.
 inline constexpr const char* kAdafactorSumsCode = R"cuda(
 struct Entry {
   void* weights;

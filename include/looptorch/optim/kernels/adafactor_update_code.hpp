@@ -5,8 +5,8 @@
 
 namespace looptorch::detail {
 
-/// Kernels `adafactor_sizes_*` and `adafactor_weights_*`, of a thread block a tile, and `adafactor_rates`, of
-/// one a tensor.
+/// The kernels `adafactor_sizes_*` and `adafactor_weights_*`, with a thread block for each tile, and
+/// `adafactor_rates`, with one for each tensor.
 inline constexpr const char* kAdafactorUpdateCode = R"cuda(
 // What a tile's gradients are multiplied by: factors of its rows, in shared memory, and of this thread's columns.
 struct Factors {

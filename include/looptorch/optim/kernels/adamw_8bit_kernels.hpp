@@ -11,8 +11,9 @@
 
 namespace looptorch::detail {
 
-/// Codes as in optim/narrow/block_codes.hpp, `CodedBlock` for parameters that have them, and `PlainBlock` for
-/// others, whose entries have no `first_extra`.
+/// Codes as in optim/narrow/block_codes.hpp, `CodedBlock` for parameters whose moments are codes, and
+/// `PlainBlock` for those with fp32 moments. Their table entries lack `first_extra`, the pointer to the
+/// scales of the first moment's codes.
 inline constexpr const char* kAdamW8bitCode = R"cuda(
 template <int kBits, int kFraction>
 struct OctaveCode {

@@ -19,11 +19,12 @@
 namespace looptorch::detail {
 
 /// In a kernel's source: `struct { <Header>; u32 begins[kLists][LT_TENSORS]; Entry entries[LT_TENSORS]; }`.
-/// `Header` has a member `count`, of the tensors.
+/// `Header` has a member `count`, the number of tensors.
 template <class Header, class Entry, std::size_t kLists>
 class KernelTable {
  public:
-  /// Numbers that say how large tables are, for a KernelSource; entries are aligned to 8 bytes.
+  /// The bytes that a table takes by itself and for each tensor, for a KernelSource. Entries are aligned to 8
+  /// bytes.
   static constexpr std::size_t kHeaderBytes = sizeof(Header) + alignof(std::uint64_t);
   static constexpr std::size_t kEntryBytes = sizeof(Entry) + kLists * sizeof(std::uint32_t);
 

@@ -5,8 +5,8 @@
 
 namespace looptorch::detail {
 
-/// `load` and `store` of four elements take `count`, the elements left, and read 0 behind them. With `kFull`
-/// all four exist, and their address is a multiple of the vector's size.
+/// `load` and `store` move four elements. They take `count`, the number of elements left; `load` gives 0 for
+/// those beyond. With `kFull` all four exist, and their address is a multiple of the vector's size.
 inline constexpr const char* kLaneCode = R"cuda(
 constexpr u32 kThreads = 256, kWarp = 32, kAllLanes = 0xFFFFFFFFu, kSignBit = 0x80000000u;
 constexpr u32 kLanes = 256;  // elements of a block, which has random bits of its own

@@ -7,7 +7,7 @@
 
 namespace looptorch::detail {
 
-/// AdamW's rule with PyTorch's numbers.
+/// The coefficients of one parameter's update, and the update of one element: torch.optim.AdamW's.
 struct AdamNumbers {
   float gradient_factor;  ///< Multiplies the gradient: averaging, unscaling and clipping.
   float first_share;      ///< 1 - beta1

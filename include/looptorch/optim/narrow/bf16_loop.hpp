@@ -15,8 +15,8 @@
 
 namespace looptorch::detail {
 
-/// One parameter's memory, `size` elements each; `lost` is null but for `SplitWeight`. Gradients have the
-/// weights' dtype.
+/// Pointers to one parameter's memory, `size` elements each. `lost` is null unless `Weight` is `SplitWeight`.
+/// Gradients have the weights' dtype.
 template <class Weight>
 struct Bf16Loop {
   using Stored = typename Weight::Stored;

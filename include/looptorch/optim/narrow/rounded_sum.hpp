@@ -27,7 +27,8 @@
 
 namespace looptorch::detail {
 
-/// The memory of a sum, as `Bf16Weight` or `Fp16Weight` stores it, and of what is added to it, fp32 or bf16.
+/// Pointers for one pass. `Sum` is the sum's stored type, `Bf16Weight` or `Fp16Weight`. `Addend` is the
+/// gradient's: float, or std::uint16_t for the bits of bf16.
 template <class Sum, class Addend>
 struct RoundedSumLoop {
   std::uint16_t* sums;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The half of LogMetrics that runs on the training thread: collects each step's numbers, and hands them to
-// the writing thread about once a second.
+// The half of LogMetrics on the training thread: hands each step's numbers to the writing thread in batches.
 #pragma once
 
 #include <looptorch/base/device/device_use.hpp>
@@ -39,6 +38,8 @@
 
 namespace looptorch::detail {
 
+/// LogMetrics' state: a fit's growing row of numbers, the clock, and the log to hand rows to. Only `end` may
+/// wait: the training thread writes no file, and leaves unread numbers on their device.
 class MetricFeed final : public MetricSink {
  public:
   /// Notes earlier publications, which are not this fit's metrics.
@@ -67,8 +68,7 @@ class MetricFeed final : public MetricSink {
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return log_ != nullptr; }
   [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
-  /// Returns the last fit's FLOPs a second, over its written rows; nothing before its second window was
-  /// counted.
+  /// Returns the last fit's FLOPs a second over its written rows; empty until it has counted two windows.
   [[nodiscard]] std::optional<FlopMeter::Rates> flops() const { return meter_.of_run(); }
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {

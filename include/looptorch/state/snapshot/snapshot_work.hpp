@@ -31,6 +31,8 @@ struct SnapshotsToKeep {
   std::int64_t every = 0;  ///< Those whose step is a multiple of it; 0: none for this reason.
 };
 
+/// SnapshotEvery's work on one folder, from a fit's beginning to its end. Called by the training thread; only
+/// `prune` runs on the writing thread.
 class SnapshotWork {
  public:
   /// Holds `lock` as long as this lives.

@@ -25,7 +25,7 @@ struct CheckpointParts {
   std::map<std::string, TensorMap> within;  ///< by keys, as "generator"; only those with tensors
   std::vector<std::string> keys;            ///< all keys whose values are no tensors, in the file's order
 
-  /// Returns the keys without those.
+  /// Returns `keys` except those in `read`.
   [[nodiscard]] std::vector<std::string> beside(const std::vector<std::string>& read) const {
     std::vector<std::string> others;
     for (const std::string& key : keys)
