@@ -96,10 +96,11 @@ struct Corpus {
 
 namespace detail {
 
-/// Gives utterances without a language the recognizer's.
-inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const std::string& language) {
+/// Gives utterances without a language the recognizer's, unless it detects languages.
+inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const Recognizer& recognizer) {
+  if (recognizer.detects_language) return;
   for (auto& utterance : utterances)
-    if (utterance.language.empty()) utterance.language = language;
+    if (utterance.language.empty()) utterance.language = recognizer.language;
 }
 
 /// Adds to `check` that a segment ends within its recording: packed with others, it would spoil their window.
@@ -121,7 +122,7 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
                                            WindowTexts& texts, CorpusLines& lines, std::ostream& log) {
   const auto check = check_language(recognizer.decoding.special, recognizer.detects_language);
   const auto pack = [&](std::vector<looptorch::Utterance> utterances) {
-    fill_languages(utterances, recognizer.language);
+    fill_languages(utterances, recognizer);
     if (!options.chunking) return utterances;
     return pack_windows(std::move(utterances), {.max_seconds = options.longest()}, texts,
                         [&](const looptorch::Utterance& segment) {
@@ -174,7 +175,7 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
   auto utterances =
       read_utterances(source.manifest, source.strict, log,
                       check_language(recognizer.decoding.special, /*is_needed=*/false), source.empty_texts);
-  detail::fill_languages(utterances, recognizer.language);
+  detail::fill_languages(utterances, recognizer);
   auto decoding = recognizer.decoding;
   if (source.empty_texts) allow_empty_texts(decoding);
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins,

@@ -134,21 +134,21 @@ inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch
   return heard;
 }
 
-/// Transcribes a dataset, `clips` at a time; fewer if memory runs out. A clip's language is its own or, if
-/// the recognizer detects languages, the one that it heard.
+/// Transcribes a dataset, `clips` at a time; fewer if memory runs out. The language of a clip that has none
+/// is the detected one.
 inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
                                   std::int64_t clips = 16) {
   Transcripts result;
   std::int64_t at_once = clips;
   looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
   for (auto& batch : batches) {
-    for (auto& heard : hear_in_parts(recognizer, batch, at_once)) {
-      result.hypotheses.push_back(std::move(heard.text));
-      if (recognizer.detects_language) result.languages.push_back(std::move(heard.language));
+    auto heard = hear_in_parts(recognizer, batch, at_once);
+    for (std::size_t i = 0; i < heard.size(); ++i) {
+      result.references.push_back(std::move(batch.texts[i]));
+      result.hypotheses.push_back(std::move(heard[i].text));
+      result.languages.push_back(
+          std::move(batch.languages[i].empty() ? heard[i].language : batch.languages[i]));
     }
-    for (auto& text : batch.texts) result.references.push_back(std::move(text));
-    if (!recognizer.detects_language)
-      for (auto& language : batch.languages) result.languages.push_back(std::move(language));
   }
   return result;
 }
@@ -215,10 +215,11 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
   for (std::size_t i = 0; i < clips.size(); ++i) {
     const auto& utterance = speech.utterances()[i];
     if (clips[i].at("audio_filepath") != detail::name_of(utterance) ||
-        clips[i].at("text") != utterance.text || clips[i].at("language") != utterance.language)
+        clips[i].at("text") != utterance.text ||
+        (!utterance.language.empty() && clips[i].at("language") != utterance.language))
       return std::nullopt;
     transcripts.references.push_back(utterance.text);
-    transcripts.languages.push_back(utterance.language);
+    transcripts.languages.push_back(clips[i].at("language").as_string());
     transcripts.hypotheses.push_back(clips[i].at("heard").as_string());
   }
   return transcripts;

@@ -101,9 +101,12 @@ inline void print_result(const Comparison& heard, const FinetuneOptions& options
                          const looptorch::FitResult& result, double seconds) {
   print_side_by_side(std::cout, heard.before, heard.after, 3);
   if (heard.rates_after.by_language.size() > 1)
-    for (const auto& [language, rate] : heard.rates_after.by_language)
-      std::cout << "word error rate in " << language << " " << heard.rates_before.by_language.at(language)
-                << " before, " << rate << " after\n";
+    for (const auto& [language, rate] : heard.rates_after.by_language) {
+      const auto before = heard.rates_before.by_language.find(language);  // none if languages were detected
+      if (before != heard.rates_before.by_language.end())
+        std::cout << "word error rate in " << language << " " << before->second << " before, " << rate
+                  << " after\n";
+    }
   if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
   std::cout << "word error rate " << heard.rates_before.all << " before, " << heard.rates_after.all
             << " after " << result.steps << " steps; " << seconds << " s in all\n"

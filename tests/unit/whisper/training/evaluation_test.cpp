@@ -153,6 +153,9 @@ TEST_CASE("What was heard before training is read again for the same clips and s
   CHECK_FALSE(known(key, clips("c", "climb")));
   CHECK_FALSE(known(key, clips("a\xff", "descend")));
   CHECK_FALSE(known(key, clips("a\xff", "climb", "de")));
+  const auto detected = known(key, clips("a\xff", "climb", ""));
+  REQUIRE(detected);
+  CHECK(detected->languages == std::vector<std::string>{"en", "de"});
   looptorch::write_file_atomically(file, "{\"model\": ");
   CHECK_FALSE(known(key, speech));
 }
