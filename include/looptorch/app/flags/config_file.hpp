@@ -105,33 +105,39 @@ class ConfigLines {
 }
 
 /// Returns the flags of the files named by flag number `config` in `given`, in the order of the files, then
-/// `given`. A flag of a file does not count if `given` has it, or another of its group. Throws
-/// CommandLineError that names the file and the line or key.
+/// `given`. A flag of a file does not count if a later file or `given` has it, or another of its group.
+/// Throws CommandLineError that names the file and the line or key.
 [[nodiscard]] inline std::vector<GivenFlag> with_config_files(std::vector<GivenFlag> given,
                                                               std::size_t config,
                                                               const std::vector<FlagForm>& forms) {
-  const auto is_given = [&](std::size_t number) {
-    return std::any_of(given.begin(), given.end(), [&](const GivenFlag& flag) {
-      const std::string& group = forms[number].group;
-      return flag.number == number || (!group.empty() && forms[flag.number].group == group);
+  const auto drop_those_of = [&](const std::vector<GivenFlag>& later, std::vector<GivenFlag>& flags) {
+    std::erase_if(flags, [&](const GivenFlag& earlier) {
+      const std::string& group = forms[earlier.number].group;
+      return std::any_of(later.begin(), later.end(), [&](const GivenFlag& flag) {
+        return flag.number == earlier.number || (!group.empty() && forms[flag.number].group == group);
+      });
     });
   };
   std::vector<GivenFlag> flags;
   for (const GivenFlag& file : given) {
     if (file.number != config) continue;
+    std::vector<GivenFlag> of_file;
     for (auto& [word, place] : read_config(file.value)) {
       char* const argv[] = {nullptr, word.data()};
       try {
         for (GivenFlag& flag : WordReader(forms, 2, argv).read().flags) {
           if (flag.number == config) throw CommandLineError("a file of flags names no other one");
           flag.place = place;
-          if (!is_given(flag.number)) flags.push_back(std::move(flag));
+          of_file.push_back(std::move(flag));
         }
       } catch (const CommandLineError& error) {
         throw CommandLineError(message(place, ": ", error.what()));
       }
     }
+    drop_those_of(of_file, flags);
+    flags.insert(flags.end(), of_file.begin(), of_file.end());
   }
+  drop_those_of(given, flags);
   flags.insert(flags.end(), given.begin(), given.end());
   return flags;
 }

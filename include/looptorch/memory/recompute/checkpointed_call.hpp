@@ -229,10 +229,19 @@ decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& ca
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }
 
-/// Throws UsageError if the options ask for parts of a block that cannot be cut.
-inline void refuse_parts(const CheckpointOptions& options, const Callee& callee) {
+/// Throws UsageError for options that no block can follow.
+inline void check(const CheckpointOptions& options) {
   if (options.parts < 1)
     throw UsageError(message("CheckpointOptions::parts is at least 1, got ", options.parts));
+  if (options.parts > 1 && options.mode == CheckpointMode::offload)
+    throw UsageError(
+        message("CheckpointOptions::parts is for recomputed blocks; CheckpointMode::offload runs a "
+                "block whole, got ",
+                options.parts, " parts"));
+}
+
+/// Throws UsageError if the options ask for parts of a block that cannot be cut.
+inline void refuse_parts(const CheckpointOptions& options, const Callee& callee) {
   if (options.parts > 1)
     throw UsageError(message("CheckpointOptions::parts: ", callee.type,
                              " does not return a tensor, whose parts could ", "be joined"));
@@ -251,6 +260,7 @@ decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee&
       "looptorch: a checkpointed function is called again in backward, so that it must be copyable with "
       "all that it captures. See docs/errors.md#checkpoint-arguments");
   if constexpr (copyable && callable_again) {
+    check(options);
     if (options.mode == CheckpointMode::offload && at::GradMode::is_enabled())
       return call_offloaded(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
     if (options.mode != CheckpointMode::off && at::GradMode::is_enabled()) {

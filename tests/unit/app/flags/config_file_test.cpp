@@ -27,6 +27,7 @@ struct Program {
   std::filesystem::path output = "run";
   std::string recipe = "slow", optimizer = "adamw";
   std::optional<double> share;
+  std::vector<std::string> parts;
   std::string config;  // what it would write
 
   void parse(std::vector<std::string> words) {
@@ -36,6 +37,7 @@ struct Program {
                 [&](const std::string& name) { training.learning_rate = name == "fast" ? 0.5 : 0.25; });
     line.choice("optimizer", optimizer, {"adamw", "adafactor"}, "");
     line.option("share", "X", share, "");
+    line.option("part", "NAME", parts, "");
     add_training_flags(line, training, {});
     const bool runs = looptorch::testing::parse_words(line, std::move(words));
     REQUIRE(runs);
@@ -101,6 +103,18 @@ TEST_CASE("config file: the command line counts first, and a later file before a
   CHECK(program.training.learning_rate == 0.5);
   CHECK(parsed({"--config", first, "--learning-rate", "0.75"}).training.learning_rate == 0.75);
   CHECK(parsed({"--config", first, "--recipe", "slow"}).training.learning_rate == 0.25);
+}
+
+TEST_CASE("config file: a later file replaces a flag's whole list, and another flag of its group") {
+  const ConfigFile file;
+  const auto first = file.write("output=a\nbf16\npart=one\npart=two\n", "1");
+  const auto second = file.write("fp32\npart=three\npart=four\n", "2");
+  CHECK(parsed({"--config", first}).parts == std::vector<std::string>{"one", "two"});
+  const auto program = parsed({"--config", first, "--config", second});
+  CHECK(program.training.precision == Precision::fp32);
+  CHECK(program.parts == std::vector<std::string>{"three", "four"});
+  CHECK(parsed({"--config", first, "--config", second, "--part", "five"}).parts ==
+        std::vector<std::string>{"five"});
 }
 
 TEST_CASE("config file: what a run writes gives the same settings again") {

@@ -237,6 +237,16 @@ TEST_CASE("parts: every argument with as many samples is cut, others are given w
   CHECK(at::allclose(scale.grad(), ((x * mask).sin() * 2.0).sum(0)));
 }
 
+TEST_CASE("parts: refused below one, and where blocks are offloaded whole") {
+  const auto twice = [](const at::Tensor& x) { return x * 2; };
+  const at::Tensor x = torch::ones({4, 2}).requires_grad_();
+  for (const auto mode :
+       {lt::CheckpointMode::recompute, lt::CheckpointMode::light, lt::CheckpointMode::offload})
+    CHECK_THROWS_WITH(lt::checkpoint({.mode = mode, .parts = 0}, twice, x), Catch::Contains("at least 1, got 0"));
+  CHECK_THROWS_WITH(lt::checkpoint({.mode = lt::CheckpointMode::offload, .parts = 2}, twice, x),
+                    Catch::Contains("offload") && Catch::Contains("got 2 parts"));
+}
+
 TEST_CASE("parts: random numbers are drawn again as they were") {
   std::vector<lt::Checkpointed<Gated>> layers{lt::Checkpointed<Gated>::make()};
   layers[0]->to(at::kDouble);
