@@ -44,6 +44,9 @@ def good():
                       "complex": torch.tensor([1 + 2j]), "half": torch.tensor([0.5], dtype=torch.float16),
                       "parameter": torch.nn.Parameter(torch.tensor([2.0])), "wide": torch.tensor([40000], dtype=torch.uint16),
                       "float8": torch.tensor([0.5]).to(torch.float8_e4m3fn)})
+    number = torch.tensor([1 + 2j]).conj()
+    save("conjugated.pt", {"conjugated": number})
+    save("negated.pt", {"negated": number.imag})
     net = torch.nn.Linear(3, 2)
     with torch.no_grad():
         net.weight.copy_(tensors()["fc.weight"]), net.bias.copy_(tensors()["fc.bias"])

@@ -64,10 +64,16 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 }
 
 /// Returns the folder with the tokenizer and settings of the model in `folder`: itself, or that of the
-/// adapted model, as peft writes none.
-[[nodiscard]] inline std::filesystem::path described_by(const std::filesystem::path& folder) {
-  if (!holds_adapters(folder) || std::filesystem::exists(folder / "config.json")) return folder;
-  return described_by(adapted_folder(folder));
+/// adapted model, as peft writes none. Throws LoraError for adapters that adapt each other.
+[[nodiscard]] inline std::filesystem::path described_by(std::filesystem::path folder) {
+  constexpr int kMostAdapters = 16;
+  for (int i = 0; i < kMostAdapters; ++i) {
+    if (!holds_adapters(folder) || std::filesystem::exists(folder / "config.json")) return folder;
+    folder = adapted_folder(folder);
+  }
+  throw looptorch::LoraError(looptorch::message(
+      (folder / detail::kAdapterConfig).string(),
+      ": these adapters are for others, and those for others still: no model in ", kMostAdapters, " folders"));
 }
 
 /// Adds the adapters of `folder` to the weights. Throws what load_lora throws.

@@ -104,6 +104,7 @@ inline std::string config_with(const std::filesystem::path& source, at::ScalarTy
 inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarType dtype,
                                looptorch::LoadReport* report) {
   if (holds_adapters(folder)) {
+    (void)described_by(folder);  // throws for adapters that adapt each other
     auto model = load_pretrained(adapted_folder(folder), dtype, report);
     merge_adapters(model, folder);
     return model;

@@ -105,12 +105,12 @@ class GradientBuckets {
   }
   /// Makes the sums the gradients of this rank's shards, and leaves the parameters none. They stay in the
   /// buckets' memory until the next window.
-  void unpack_part(std::size_t rank) {
+  void unpack_shard(std::size_t rank) {
     at::NoGradGuard no_gradients;
     each_member(rank, [&](const Member& member, bool has_any) {
       member.parameter.mutable_grad() = at::Tensor();
       for (const Slice& slice : member.slices)
-        if (slice.range.rank == static_cast<std::int64_t>(rank))
+        if (slice.range.rank == static_cast<std::int64_t>(rank) && member.split->shard.defined())
           member.split->shard.mutable_grad() = has_any ? slice.view : at::Tensor();
     });
     state_->chunks.clear();

@@ -156,7 +156,7 @@ class GroupRanks final : public Ranks {
       if (is_last) sums_in_flight_.clear();
     }
     if (scatters())
-      buckets_in_flight_->unpack_part(static_cast<std::size_t>(rank()));
+      buckets_in_flight_->unpack_shard(static_cast<std::size_t>(rank()));
     else
       buckets_in_flight_->unpack();
   }

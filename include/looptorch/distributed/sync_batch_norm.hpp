@@ -87,7 +87,7 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
     const at::Tensor scale = (all.squares / all.count + eps).rsqrt().to(options);
     context->save_for_backward({input, weight, mean, scale});
     context->saved_data["count"] = all.count;
-    context->saved_data["shifts"] = bias.defined();
+    if (bias.defined()) context->saved_data["bias type"] = static_cast<std::int64_t>(bias.scalar_type());
     at::Tensor out = (values - by_channel(mean, input)) * by_channel(scale, input);
     if (weight.defined()) out = out * by_channel(weight, input);
     if (bias.defined()) out = out + by_channel(bias, input);
@@ -113,9 +113,12 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
     at::Tensor to_input = (gradient - mean_of_gradient - normal * mean_of_product) * by_channel(scale, input);
     if (weight.defined()) to_input = to_input * by_channel(weight, input);
     const at::Tensor none;
+    const auto bias_type = context->saved_data.find("bias type");
     return {to_input.to(input.scalar_type()),
             weight.defined() ? product.to(weight.scalar_type()) : none,
-            context->saved_data["shifts"].toBool() ? sum.to(input.scalar_type()) : none,
+            bias_type == context->saved_data.end()
+                ? none
+                : sum.to(static_cast<at::ScalarType>(bias_type->second.toInt())),
             none,
             none,
             none,

@@ -360,6 +360,7 @@ TEST_CASE("Parts of parameters") {
   }
   CHECK(loads_of(tensors({100, 50, 30, 20}), 2, false) == std::vector<std::int64_t>{100, 100});
   CHECK(loads_of(tensors({}), 2, true) == std::vector<std::int64_t>{0, 0});
+  CHECK(loads_of(tensors({0, 512, 0}), 2, true) == std::vector<std::int64_t>{256, 256});
 
   lt::detail::ShardLayout parts(0, 2, true);
   std::vector<at::Tensor> parameters = tensors({1024, 2048});

@@ -124,4 +124,21 @@ TEST_CASE("rank: batch statistics of all with what does not fit", "[.ranks]") {
   CHECK_THROWS_WITH(trainer.fit(batches), Catch::Contains("micro-batches of one update"));
 }
 
+TEST_CASE("rank: batch statistics of 16-bit input keep the gradients of fp32 parameters exact", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  struct Features {
+    at::Tensor x;  // [B, 1]
+  };
+  constexpr std::int64_t kSamples = 257;  // bf16 has 256 and 258
+  torch::nn::BatchNorm1d norm(1);
+  torch::optim::SGD optimizer(norm->parameters(), 1.0);
+  const auto sum = [](torch::nn::BatchNorm1d& model, const Features& batch) -> lt::Loss {
+    return {.value = model(batch.x.to(torch::kBFloat16)).to(torch::kFloat).sum(), .weight = 1};
+  };
+  lt::Trainer trainer(norm, optimizer, sum, lt::DataParallel{.batch_norm = lt::BatchNormMode::sync});
+  torch::manual_seed(ranks::rank());
+  trainer.fit(std::vector<Features>{{torch::randn({kSamples, 1})}});
+  CHECK(norm->bias.item<double>() == -static_cast<double>(kSamples));
+}
+
 }  // namespace sync_batch_norm_test

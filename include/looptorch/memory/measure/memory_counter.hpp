@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <istream>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace looptorch {
 
@@ -88,6 +90,15 @@ namespace detail {
   return std::nullopt;
 }
 
+/// Returns the bytes that a control group's pages of files take and that it gives up when memory runs short;
+/// it counts them as used. `stat` is its memory.stat; `name` the row.
+[[nodiscard]] inline std::int64_t reclaimable_of_group(std::istream& stat, std::string_view name) {
+  std::string word;
+  for (std::int64_t bytes = 0; stat >> word >> bytes;)
+    if (word == name) return bytes;
+  return 0;
+}
+
 /// Returns the number in a file of this process's control group, if it is one.
 [[nodiscard]] inline std::optional<std::int64_t> memory_of_group(const char* version2, const char* version1) {
   for (const char* path : {version2, version1}) {
@@ -106,8 +117,13 @@ namespace detail {
       memory_of_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes");
   const auto used =
       memory_of_group("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
-  if (limit && used && *limit < capacity.total)
-    capacity = {*limit, std::min(capacity.available, std::max<std::int64_t>(*limit - *used, 0))};
+  if (limit && used && *limit < capacity.total) {
+    std::ifstream version2("/sys/fs/cgroup/memory.stat"), version1("/sys/fs/cgroup/memory/memory.stat");
+    const std::int64_t reclaimable = reclaimable_of_group(version2, "inactive_file") +
+                                     reclaimable_of_group(version1, "total_inactive_file");
+    const std::int64_t free = std::clamp<std::int64_t>(*limit - *used + reclaimable, 0, *limit);
+    capacity = {*limit, std::min(capacity.available, free)};
+  }
   return capacity;
 }
 

@@ -123,7 +123,8 @@ inline constexpr KernelSource kAdafactorSource{"Adafactor",
 /// when the next parameter's workspace would go beyond a limit, and by `flush`.
 class AdafactorLauncher {
  public:
-  /// `weight_bytes` are those of all parameters, of which the workspace takes less than a hundredth.
+  /// `weight_bytes` are those of all parameters, of which the workspace takes less than a hundredth; a single
+  /// parameter of many small matrices, as a convolution is, may need more than its weights.
   AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
                     const AdafactorHeader& header, std::int64_t weight_bytes)
       : device_(device),

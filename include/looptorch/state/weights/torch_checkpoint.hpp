@@ -124,10 +124,15 @@ class TorchHost final : public PickleHost {
   }
 
   PickleValue call(const std::string& global, const std::vector<PickleValue>& arguments) override {
-    if (global == "torch._utils._rebuild_tensor_v2" && arguments.size() >= 4)
+    if (global == "torch._utils._rebuild_tensor_v2" && arguments.size() >= 4) {
+      require_plain(arguments, 6);
       return tensor(arguments, std::nullopt);
-    if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 && arguments[6].is(Kind::global))
+    }
+    if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 &&
+        arguments[6].is(Kind::global)) {
+      require_plain(arguments, 7);
       return tensor(arguments, torch_type(arguments[6].object->text));
+    }
     if (global.starts_with("torch._utils._rebuild_parameter") && !arguments.empty() &&
         arguments[0].is(Kind::tensor))
       return arguments[0];
@@ -199,6 +204,13 @@ class TorchHost final : public PickleHost {
       numbers.push_back(number.integer);
     }
     return numbers;
+  }
+
+  /// Throws PickleError for metadata: they mark numbers that are to be conjugated or negated.
+  static void require_plain(const std::vector<PickleValue>& arguments, std::size_t metadata) {
+    if (metadata < arguments.size() && arguments[metadata].is(Kind::dict) &&
+        !arguments[metadata].object->items.empty())
+      throw PickleError("has a conjugated or negated view: save tensor.resolve_conj().resolve_neg() instead");
   }
 
   /// Makes a tensor of (storage, offset, sizes, strides, ...).

@@ -171,6 +171,11 @@ TEST_CASE("a pickle that does more than name tensors is refused, by the name of 
                     Contains("evil_system.pt: its pickle asks"));
 }
 
+TEST_CASE("views that are to be conjugated or negated are refused") {
+  for (const auto* name : {"conjugated.pt", "negated.pt"})
+    CHECK_THROWS_WITH(load_torch_checkpoint(kFolder / name), Contains("resolve_conj"));
+}
+
 TEST_CASE("archives that are cut off, compressed, or no checkpoints are refused") {
   const lt::testing::TemporaryFolder folder;
   const auto write = [&](const std::string& bytes) {

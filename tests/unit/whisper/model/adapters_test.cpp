@@ -152,6 +152,12 @@ TEST_CASE("adapters whose model is missing are refused with what to set") {
     CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"),
                       Contains("the adapters are for " + itself + ", which is this folder itself: set "));
   }
+  fs::copy(folder / "alone", folder / "other");
+  for (const auto& [one, other] : {std::pair("alone", "../other"), std::pair("other", "../alone")}) {
+    json.set("base_model_name_or_path", other);
+    lt::write_file_atomically(folder / one / "adapter_config.json", json.dump());
+  }
+  CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("these adapters are for others"));
   json.set("base_model_name_or_path", nullptr);
   lt::write_file_atomically(config, json.dump());
   CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("names no model"));
