@@ -78,7 +78,7 @@ def tables():
         for micro_batches in (1, 4):
             lines.append(row(f"{model}, {micro_batches}", f"{1000 * step(model, 1, micro_batches)[0]:.1f}",
                              *[share(model, gpus, micro_batches) for gpus in SIZES]))
-    lines += ["", row("in a step", *[f"{gpus:,} GPUs" for gpus in SIZES]), "|---|" + "---:|" * len(SIZES)]
+    lines += ["", row("quantity", *[f"{gpus:,} GPUs" for gpus in SIZES]), "|---|" + "---:|" * len(SIZES)]
     for model in MODELS:
         lines.append(row(f"wait for gradient sums, ms: {model}", *[f"{1000 * step(model, gpus, 1)[1]:.2f}" for gpus in SIZES]))
     lines.append(row("the window's reduction, ms", *[f"{1000 * reduction_seconds(gpus):.1f}" for gpus in SIZES]))
