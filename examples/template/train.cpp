@@ -36,10 +36,10 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 lt::Loss loss_of(Net& net, const Batch& batch) {
-  const auto scores = net(batch.points);
-  return {.value = torch::cross_entropy_loss(scores, batch.labels),
+  const auto logits = net(batch.points);
+  return {.value = torch::cross_entropy_loss(logits, batch.labels),
           .weight = batch.labels.size(0),  // so that each point counts the same, whatever the batch
-          .metrics = {{"accuracy", (scores.argmax(1) == batch.labels).to(torch::kFloat).mean()}}};
+          .metrics = {{"accuracy", (logits.argmax(1) == batch.labels).to(torch::kFloat).mean()}}};
 }
 
 void train(app::Session& session) {

@@ -72,17 +72,18 @@ def row(*cells):
 
 
 def tables():
-    lines = [row("model, micro-batches in a step", "ms", *[f"{gpus:,} GPUs" for gpus in SIZES]),
+    lines = [row("model, micro-batches in a step", "ms", *[f"{gpus:,} GPUs, %" for gpus in SIZES]),
              "|---|---:|" + "---:|" * len(SIZES)]
     for model in MODELS:
         for micro_batches in (1, 4):
             lines.append(row(f"{model}, {micro_batches}", f"{1000 * step(model, 1, micro_batches)[0]:.1f}",
                              *[share(model, gpus, micro_batches) for gpus in SIZES]))
+    lines += ["", row("quantity", *[f"{gpus:,} GPUs" for gpus in SIZES]), "|---|" + "---:|" * len(SIZES)]
     for model in MODELS:
-        lines.append(row(f"ms of wait for sums: {model}", "", *[f"{1000 * step(model, gpus, 1)[1]:.2f}" for gpus in SIZES]))
-    lines.append(row("ms of a reduction", "", *[f"{1000 * reduction_seconds(gpus):.1f}" for gpus in SIZES]))
-    lines.append(row("requests a second to the store", "", *[f"{store_requests(gpus):,}" for gpus in SIZES]))
-    lines += ["", row("bytes for a parameter", *[f"{gpus:,} GPUs" for gpus in SIZES], f"largest model in {MEMORY / 1e9:.0f} GB"),
+        lines.append(row(f"wait for gradient sums, ms: {model}", *[f"{1000 * step(model, gpus, 1)[1]:.2f}" for gpus in SIZES]))
+    lines.append(row("the window's reduction, ms", *[f"{1000 * reduction_seconds(gpus):.1f}" for gpus in SIZES]))
+    lines.append(row("requests a second to the store", *[f"{store_requests(gpus):,}" for gpus in SIZES]))
+    lines += ["", row("bytes a parameter and GPU", *[f"{gpus:,} GPUs" for gpus in SIZES], f"largest model in {MEMORY / 1e9:.0f} GB"),
               "|---|" + "---:|" * (len(SIZES) + 1)]
     for name, whole, shared in (("DataParallel", 20, 0), ("with sharded moments", 12, 8), ("fully sharded", 0, 20)):
         largest = [MEMORY / (whole + shared / gpus) for gpus in (SIZES[0], SIZES[-1])]

@@ -93,7 +93,7 @@ try:
     load = torch.export.load
 except (ImportError, AttributeError):
     sys.exit(77)
-scores = load("short/model.pt2").module()(torch.randn(7, 2))
-assert scores.shape == (7, 2), scores.shape' || status=$?
+logits = load("short/model.pt2").module()(torch.randn(7, 2))
+assert logits.shape == (7, 2), logits.shape' || status=$?
   [ $status = 0 ] || [ $status = 77 ] || fail "PyTorch does not read the exported model"
 fi

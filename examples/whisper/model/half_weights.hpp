@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Multiplies by a second copy of a weight matrix in 16 bits, for decoding on a CPU. A token takes as long as
 // reading all of the decoder's weights from memory, so half the bytes take half the time. Whisper's published
-// weights are fp16 numbers, so the copy loses nothing. Weights are widened to fp32, and products and sums are
-// fp32. The copy takes half of the matrix's memory in addition.
+// weights are fp16 numbers, so the copy loses nothing. Weights are widened to fp32, in which matmuls multiply
+// and add. The copy takes half of the matrix's memory in addition.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once
@@ -40,7 +40,7 @@ class Fbgemm {
     return pack_->call(weight_NK);
   }
 
-  /// Returns fp32 `[M, N]`, the product with a packed weight plus the bias.
+  /// Returns fp32 `[M, N]`: the result of the matmul with a packed weight, plus the bias.
   [[nodiscard]] at::Tensor multiply(const at::Tensor& x_MK, const at::Tensor& packed,
                                     const at::Tensor& bias_N) const {
     return multiply_ ? multiply_->call(x_MK, packed, bias_N) : multiply_271_->call(x_MK, packed, bias_N);
@@ -116,8 +116,8 @@ class HalfWeights {
     return HalfWeights(weight_NK.detach(), bias_N);
   }
 
-  /// True if this can compute the product of `x` and `weight_NK`: the weight is unchanged, the rows are few
-  /// (fp32's products are as fast from some hundred on), and no gradients are needed.
+  /// True if this can compute the matmul of `x` and `weight_NK`: the weight is unchanged, the rows are few
+  /// (fp32's matmuls are as fast from some hundred on), and no gradients are needed.
   [[nodiscard]] bool serves(const at::Tensor& x, const at::Tensor& weight_NK) const {
     constexpr std::int64_t kMaxRows = 256;
     return !at::GradMode::is_enabled() && x.device().is_cpu() && x.scalar_type() == at::kFloat &&

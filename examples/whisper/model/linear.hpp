@@ -35,9 +35,9 @@ using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std
 #endif
 }
 
-/// Returns oneDNN's product of fp32 tensors for AMD's processors: at::linear calls MKL, whose kernels are
-/// slow there; oneDNN's take half the time from some rows on. Nothing on other processors, and with a
-/// LibTorch without the operator.
+/// Returns oneDNN's fp32 matmul for AMD's processors: at::linear calls MKL, whose kernels are slow there, and
+/// oneDNN's take half the time from some rows on. Returns nothing on other processors, and with a LibTorch
+/// without the operator.
 inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
   static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
     if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
@@ -52,7 +52,7 @@ inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_prod
   return product;
 }
 
-/// True if oneDNN's product is faster. It has no gradient.
+/// True if oneDNN's matmul is faster. It has no gradient.
 inline bool prefers_onednn(const at::Tensor& x) {
   constexpr int64_t kRowsAtLeast = 4;
   return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
@@ -76,7 +76,7 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
 
 }  // namespace detail
 
-/// torch::nn::Linear by the fastest product, with a fused bias, which torch::nn::Linear adds in another pass.
+/// torch::nn::Linear by the fastest matmul, with a fused bias, which torch::nn::Linear adds in another pass.
 /// Can also hold its weight in 16 bits.
 class PlainProjectionImpl : public torch::nn::LinearImpl {
  public:
@@ -100,7 +100,7 @@ using Projection = looptorch::Lora<PlainProjection>;
 /// Applies a layer, with its adapter if it has one.
 inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->forward(x); }
 
-/// Applies layers to one input, by one product if that is faster, and returns heads `[B, H, T, d]`;
+/// Applies layers to one input, by one matmul if that is faster, and returns heads `[B, H, T, d]`;
 /// CheckpointMode::light keeps the results.
 template <class... Layers>
 std::array<at::Tensor, sizeof...(Layers)> kept_heads(const at::Tensor& x, int64_t heads,

@@ -125,7 +125,7 @@ struct PlanRoom {
 enum class PlanBy { shapes, steps };
 
 /// Returns a text of what decides the bytes that a choice holds between steps: not the size of batches,
-/// recomputation or the precision of products.
+/// recomputation or the precision of matmuls.
 [[nodiscard]] inline std::string held_by(const FinetuneOptions& options) {
   const auto& memory = options.memory;
   return looptorch::message(

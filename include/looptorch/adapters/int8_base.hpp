@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Stores the frozen weights of `Lora` layers in 8 bits: 1 byte per weight instead of 4 or 2. Use it if the
-// frozen weights alone fill the memory. Each product first dequantises its weight, which costs one more pass
+// frozen weights alone fill the memory. Each matmul first dequantises its weight, which costs one more pass
 // over that weight. Adapters, biases, norms, convolutions and embeddings keep their types.
 //
 //   lt::add_lora(*net, {.rank = 8});

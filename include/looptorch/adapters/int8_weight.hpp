@@ -45,7 +45,7 @@ struct Int8Weight {
           scale_N};
 }
 
-/// Returns the dequantised weight in `type`: products in fp32, rounded once.
+/// Returns the dequantised weight in `type`. Multiplies in fp32 and rounds once.
 [[nodiscard]] inline at::Tensor widened(const Int8Weight& weight, at::ScalarType type) {
   return at::mul(weight.rows_NK, weight.scale_N.unsqueeze(1)).to(type);
 }

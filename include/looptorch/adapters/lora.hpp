@@ -114,7 +114,7 @@ inline std::size_t add_lora(torch::nn::Module& model, const LoraOptions& options
   return layers.size();
 }
 
-/// Adds each adapter's product to its layer's weight, so that a forward pass costs as much as without
+/// Adds each adapter's scale B A to its layer's weight, so that a forward pass costs as much as without
 /// adapters. Outputs stay equal within rounding. Holds a copy of the old weights, from which `unmerge_lora`
 /// restores their bits. Merged layers cannot be trained: their forward throws UsageError in training mode
 /// with gradients. Skips layers already merged. Throws UsageError if the model has no adapters.

@@ -145,7 +145,7 @@ class LoraSlot {
   }
 
  protected:
-  /// Returns the product with an 8-bit weight.
+  /// Returns the layer's output, by its 8-bit weight.
   at::Tensor int8_product(const at::Tensor& input) { return int8_linear(input, held(), layer().bias); }
 
   /// Returns `output` plus the adapter's output for `input`.

@@ -162,7 +162,7 @@ class TrainingFlagWriter {
           [&options = options_](const CommandLine& line) { options.fp32_given = line.is_given("fp32"); });
     }
     toggle("tf32", tf32, options_.tf32,
-           "fp32 products and convolutions with 10 bits of mantissa, on CUDA from Ampere on");
+           "fp32 matmuls and convolutions with 10 bits of mantissa, on CUDA from Ampere on");
     toggle("cudnn-benchmark", cudnn_benchmark, options_.cudnn_benchmark,
            "lets cuDNN time its algorithms for each new shape and take the fastest");
     toggle("capture", capture, options_.capture,

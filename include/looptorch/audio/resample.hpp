@@ -123,8 +123,8 @@ inline SampleRange Resampler::inputs(SampleRange wanted, std::int64_t samples) c
 }
 
 /// Chooses groups and blocks. Neighbouring outputs depend on nearly the same inputs, so a group of them is
-/// one dense matmul, in which a quarter of the inputs are unnecessary. A block is so long that its
-/// inputs, as rows of a matrix, need not be copied.
+/// computed by one dense matmul, in which a quarter of the inputs are unnecessary. A block is so long that
+/// its inputs, as rows of a matrix, need not be copied.
 inline void Resampler::choose_blocks() {
   const auto spread = static_cast<std::int64_t>(0.6 * static_cast<double>(reach_) * static_cast<double>(up_) /
                                                 static_cast<double>(down_));

@@ -200,7 +200,7 @@ class GradientBuckets {
         const at::Tensor part = is_cut ? source.narrow(0, slice.range.begin, slice.range.count) : source;
         if (factor == 1.0)
           slice.view.copy_(part);
-        else  // one pass over memory, where a copy and a product were two
+        else  // one pass over memory; a copy and a multiplication would take two
           at::mul_out(slice.view, part, at::scalar_tensor(factor, at::kDouble));
       }
       member.packed = true;

@@ -138,8 +138,9 @@ class LinearBackward final : public torch::autograd::Node {
                      at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
   return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
 }
-/// True if a parameter has a matmul's type, or autocast gives it that. Takes the cast that autocast keeps of
-/// a forward without gradients, since at::linear gives such a parameter none.
+/// True if a parameter has `type`, that of the matmul, or autocast casts it to that. Replaces the parameter
+/// by the cast that autocast keeps of a forward without gradients, since at::linear gives such a parameter
+/// none.
 [[nodiscard]] inline bool is_castable(at::Tensor& parameter, at::ScalarType type) {
   if (parameter.scalar_type() == type) return true;
   const auto device = parameter.device().type();

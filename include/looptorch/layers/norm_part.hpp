@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation as the first part of a node of autograd: of a Transformer's attention (norm_heads.hpp)
 // and feed-forward layer (feed_forward.hpp). In a block of CheckpointMode::light such a node saves its input
-// and its matmuls, which are held as autograd holds any tensor, and normalises again in backward: no second
-// run of the block. The kernels are at::layer_norm's.
+// and its matmuls' results, which are held as autograd holds any tensor, and normalises again in backward:
+// the block does not run a second time. The kernels are at::layer_norm's.
 #pragma once
 
 #include <looptorch/layers/linear_node.hpp>
@@ -31,7 +31,7 @@ struct NormParameters {
   [[nodiscard]] bool learns() const { return weight.requires_grad() || bias.requires_grad(); }
 };
 
-/// How a node saves: `is_light` if it recomputes what lies between its matmuls.
+/// How a node saves: `is_light` if it recomputes the operations between its matmuls.
 struct SavingMode {
   bool is_light = in_light_block();
 };
@@ -107,8 +107,8 @@ class NormPart {
   return true;
 }
 
-/// True if a node can multiply rows of `width`, of a matmul's `type`, by a layer's parameters. Replaces
-/// casts that autocast keeps of a forward without gradients, as `is_castable` says.
+/// True if a node can compute the matmul of rows of `width` and a layer's parameters. Replaces parameters by
+/// the casts that autocast keeps of a forward without gradients, as `is_castable` does.
 [[nodiscard]] inline bool takes_layer(const at::Tensor& x, std::int64_t width, at::Tensor& weight,
                                       at::Tensor& bias) {
   const auto fits = [&](at::Tensor& tensor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The parts of autograd's nodes for linear layers: the matmul of rows by layers' weights with its gradients,
-// and how its result lies by layers and heads.
+// The parts of autograd's nodes for linear layers: the matmul of rows and layers' weights with its gradients,
+// and how its result is divided into layers and heads.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
@@ -112,7 +112,8 @@ class RowMatmul {
     return at::mm(gradient,
                   saved.cast_NK.defined() && !create_graph ? saved.cast_NK : joined(saved.weights, type_));
   }
-  /// Returns a single layer's matmul again, to be differentiated. The bias may be undefined.
+  /// Returns the result of a single layer's matmul, computed again to be differentiated. The bias may be
+  /// undefined.
   [[nodiscard]] at::Tensor again(const Unpacked& saved, const at::Tensor& bias,
                                  const at::Tensor& rows) const {
     const at::Tensor weight_KN = joined(saved.weights, type_).t();
@@ -159,7 +160,7 @@ class RowMatmul {
   at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat, type_ = at::kFloat;
 };
 
-/// Splits a matmul, `[rows, N]`, into layers' outputs, and joins their gradients.
+/// Splits a matmul's result, `[rows, N]`, into layers' outputs, and joins their gradients.
 class OutputLayout {
  public:
   using Tensors = torch::autograd::variable_list;

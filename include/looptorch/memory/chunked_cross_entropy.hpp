@@ -269,7 +269,7 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// Returns the cross-entropy, a scalar in fp32 at least, of the scores `hidden weight_VD^T + bias` against
 /// `labels`: the mean over the labels that count, weighted as in at::cross_entropy_loss; NaN if none counts.
 /// `hidden` is `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal the plain computation's up to the
-/// order of sums. Under autocast computes products in its type and all else in fp32. Adds directly to an
+/// order of sums. Under autocast computes matmuls in its type and all else in fp32. Adds directly to an
 /// existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once. Throws UsageError
 /// for wrong shapes and options, and on a CPU for labels that name no class.
 [[nodiscard]] inline at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,

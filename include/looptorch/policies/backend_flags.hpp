@@ -19,8 +19,8 @@
 namespace looptorch {
 namespace detail {
 
-/// The switches of TF32 for fp32 products, convolutions and recurrent layers on CUDA, as they were when this
-/// was made. Since 2.9 LibTorch has two interfaces and throws if they disagree: both are set together.
+/// The switches of TF32 for fp32 matmuls, convolutions and recurrent layers on CUDA, as they were when this
+/// object was made. Since 2.9 LibTorch has two interfaces and throws if they disagree: both are set together.
 class Tf32Settings {
  public:
   static void allow(bool tf32) {
@@ -41,7 +41,7 @@ class Tf32Settings {
     at::globalContext().setAllowTF32CuDNN(convolutions);
   }
 
-  /// True if the older interface is set to "medium", which covers the CPU's bf16 products too.
+  /// True if the older interface is set to "medium", which covers the CPU's bf16 matmuls too.
   static bool is_medium() {
     try {
       return at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;

@@ -102,7 +102,7 @@ inline bool allocate_results_of_mixed_types(const c10::OperatorHandle& op, Stack
 /// change by less than 1 MB, and the matmul itself would take seconds.
 inline constexpr std::int64_t kLongestMeasured = 2048;
 
-/// Returns the workspace of a matmul. Kernels of fp32 need none; those of bf16 need the result in
+/// Returns the bytes of a matmul's workspace. Kernels of fp32 need none; those of bf16 need the result in
 /// fp32, or what is measured.
 inline std::int64_t workspace_of_matmul(const c10::OperatorHandle& op, const Arguments& arguments,
                                         const at::Tensor& result) {
@@ -111,7 +111,7 @@ inline std::int64_t workspace_of_matmul(const c10::OperatorHandle& op, const Arg
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
-/// True if a matmul is in a virtual block. Its factors need not be, as those of an adapter are not.
+/// True if a matmul's result is in a virtual block. Its factors need not be: those of an adapter are not.
 [[nodiscard]] inline bool makes_virtual_matmul(const Arguments& arguments) {
   const bool adds = arguments.name(1) != "mat2";  // addmm and baddbmm begin with what they add to
   const at::Tensor &left = arguments[adds ? 1 : 0].toTensor(), &right = arguments[adds ? 2 : 1].toTensor();
@@ -122,7 +122,7 @@ inline std::int64_t workspace_of_matmul(const c10::OperatorHandle& op, const Arg
          static_cast<std::int64_t>(VirtualBlocks::kLeast);
 }
 
-/// Allocates a matmul, and its workspace.
+/// Allocates a matmul's result and its workspace.
 inline bool allocate_matmul(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
   std::vector<c10::IValue> given;
@@ -133,7 +133,7 @@ inline bool allocate_matmul(const c10::OperatorHandle& op, Stack& stack, const A
   return true;
 }
 
-/// Allocates oneDNN's matmul of rows and a layer's weights, which has no shape function.
+/// Allocates the result of oneDNN's matmul of rows and a layer's weights, which has no shape function.
 inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("X");
   auto sizes = x.sizes().vec();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds linear layers of one module that read the same input, such as the queries, keys and values of
-// attention. ModelRunner computes such layers as one product.
+// attention. ModelRunner computes such layers as one matmul.
 #pragma once
 
 #include <looptorch/exported/graph/graph.hpp>

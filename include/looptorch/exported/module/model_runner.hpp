@@ -30,9 +30,9 @@
 
 namespace looptorch::detail::exported {
 
-/// Runs a program: checks inputs, sets its device arguments to where they lie, puts inputs and weights into
-/// slots, runs the nodes in order (a segment as a function that backward recomputes, joint layers as one
-/// product), and assigns buffers.
+/// Runs a program: checks inputs, sets the program's device arguments to the inputs' devices, puts inputs and
+/// weights into slots, runs the nodes in order (a segment as a function that backward recomputes, joint
+/// layers as one matmul), and assigns buffers.
 class ModelRunner {
  public:
   /// Keeps references to both. The file's modules are below `root`.
@@ -131,7 +131,7 @@ class ModelRunner {
   struct NodePlan {
     const EvalMode* in_eval = nullptr;   // what eval mode changes
     LinearPartImpl* linear = nullptr;    // the layer that it calls, which may have an adapter
-    const JointLayers* joint = nullptr;  // layers that are computed as one product with it
+    const JointLayers* joint = nullptr;  // layers that are computed as one matmul with it
     bool is_linear = false;              // calls aten::linear, of any weights
   };
 
@@ -144,8 +144,8 @@ class ModelRunner {
     return static_cast<std::size_t>(found - nodes.begin());
   }
 
-  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one product, and
-  /// each product as one node of autograd. Autopsy traces the operators of the file instead.
+  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one matmul, and
+  /// each matmul as one node of autograd. Autopsy traces the operators of the file instead.
   void run_nodes(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
     for (std::size_t i = begin; i < end; ++i) {
       const JointLayers* joint = plans_[i].joint;

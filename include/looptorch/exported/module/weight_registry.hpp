@@ -83,7 +83,7 @@ class WeightRegistry {
         tied_.insert(each.tensor.unsafeGetTensorImpl());
   }
 
-  /// Finds modules that have a weight and perhaps a bias, which only products of `linear` read.
+  /// Finds modules that have a weight and perhaps a bias, which only calls of `linear` read.
   [[nodiscard]] LinearPlans find_linears(const std::map<std::string, at::Tensor>& known) const {
     LinearPlans plans;
     std::set<std::string> others;  // modules whose tensors are read otherwise

@@ -43,11 +43,13 @@ struct Setting {
        {std::pair{"small", std::vector<std::int64_t>{48, 64}}, {"medium", {24, 32}}, {"large-v3", {12, 16}}})
     for (const auto batch : batches)
       for (const std::int64_t card : {16, 32})
-        all.push_back({card == 16 ? "RTX 4080, 16 GB" : "32 GB", std::string("Whisper ") + model,
-                       "--batch-size " + std::to_string(batch) +
-                           " --gradient-accumulation 2 --gradient-checkpointing all --optimizer adamw8bit "
-                           "--bf16-weights",
-                       0, card});
+        all.push_back(
+            {(card == 16 ? "RTX 4080, 16 GB, batches of " : "32 GB, batches of ") + std::to_string(batch),
+             std::string("Whisper ") + model,
+             "--batch-size " + std::to_string(batch) +
+                 " --gradient-accumulation 2 --gradient-checkpointing all --optimizer adamw8bit "
+                 "--bf16-weights",
+             0, card});
   return all;
 }
 
@@ -59,8 +61,8 @@ struct Setting {
   for (const Candidate& candidate : candidates) needs.emplace(candidate.name, candidate);
   std::string text =
       "### " + kSeedsTitle +
-      "\n\nWhat the guides of the examples' projects recommend for their cards. `at most` is the goal for that "
-      "command, or what\nthe card has for tensors.\n\n"
+      "\n\nThe guides of the examples' projects recommend these settings for their GPUs. `at most` is the goal that was "
+      "set for\nthat command; without one, it is the memory that the GPU has for tensors.\n\n"
       "| guide | model | tensors | at most | flags |\n|---|---|---:|---:|---|\n";
   for (const Setting& setting : settings_of_guides()) {
     constexpr std::int64_t kNoLimit = 1'000'000'000'000;
