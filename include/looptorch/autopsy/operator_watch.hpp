@@ -76,7 +76,7 @@ class OperatorWatch {
   }
 
   /// Takes the micro-batch's loss. If it is not finite, finds the cause and returns true.
-  bool take_loss(const at::Tensor& loss) {
+  bool note_loss(const at::Tensor& loss) {
     const ReadTensor read = log_.read(loss);
     {
       const UntracedScope untraced;
@@ -89,7 +89,7 @@ class OperatorWatch {
   }
 
   /// Takes the gradients so far. If one is not finite, finds the cause and returns true.
-  bool take_gradients() {
+  bool note_gradients() {
     OriginSearch search(log_);
     std::vector<std::string> names;
     std::deque<ReadTensor> reads;
@@ -109,7 +109,7 @@ class OperatorWatch {
   }
 
   /// Keeps a hash of the gradients, for a later comparison.
-  void take_gradient_bits() {
+  void note_gradient_bits() {
     const UntracedScope untraced;
     std::uint64_t bits = 0;
     for (const auto& item : parameters_)

@@ -43,7 +43,7 @@ struct CaptureObserver : MicroBatchObserver {
   at::Tensor copied;
 
   at::Tensor weigh(Engine&, UpdateWork&, Loss& given) { return loss_tensor(entry.loss = given); }
-  bool take(const Loss&) { return true; }
+  bool accept(const Loss&) { return true; }
   at::Tensor scale(const at::Tensor& loss) { return loss; }
   const at::Tensor& root(UpdateWork&, const at::Tensor& loss) {
     const at::NoGradGuard no_gradients;

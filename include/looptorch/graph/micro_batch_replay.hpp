@@ -51,7 +51,7 @@ class MicroBatchReplay {
     if (!loss.weight.is_known()) (void)candidate_.work().weight.weigh_alone(loss);
     if (entry.is_whole_window && loss.weight.is_known())
       candidate_.work().losses.expect_sum(candidate_.loss_buffers().sum);
-    if (observer_.take(loss)) observer_.after_backward(loss);
+    if (observer_.accept(loss)) observer_.after_backward(loss);
     ++candidate_.graphs.counts.replayed;
     return true;
   }

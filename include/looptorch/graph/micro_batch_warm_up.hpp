@@ -28,7 +28,7 @@ struct WarmUpObserver : MicroBatchObserver {
   Observer& observer;
   Loss& loss;
 
-  bool take(const Loss& given) { return observer.take(loss = given); }
+  bool accept(const Loss& given) { return observer.accept(loss = given); }
   at::Tensor scale(const at::Tensor& weighed) { return observer.scale(weighed); }
   void before_backward(const at::Tensor& weighed, double correction) {
     observer.before_backward(weighed, correction);

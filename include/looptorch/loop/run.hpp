@@ -213,13 +213,13 @@ class Run {
   void offer(std::string_view name, const Value& value) {
     if (!sink_) return;
     const Quantity quantity(value);
-    sink_->take(MetricSink::kWholeRun, name,
+    sink_->record(MetricSink::kWholeRun, name,
                 quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
   }
   /// Logs texts, pictures, sound or distributions, if a policy logs metrics. They replace those offered by
   /// this name before.
   void offer_examples(std::string name, std::vector<Example> examples) {
-    if (sink_) sink_->take_examples(std::move(name), std::move(examples));
+    if (sink_) sink_->record_examples(std::move(name), std::move(examples));
   }
   [[nodiscard]] MetricSink* sink() const { return sink_; }
 

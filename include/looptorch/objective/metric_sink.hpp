@@ -20,9 +20,9 @@ class MetricSink {
   static constexpr std::size_t kWholeRun = static_cast<std::size_t>(-1);
 
   /// Takes a number of the update with this index. A tensor in `value` is kept, and must not change.
-  virtual void take(std::size_t update, std::string_view name, const Quantity& value) = 0;
+  virtual void record(std::size_t update, std::string_view name, const Quantity& value) = 0;
   /// Takes examples, which replace earlier ones of this name.
-  virtual void take_examples(std::string name, std::vector<Example> examples) = 0;
+  virtual void record_examples(std::string name, std::vector<Example> examples) = 0;
 
  protected:
   ~MetricSink() = default;

@@ -79,7 +79,7 @@ struct ClipGradNorm {
 
  private:
   void report(UpdateContext& update, const at::Tensor& norm) const {
-    if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", norm);
+    if (MetricSink* const sink = update.run.sink()) sink->record(update.index(), "gradient_norm", norm);
     if (record && !update.vetoed()) add_to_metrics(norm, update.run.updates()[update.index()].metrics);
   }
 

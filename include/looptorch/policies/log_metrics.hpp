@@ -143,7 +143,7 @@ struct LogMetrics {
   void on_epoch_end(EpochContext& epoch, State& state) const {
     state.add_published();
     if (histograms && state.is_open())
-      state.take_examples("parameters", detail::parameter_distributions(epoch.run.model()));
+      state.record_examples("parameters", detail::parameter_distributions(epoch.run.model()));
   }
   void on_fit_end(FitContext& fit, State& state) const { state.end(fit.status); }
 

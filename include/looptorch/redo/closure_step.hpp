@@ -69,7 +69,7 @@ class ReevaluationObserver : public TrainingObserver<I, Engine> {
   using TrainingObserver<I, Engine>::TrainingObserver;
 
   /// Throws NonFiniteLoss.
-  [[nodiscard]] bool take(const Loss& loss) {
+  [[nodiscard]] bool accept(const Loss& loss) {
     if (is_known_non_finite(this->engine_, loss))
       throw non_finite_in_closure(this->engine_.run().updates()[I],
                                   this->engine_.window().origin.narrowed(this->number_));

@@ -59,12 +59,12 @@ struct RedoneWindow {
 
   /// Takes a micro-batch, and learns from it if the window has one update.
   template <class Batch, class Given>
-  static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+  static void add(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     if constexpr (!Engine::kStreams) {
-      KeptWindow<Engine>::take(engine, kept, std::forward<Given>(batch));
+      KeptWindow<Engine>::add(engine, kept, std::forward<Given>(batch));
     } else {
       if constexpr (Redo::kSplits)
-        if (may_split(engine)) return take_splitting(engine, kept, std::forward<Given>(batch));
+        if (may_split(engine)) return add_splitting(engine, kept, std::forward<Given>(batch));
       if (!engine.works()[0].due) return;
       keep_if_rerun(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
         StreamedWindow<Engine>::learn_on_device(engine, learnt,
@@ -109,7 +109,7 @@ struct RedoneWindow {
  private:
   /// Takes a micro-batch, and keeps it on its device in case memory runs out.
   template <class Batch, class Given>
-  static void take_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+  static void add_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     if (!engine.works()[0].due) return;
     bool is_detached = false;

@@ -46,7 +46,7 @@ struct TracingObserver : MicroBatchObserver {
   bool& finite;
   bool scaled;
 
-  bool take(const Loss& loss) { return finite = !watch.take_loss(loss_tensor(loss)); }
+  bool accept(const Loss& loss) { return finite = !watch.note_loss(loss_tensor(loss)); }
   at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.scaled(weighed) : weighed; }
 };
 
@@ -137,7 +137,7 @@ class TracedRerun final : public WindowRerun {
     const std::int64_t turns = std::exchange(engine_.window().shared.lockstep_turns, 0);
     try {
       rerun_micro_batches(watch, scaled);
-      watch.take_gradient_bits();
+      watch.note_gradient_bits();
     } catch (...) {
       watch.fail(what_of(std::current_exception()));
     }
@@ -174,7 +174,7 @@ class TracedRerun final : public WindowRerun {
       with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
         announce(watch, number, row, there);
         run_micro_batch<I>(engine_, there, TracingObserver<Engine>(engine_, watch, finite, scaled));
-        finite = finite && !watch.take_gradients();
+        finite = finite && !watch.note_gradients();
       });
       row += batch_size(piece);
     });

@@ -81,7 +81,7 @@ class Resumption {
     for (const auto& item : (*engine_.model()).named_modules())  // parents come before their children
       if (const bool training = !eval.count(item.key()); item.value()->is_training() != training)
         item.value()->train(training);
-    engine_.take(std::move(staged_));
+    engine_.commit(std::move(staged_));
     feed_.apply();
   }
 

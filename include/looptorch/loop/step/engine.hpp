@@ -232,9 +232,9 @@ class Engine {
     return out;
   }
 
-  /// Returns a checked state for `take`; nothing changes yet. Throws StateError if something is missing.
+  /// Returns a checked state for `commit`; nothing changes yet. Throws StateError if something is missing.
   [[nodiscard]] Staged stage(const StateDict& in) const { return stage_run(in, run_, works_); }
-  void take(Staged staged) {
+  void commit(Staged staged) {
     RunAccess::progress(run_) = std::move(staged.progress);
     RunAccess::metrics(run_) = std::move(staged.metrics);
     run_.updates() = std::move(staged.updates);
@@ -251,7 +251,7 @@ class Engine {
     const StagedPolicies policies = stage_policies(stack_, in.under("policies"));
     require_all(policies);
     for (const Commit& commit : policies.commits) commit();
-    take(std::move(staged));
+    commit(std::move(staged));
   }
 
  private:

@@ -35,7 +35,7 @@ struct KeptWindow : StreamedWindow<Engine> {
   using Kept = std::vector<Batch>;
 
   template <class Batch, class Given>
-  static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+  static void add(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     const at::Device device = engine.run().device();
     if (is_on(kept.back(), device)) return detach_from_range(engine, kept.back());

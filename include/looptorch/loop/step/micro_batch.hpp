@@ -80,9 +80,9 @@ template <class Engine>
 }
 
 /// The base of observers. run_micro_batch calls, in this order: `may_keep_casts`, `weigh` (returns the value
-/// to differentiate; undefined: none), `take` (whether to differentiate it), `scale` (returns the loss to
+/// to differentiate; undefined: none), `accept` (whether to differentiate it), `scale` (returns the loss to
 /// differentiate), `before_backward`, `root` (returns the gradient that backward begins with) and
-/// `after_backward`. Each observer adds `take` and `scale`.
+/// `after_backward`. Each observer adds `accept` and `scale`.
 struct MicroBatchObserver {
   template <class Engine>
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
@@ -115,7 +115,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
   if (!kept || saving_blocks.saw_one()) derived.drop();
   derived.drop_if_changed(view.parameters);
   const at::Tensor weighed = observer.weigh(engine, work, loss);
-  if (!weighed.defined() || !observer.take(loss)) return;
+  if (!weighed.defined() || !observer.accept(loss)) return;
   require_graph(weighed, loss_tensor(loss).scalar_type(), view);
   engine.in_phase(
       RunPhase::backward, "backward",
@@ -175,10 +175,11 @@ class TrainingObserver : public MicroBatchObserver {
   TrainingObserver(Engine& engine, std::size_t number, bool is_last)
       : engine_(engine), number_(number), is_last_(is_last) {}
 
-  [[nodiscard]] bool take(const Loss& loss) {
+  [[nodiscard]] bool accept(const Loss& loss) {
     if (is_known_non_finite(engine_, loss)) {
       work().fault.micro_batch = number_;
-      if (MetricSink* const sink = engine_.run().sink()) sink->take(I, "loss", cpu_number(loss_tensor(loss)));
+      if (MetricSink* const sink = engine_.run().sink())
+        sink->record(I, "loss", cpu_number(loss_tensor(loss)));
       return false;
     }
     work().losses.add(loss);

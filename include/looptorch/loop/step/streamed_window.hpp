@@ -14,7 +14,7 @@
 
 namespace looptorch::detail {
 
-/// The kind of window that holds no batch beyond its micro-batch: `take` runs forward and backward at once.
+/// The kind of window that holds no batch beyond its micro-batch: `add` runs forward and backward at once.
 /// Has no state of its own; window_kind_t (window.hpp) chooses it.
 template <class Engine>
 struct StreamedWindow {
@@ -24,7 +24,7 @@ struct StreamedWindow {
   static void begin(Engine&) {}
 
   template <class Given>
-  static void take(Engine& engine, NoState&, Given&& batch) {
+  static void add(Engine& engine, NoState&, Given&& batch) {
     if (!engine.works()[0].due) return;
     learn_on_device(engine, batch, [&](const auto& there, std::size_t number, bool is_last) {
       train_micro_batch<0>(engine, there, number, is_last);

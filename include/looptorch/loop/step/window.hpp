@@ -28,7 +28,7 @@ namespace looptorch::detail {
 template <class Engine>
 struct RedoneWindow;
 /// The kind of an Engine's windows: they may be rerun, or stream their micro-batches, or keep their batches
-/// until they end. A kind has `begin`, `take` (a micro-batch), `complete` (before ranks reduce the window),
+/// until they end. A kind has `begin`, `add` (a micro-batch), `complete` (before ranks reduce the window),
 /// `finish<I>` (makes update I), `abandon`, `measure` (a batch of an evaluation), and the type `Kept`.
 template <class Engine>
 using window_kind_t =
@@ -142,7 +142,7 @@ void add_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& i
   const std::int64_t number = engine.progress().batch + window.next_number();
   window.origin.add(window.in_epoch ? number : WindowOrigin::kUnknown, indices);
   window.samples += batch_size(std::as_const(batch));
-  window_kind_t<Engine>::take(engine, kept, std::forward<Given>(batch));
+  window_kind_t<Engine>::add(engine, kept, std::forward<Given>(batch));
   ++window.micro_batches;
 }
 

@@ -71,11 +71,11 @@ class MetricFeed final : public MetricSink {
   /// Returns the last fit's FLOPs a second over its written rows; empty until it has counted two windows.
   [[nodiscard]] std::optional<FlopMeter::Rates> flops() const { return meter_.of_run(); }
 
-  void take(std::size_t update, std::string_view name, const Quantity& value) override {
+  void record(std::size_t update, std::string_view name, const Quantity& value) override {
     if (is_open()) rows_.add(id(update, name), value);
   }
 
-  void take_examples(std::string name, std::vector<Example> examples) override {
+  void record_examples(std::string name, std::vector<Example> examples) override {
     if (!is_open()) return;
     const std::int64_t step = run_->progress().step;
     log_->add([page = page_, sounds = sounds_, step, name = std::move(name),
@@ -143,7 +143,7 @@ class MetricFeed final : public MetricSink {
     for (const auto& [name, value] : run_->metrics().values()) {
       std::int64_t& seen = published_[name];
       if (const std::int64_t now = run_->metrics().publications(name); now != std::exchange(seen, now))
-        take(kWholeRun, name, value), row_is_due_ = true;
+        record(kWholeRun, name, value), row_is_due_ = true;
     }
   }
 
@@ -219,7 +219,7 @@ class MetricFeed final : public MetricSink {
     known.before = now;
   }
   void add_rate(std::size_t update, std::string_view name, double rate) {
-    if (!std::isnan(rate)) take(update, name, rate);
+    if (!std::isnan(rate)) record(update, name, rate);
   }
 
   static Seen now_of(const Run& run) {
@@ -231,19 +231,19 @@ class MetricFeed final : public MetricSink {
     const Seen now = now_of(*run_), before = std::exchange(seen_, now);
     const double seconds = std::chrono::duration<double>(now.time - before.time).count();
     const auto steps = static_cast<double>(std::max<std::int64_t>(now.step - before.step, 1));
-    take(kWholeRun, report::kStepSeconds, seconds / steps);
+    record(kWholeRun, report::kStepSeconds, seconds / steps);
     if (seconds > 0)
-      take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
+      record(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
     add_flops(meter_.rates(now.samples - before.samples, seconds));
     if (run_->feed().stats && seconds > 0)
-      take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
-    take(kWholeRun, report::kSkipped, static_cast<double>(run_->progress().skipped));
+      record(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
+    record(kWholeRun, report::kSkipped, static_cast<double>(run_->progress().skipped));
   }
 
   void add_flops(const std::optional<FlopMeter::Rates>& rates) {
     if (!rates) return;
-    take(kWholeRun, "flops_per_second", rates->flops_per_second);
-    if (rates->utilization) take(kWholeRun, "mfu", *rates->utilization);
+    record(kWholeRun, "flops_per_second", rates->flops_per_second);
+    if (rates->utilization) record(kWholeRun, "mfu", *rates->utilization);
   }
 
   void begin_window() {
@@ -273,23 +273,23 @@ class MetricFeed final : public MetricSink {
   void add_phases() {
     const auto seconds = clock_.take();
     for (std::size_t i = 0; i < seconds.size(); ++i)
-      if (seconds[i] > 0) take(kWholeRun, message(report::kTimePrefix, kRunPhases[i]), seconds[i]);
+      if (seconds[i] > 0) record(kWholeRun, message(report::kTimePrefix, kRunPhases[i]), seconds[i]);
   }
   void add_memory() {
     const at::Device device = run_->device();
     if (const ProcessMemory host = process_memory(c10::kCPU); host.resident > 0)
-      take(kWholeRun, "resident_bytes", static_cast<double>(host.resident));
+      record(kWholeRun, "resident_bytes", static_cast<double>(host.resident));
     if (!is_accelerator(device.type())) return;
     const MemoryReading reading = MemoryCounter(device).read();
     peak_bytes_ = std::max(peak_bytes_, reading.peak);  // WatchMemory resets the allocator's
-    take(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
-    take(kWholeRun, "device_bytes_peak", static_cast<double>(peak_bytes_));
-    take(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
+    record(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
+    record(kWholeRun, "device_bytes_peak", static_cast<double>(peak_bytes_));
+    record(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
   }
   /// Adds the share of the time that the device was busy, and lets the writing thread ask anew.
   void add_use() {
     if (!use_->may_tell()) return;
-    if (const auto share = use_->take()) take(kWholeRun, report::kDeviceBusy, *share);
+    if (const auto share = use_->take()) record(kWholeRun, report::kDeviceBusy, *share);
     log_->add([use = use_](report::MetricFiles&) { use->ask(); });
   }
   void hand_over() {
