@@ -14,6 +14,7 @@
 #include "training/flags.hpp"
 #include "training/load_model.hpp"
 #include "training/memory_plan.hpp"
+#include "training/memory_size.hpp"
 #include "training/options.hpp"
 #include "training/report.hpp"
 #include "training/saved_plan.hpp"

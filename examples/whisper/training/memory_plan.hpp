@@ -4,14 +4,13 @@
 // GPU idle. Only then tries adapters, in the same way.
 #pragma once
 
-#include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "options.hpp"
+#include "plan_outcome.hpp"
 #include "savings.hpp"
 
-#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -19,72 +18,10 @@
 #include <ostream>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace whisper {
-
-/// Returns the bytes that "4GB", "1.8 gb" or "900M" names; without a unit they are GB. A GB is 10^9 bytes.
-/// Throws CommandLineError.
-[[nodiscard]] inline std::int64_t parse_bytes(const std::string& text) {
-  double unit = 1e9;
-  std::string number;
-  for (const char sign : text) number += static_cast<char>(std::toupper(static_cast<unsigned char>(sign)));
-  for (const auto& [name, bytes] :
-       {std::pair<std::string_view, double>{"GB", 1e9}, {"MB", 1e6}, {"G", 1e9}, {"M", 1e6}}) {
-    if (!number.ends_with(name)) continue;
-    number.resize(number.size() - name.size()), unit = bytes;
-    while (number.ends_with(' ')) number.pop_back();
-    break;
-  }
-  try {
-    return std::llround(unit * looptorch::app::parse_number<double>(number, {.max = 1e6, .above = 0}));
-  } catch (const looptorch::app::CommandLineError&) {
-    throw looptorch::app::CommandLineError("--fit: \"" + text + "\" is no size, such as 4GB or 900MB");
-  }
-}
-
-/// The outcome of one choice.
-struct PlanTrial {
-  std::int64_t needed = 0;
-  bool fits = false;
-  bool smaller_batch_helps = true;  ///< A smaller batch needs less: not all of it is held between the steps.
-  bool ran_out = false;             ///< It needs more than `needed`, where memory ran out.
-  bool stopped = false;             ///< It needs at least `needed`, which was enough to refuse it.
-  std::string refused = {};         ///< The status of a library that cannot compute it on this device.
-  /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
-  /// batches that wait. A run that writes no snapshot in its middle needs less.
-  std::int64_t best_weights = 0, snapshot = 0, loading = 0;
-  bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
-
-  /// True if steps were measured that need `needed`.
-  [[nodiscard]] bool is_measured() const { return smaller_batch_helps && !ran_out && refused.empty(); }
-
-  /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
-  [[nodiscard]] std::string parts() const {
-    using looptorch::app::bytes_text;
-    if (transcribes) return " (to transcribe)";
-    const auto beside = best_weights + snapshot + loading;
-    if (beside == 0) return {};
-    std::string text = " (steps " + bytes_text(needed - beside);
-    for (const auto& [bytes, words] : {std::pair{best_weights, "the best weights"},
-                                       {snapshot, "a snapshot while it is written"},
-                                       {loading, "batches that wait"}})
-      if (bytes > 0) text += looptorch::message(", ", words, " ", bytes_text(bytes));
-    return text + ")";
-  }
-
-  /// Returns "needs 1.2 GB"; if only a part is known, at least or more than that.
-  [[nodiscard]] std::string words() const {
-    if (!refused.empty()) return "cannot be computed here: " + refused;
-    return looptorch::message("needs ",
-                              ran_out                           ? "more than "
-                              : smaller_batch_helps && !stopped ? ""
-                                                                : "at least ",
-                              looptorch::app::bytes_text(needed));
-  }
-};
 
 /// A choice that fits.
 struct PlanChoice {
@@ -122,43 +59,6 @@ struct PlanQuestion {
   bool resumed = false;          ///< Tries only what a run from a snapshot can resume with.
 };
 
-namespace detail {
-
-/// The memory needed by the choices that do not fit.
-class Misfits {
- public:
-  void add(const PlanTrial& trial, std::string flags) {
-    auto& kept = trial.is_measured() ? measured_ : bound_;
-    if (kept && kept->needed <= trial.needed) return;
-    kept = trial;
-    if (trial.is_measured()) flags_ = std::move(flags);
-  }
-
-  /// Returns the least need of measured steps; if there is none, what each needs at least.
-  [[nodiscard]] std::string words() const {
-    if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
-    return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,
-                              ", ", measured_->words());
-  }
-
- private:
-  std::optional<PlanTrial> measured_, bound_;
-  std::string flags_;  // of `measured_`
-};
-
-}  // namespace detail
-
-/// Returns the name of the status by which a library of CUDA says that it cannot compute something on the
-/// device, as "CUBLAS_STATUS_NOT_SUPPORTED"; empty for other errors.
-[[nodiscard]] inline std::string unsupported_status(std::string_view error) {
-  constexpr std::string_view kEnds[] = {"STATUS_NOT_SUPPORTED", "STATUS_ARCH_MISMATCH"};
-  for (const std::string_view library : {"CUBLAS", "CUDNN", "CUSPARSE", "CUFFT"})
-    for (const std::string_view end : kEnds)
-      if (const std::string name = looptorch::message(library, "_", end); error.find(name) != error.npos)
-        return name;
-  return {};
-}
-
 /// Measures what a choice needs.
 using PlanMeasure = std::function<PlanTrial(const FinetuneOptions&)>;
 
@@ -171,6 +71,88 @@ namespace detail {
   return batches;
 }
 
+/// Tries choices in the order of savings, and logs each.
+class ChoiceSearch {
+ public:
+  ChoiceSearch(const FinetuneOptions& given, std::int64_t cap, const PlanMeasure& predict,
+               const PlanMeasure& prove, const PlanQuestion& question, std::ostream& log)
+      : given_(given), predict_(predict), prove_(prove), question_(question), log_(log), cap_(cap) {}
+
+  [[nodiscard]] PlanChoice first_that_fits() {
+    for (const Trained trained : {Trained::all_weights, Trained::adapters, Trained::adapters_of_8_bits})
+      for (const std::int64_t batch : batches_of(given_.training.batch_size))
+        for (const Saving& saving : savings())
+          if (saving.trained == trained)
+            if (auto choice = choice_of(saving, batch)) return *std::move(choice);
+    fail();
+  }
+
+ private:
+  /// Returns the choice if it fits. A choice that was tried or that cannot be is passed over.
+  [[nodiscard]] std::optional<PlanChoice> choice_of(const Saving& saving, std::int64_t batch) {
+    const auto with_given = flags_between(given_, with_saving(given_, saving, given_.training.batch_size));
+    if (too_large_.contains(with_given)) return {};
+    auto options = with_saving(given_, saving, batch);
+    auto flags = flags_between(given_, options);
+    if (!can_be(options) || (question_.resumed && !can_go_on(given_, options))) return {};
+    if (!tried_.insert(flags).second) return {};
+    const std::string words = words_of(saving, options);
+    const PlanTrial trial = measured(options, words);
+    if (trial.fits) {
+      report(trial, words, flags);
+      return PlanChoice{std::move(options), saving.words, std::move(flags), trial.needed};
+    }
+    misfits_.add(trial, std::move(flags));
+    if (!trial.smaller_batch_helps) too_large_.insert(with_given);
+    return {};
+  }
+
+  /// Predicts what a choice needs, and proves a prediction that it fits.
+  [[nodiscard]] PlanTrial measured(const FinetuneOptions& options, const std::string& words) {
+    PlanTrial trial = predict_(options);
+    if (!trial.fits) {
+      log_ << begin() << words << ": " << trial.words() << std::endl;
+    } else if (prove_) {
+      const auto predicted = trial.needed;
+      trial = prove_(options);
+      if (!trial.fits)
+        log_ << begin() << words << ": by its shapes it needs " << looptorch::app::bytes_text(predicted)
+             << ", and a real window " << trial.words() << std::endl;
+    }
+    return trial;
+  }
+
+  void report(const PlanTrial& trial, const std::string& words, const std::string& flags) {
+    log_ << begin() << "chooses " << words << ": needs " << looptorch::app::bytes_text(trial.needed)
+         << trial.parts() << "; "
+         << (tried_.size() == 1 ? "that costs nothing"
+                                : looptorch::message("of ", tried_.size() - 1, " that cost less none fits"))
+         << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
+  }
+
+  [[noreturn]] void fail() const {
+    const auto free = std::lround(100 * question_.margin);
+    throw looptorch::app::DoesNotFit(looptorch::message(
+        question_.asking, " ", looptorch::app::bytes_text(cap_),
+        free > 0 ? looptorch::message(", of which ", free, " % stay free") : "", ": nothing fits, and ",
+        misfits_.words(),
+        question_.resumed ? ": give more; what else saves memory needs a run anew"
+                          : ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+  }
+
+  [[nodiscard]] std::string begin() const {
+    return question_.asking + " " + looptorch::app::bytes_text(cap_) + ": ";
+  }
+
+  const FinetuneOptions& given_;
+  const PlanMeasure &predict_, &prove_;
+  const PlanQuestion& question_;
+  std::ostream& log_;
+  std::int64_t cap_;
+  std::set<std::string> tried_, too_large_;  // with any batch, by the flags with the given one
+  Misfits misfits_;
+};
+
 }  // namespace detail
 
 /// Returns the first choice that fits by `predict` and then, unless empty, by `prove`. Writes a line to `log`
@@ -180,50 +162,7 @@ namespace detail {
                                             const PlanMeasure& predict, std::ostream& log,
                                             const PlanQuestion& question = {},
                                             const PlanMeasure& prove = {}) {
-  using looptorch::app::bytes_text;
-  const std::string begin = question.asking + " " + bytes_text(cap) + ": ";
-  std::set<std::string> tried, too_large;  // with any batch, by the flags with the given one
-  detail::Misfits misfits;
-  for (const Trained trained : {Trained::all_weights, Trained::adapters, Trained::adapters_of_8_bits})
-    for (const std::int64_t batch : detail::batches_of(given.training.batch_size))
-      for (const Saving& saving : savings()) {
-        if (saving.trained != trained) continue;
-        const auto with_given = flags_between(given, with_saving(given, saving, given.training.batch_size));
-        if (too_large.contains(with_given)) continue;
-        auto options = with_saving(given, saving, batch);
-        auto flags = flags_between(given, options);
-        if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) continue;
-        if (!tried.insert(flags).second) continue;
-        const std::string words = words_of(saving, options);
-        PlanTrial trial = predict(options);
-        if (trial.fits && prove) {
-          const auto predicted = trial.needed;
-          trial = prove(options);
-          if (!trial.fits)
-            log << begin << words << ": by its shapes it needs " << bytes_text(predicted)
-                << ", and a real window " << trial.words() << std::endl;
-        } else if (!trial.fits) {
-          log << begin << words << ": " << trial.words() << std::endl;
-        }
-        if (trial.fits) {
-          log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << trial.parts()
-              << "; "
-              << (tried.size() == 1
-                      ? "that costs nothing"
-                      : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))
-              << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
-          return {std::move(options), saving.words, std::move(flags), trial.needed};
-        }
-        misfits.add(trial, std::move(flags));
-        if (!trial.smaller_batch_helps) too_large.insert(with_given);
-      }
-  const auto free = std::lround(100 * question.margin);
-  throw looptorch::app::DoesNotFit(looptorch::message(
-      question.asking, " ", bytes_text(cap),
-      free > 0 ? looptorch::message(", of which ", free, " % stay free") : "", ": nothing fits, and ",
-      misfits.words(),
-      question.resumed ? ": give more; what else saves memory needs a run anew"
-                       : ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+  return detail::ChoiceSearch(given, cap, predict, prove, question, log).first_that_fits();
 }
 
 }  // namespace whisper

@@ -14,6 +14,7 @@
 
 #include "../decoding/recognizer.hpp"
 #include "memory_plan.hpp"
+#include "memory_size.hpp"
 #include "options.hpp"
 #include "training_clips.hpp"
 

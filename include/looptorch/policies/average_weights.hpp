@@ -141,7 +141,7 @@ struct BasicAverageWeights {
     if (update.empty())
       for (std::size_t i = context.index() + 1; i < context.run.updates().size(); ++i)
         for (const at::Tensor& parameter : context.run.updates()[i].parameters)
-          state.pass_over(context.index(), parameter);
+          state.exclude(context.index(), parameter);
     state.admit(context.index(), context.view().parameters, model_of(context.run));
   }
 

@@ -88,7 +88,7 @@ class WeightAverages {
       group.seen.clear();
       for (std::size_t i = 0; i < group.names.size(); ++i) {
         group.weights[i] = counterpart(weights, group.names[i], group.averages[i]);
-        follow(group.weights[i], group.averages[i]);
+        adapt(group.weights[i], group.averages[i]);
         averaged_.insert(key(group.weights[i]));
       }
     }
@@ -125,15 +125,14 @@ class WeightAverages {
   void forget_buffers() { kept_.clear(); }
 
   /// Excludes `weight` from the averages of this update.
-  void pass_over(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
+  void exclude(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
 
   /// Moves the averages of this update by `share` of the way to its weights, and counts it.
   void move(std::size_t update, double share) {
     at::NoGradGuard no_gradients;
     Group& group = grown(update);
     for (std::size_t i = 0; i < group.averages.size(); ++i)  // a model may move between two windows
-      if (group.averages[i].device() != group.weights[i].device())
-        follow(group.weights[i], group.averages[i]);
+      if (group.averages[i].device() != group.weights[i].device()) adapt(group.weights[i], group.averages[i]);
     if (!group.averages.empty()) {
       if (kept_.empty())
         at::_foreach_lerp_(group.averages, group.weights, share);
@@ -149,14 +148,14 @@ class WeightAverages {
   [[nodiscard]] bool in_place() const { return in_place_; }
 
   /// Exchanges the averages and the weights, without copies.
-  void put_in_place() {
+  void swap_in() {
     in_place_ = true;
     for (Group& group : updates_)
       for (std::size_t i = 0; i < group.weights.size(); ++i)
         exchange_memory(group.weights[i], group.averages[i]);
   }
   /// Exchanges them back in reverse order, as weights that share memory need.
-  void take_out() {
+  void swap_out() {
     for (std::size_t g = updates_.size(); g-- > 0;)
       for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
         exchange_memory(updates_[g].weights[i], updates_[g].averages[i]);
@@ -206,7 +205,7 @@ class WeightAverages {
 
   /// Converts the average to the weight's device, type and layout. Kernels round differently for another
   /// layout, and views of the weight would not follow when the two exchange memory.
-  static void follow(const at::Tensor& weight, at::Tensor& average) {
+  static void adapt(const at::Tensor& weight, at::Tensor& average) {
     average = average.to(weight.device(), weight.scalar_type());
     if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
       average = at::empty_like(weight).copy_(average);
@@ -265,10 +264,10 @@ class AveragesInPlace {
  public:
   /// Changes nothing if `averages` is null.
   explicit AveragesInPlace(WeightAverages* averages) : averages_(averages) {
-    if (averages_) averages_->put_in_place();
+    if (averages_) averages_->swap_in();
   }
   ~AveragesInPlace() {
-    if (averages_) averages_->take_out();
+    if (averages_) averages_->swap_out();
   }
   AveragesInPlace(const AveragesInPlace&) = delete;
   AveragesInPlace& operator=(const AveragesInPlace&) = delete;

@@ -9,6 +9,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <whisper/training/memory_plan.hpp>
+#include <whisper/training/memory_size.hpp>
 #include <whisper/training/plan_trial.hpp>
 #include <whisper/training/saved_plan.hpp>
 
