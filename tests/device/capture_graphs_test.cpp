@@ -5,15 +5,18 @@
 // Tests graph: graph_reasons
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/files/file.hpp>
 #include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/on.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
 #include "support/snapshots.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -475,4 +478,29 @@ TEST_CASE("a replay is one launch and a copy for each tensor of the batch, and w
   CHECK(waits == 0);
   CHECK(eager - replayed >= 10);
   CHECK(replayed <= 14);
+}
+
+TEST_CASE("a profile has the steps that graphs replay") {
+  if (!has_device()) return;
+  for (const std::int64_t first : {2, 6}) {
+    const lt::testing::TemporaryFolder folder;
+    torch::manual_seed(1);
+    torch::nn::Linear net(4, 3);
+    net->to(test_device());
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.05});
+    const auto objective = [](torch::nn::Linear& model, const at::Tensor& x) {
+      return model(x).pow(2).mean();
+    };
+    std::string said;
+    lt::Trainer trainer(net, optimizer, objective, lt::CaptureGraphs{.report = [](const std::string&) {}},
+                        lt::Profile{.folder = folder.path(),
+                                    .first = first,
+                                    .last = first + 1,
+                                    .report = [&](const std::string& text) { said = text; }});
+    trainer.fit(std::vector<at::Tensor>(10, torch::ones({2, 4}, test_device())));
+    CHECK_THAT(said, Catch::Contains(lt::message("has steps ", first, " to ", first + 1)));
+    const std::string trace = lt::read_file(folder / "trace.json");
+    CHECK(trace.find(lt::message("ProfilerStep#", first + 1)) != std::string::npos);
+    CHECK(trace.find(lt::message("ProfilerStep#", first + 2)) == std::string::npos);
+  }
 }

@@ -12,6 +12,7 @@
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
+#include <looptorch/policies/skip_bad_windows.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
@@ -22,6 +23,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -209,6 +211,45 @@ TEST_CASE("metrics of captured windows are the eager run's") {
   const auto eager = rows(false), replayed = rows(true);
   CHECK(eager.size() >= 24);
   CHECK(eager == replayed);
+}
+
+TEST_CASE("norms of captured windows are the eager run's, with several updates and with windows skipped") {
+  if (!has_device()) return;
+  struct BothImpl : torch::nn::Module {
+    torch::nn::Linear a = register_module("a", torch::nn::Linear(4, 3));
+    torch::nn::Linear b = register_module("b", torch::nn::Linear(4, 3));
+  };
+  const auto norms = [](bool captures, std::size_t bad) {
+    torch::manual_seed(1);
+    auto net = std::make_shared<BothImpl>();
+    net->to(test_device());
+    lt::FusedAdamW first(net->a->parameters(), {.lr = 0.05}), second(net->b->parameters(), {.lr = 0.05});
+    const auto one = [](std::shared_ptr<BothImpl>& both, const at::Tensor& x) {
+      return both->a(x).pow(2).mean();
+    };
+    const auto two = [](std::shared_ptr<BothImpl>& both, const at::Tensor& x) {
+      return both->b(x).pow(2).mean() * 100;
+    };
+    std::vector<at::Tensor> data;
+    for (int i = 0; i < 12; ++i) data.push_back(torch::randn({5, 4}).to(test_device()));
+    if (bad > 0) data[bad].fill_(NAN);
+    std::vector<double> sums;
+    const auto record = [&](lt::WindowContext& window) {
+      for (const lt::UpdateView& view : window.run.updates())
+        if (const auto norm = view.metrics.find("gradient_norm"); norm != view.metrics.end())
+          sums.push_back(norm->second.totals().sum);
+    };
+    lt::Trainer trainer(net, lt::Update{first, one, {.name = "one"}},
+                        lt::Update{second, two, {.name = "two"}},
+                        lt::ClipGradNorm{.max_norm = 0.05, .record = true},
+                        lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}},
+                        lt::When{bad > 0, lt::SkipBadWindows{.report = [](const std::string&) {}}},
+                        lt::On{lt::kObserve, record});
+    trainer.fit(data);
+    sums.push_back(trainer.template policy<lt::ClipGradNorm>().norm.template item<double>());
+    return at::tensor(sums, at::kDouble);
+  };
+  for (const std::size_t bad : {0, 8}) CHECK(bits_equal(norms(true, bad), norms(false, bad)));
 }
 
 TEST_CASE("a copy of a mean keeps its value, though graphs add to the mean") {

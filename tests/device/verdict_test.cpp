@@ -3,9 +3,12 @@
 // numbers. A step waits for neither.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
+#include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
 namespace lt = looptorch;
@@ -61,6 +64,12 @@ struct Indexed {
   };
   Iterator begin() const { return {&batches, 0, {}}; }
   Iterator end() const { return {&batches, static_cast<std::int64_t>(batches.size()), {}}; }
+};
+
+struct VetoAll {
+  static constexpr lt::Phase phase = lt::Phase::check;
+  static constexpr bool changes_gradients = false;
+  void before_update(lt::UpdateContext& update) const { update.veto(); }
 };
 
 }  // namespace
@@ -147,4 +156,56 @@ TEST_CASE("a step with a fused optimizer waits for nothing, with and without los
                     lt::AverageWeights{}, lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 3}));
   check(lt::Trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
                     lt::Autocast<lt::fp16>{}));
+}
+
+TEST_CASE("gradients that are not finite in an update already vetoed end no fit, on a device as on the CPU") {
+  for (const at::Device device : {at::Device(at::kCPU), test_device()}) {
+    torch::nn::Linear net(4, 3);
+    net->to(device);
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.05});
+    const auto objective = [](torch::nn::Linear& model, const at::Tensor& x) {
+      return x.mean() + (model->weight * 0).sqrt().sum();  // the root's gradient at 0 is NaN
+    };
+    lt::Trainer trainer(net, optimizer, objective, VetoAll{}, lt::ClipGradNorm{1.0});
+    CHECK(trainer.fit(std::vector<at::Tensor>(2, torch::ones({2, 4}, device))).skipped == 2);
+  }
+}
+
+TEST_CASE("metrics have the losses of their own windows, also behind one whose update was skipped") {
+  if (!has_device()) return;
+  const lt::testing::TemporaryFolder folder;
+  torch::manual_seed(1);
+  torch::nn::Linear net(4, 3);
+  net->to(test_device());
+  torch::optim::SGD optimizer(net->parameters(), 0.01);
+  std::vector<double> losses;
+  const auto objective = [&](torch::nn::Linear& model, const at::Tensor& x) {
+    const at::Tensor loss = model(x).to(torch::kFloat).pow(2).mean();
+    if (model->is_training()) losses.push_back(loss.item<double>());
+    return loss;
+  };
+  std::vector<at::Tensor> data;
+  for (int i = 0; i < 24; ++i) data.push_back(torch::randn({6, 4}).to(test_device()));
+  const std::vector<at::Tensor> held{data[0]};
+  lt::Trainer trainer(net, optimizer, objective,
+                      lt::Autocast<lt::fp16>{.initial_scale = 1 << 14, .growth_interval = 2},
+                      lt::Validate{held, objective, {.every = 2}}, lt::LogMetrics{.folder = folder.path()});
+  losses.clear();
+  trainer.fit(data);
+  REQUIRE(trainer.progress().skipped > 2);
+
+  lt::report::MetricNames names;
+  std::ifstream file(folder / "metrics.jsonl");
+  std::size_t compared = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto row = lt::report::read_json_line(line, names);
+    REQUIRE(row);
+    for (const auto& [id, value] : row->values)
+      if (names[id] == "loss") {
+        CAPTURE(row->step);
+        CHECK(value == Approx(losses.at(static_cast<std::size_t>(row->step - 1))));
+        ++compared;
+      }
+  }
+  CHECK(compared >= data.size() - static_cast<std::size_t>(trainer.progress().skipped));
 }

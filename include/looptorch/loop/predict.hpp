@@ -29,11 +29,19 @@ struct CheckPredict {
       "Batch what the range yields. See docs/errors.md#predict");
 };
 
-/// Returns an output with its tensors on the host.
-template <BatchLike Output>
-[[nodiscard]] Output on_host(Output output) {
-  for_each_tensor(output, [](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = tensor.detach().cpu();
+/// Returns an output with its tensors on the host, and none in the memory of the batch, which its range may
+/// refill.
+template <BatchLike Output, BatchLike Batch>
+[[nodiscard]] Output on_host(Output output, const Batch& batch) {
+  for_each_tensor(output, [&](at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    tensor = tensor.detach().cpu();
+    bool is_of_batch = false;
+    for_each_tensor(batch, [&](const at::Tensor& given) {
+      is_of_batch |=
+          given.defined() && given.has_storage() && tensor.has_storage() && given.is_alias_of(tensor);
+    });
+    if (is_of_batch) tensor = tensor.clone();
   });
   return output;
 }
@@ -60,7 +68,7 @@ template <class Model, std::ranges::input_range Batches, class Forward>
     const auto parameters = model->parameters();
     std::vector<Output> outputs;
     const auto add = [&](const Batch& batch) {
-      outputs.push_back(detail::on_host<Output>(forward(model, batch)));
+      outputs.push_back(detail::on_host<Output>(forward(model, batch), batch));
     };
     const detail::FirstEpochScope<Range> first(batches);
     for (auto&& batch : batches)

@@ -9,6 +9,7 @@
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/objective/running_mean.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -76,6 +77,11 @@ class UpdateContext {
   [[nodiscard]] const UpdateView& view() const { return run.updates()[index_]; }
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *view().optimizer; }
 
+  /// Returns means of this window alone; they join `UpdateView::metrics` if the update is applied.
+  [[nodiscard]] RunningMeans& window_metrics() {
+    return window_metrics_ ? *window_metrics_ : run.updates()[index_].metrics;
+  }
+
   /// Returns the window's complete gradients. First applies the pending factor, in one pass over them.
   [[nodiscard]] std::vector<at::Tensor>& gradients() {
     require_reader();
@@ -127,6 +133,7 @@ class UpdateContext {
   /// Refuses in the same way if a 0-dim tensor on a device is not zero. Do not write to it afterwards.
   void refuse(const at::Tensor& non_finite) {
     if (computes_on_cpu(non_finite)) return refuse(detail::cpu_number(non_finite) != 0);
+    if (skip_) return;
     at::Tensor& refused = refusal_.non_finite;
     if (!refused.defined()) refusal_.vetoed_before = found_;
     refused =
@@ -170,6 +177,7 @@ class UpdateContext {
   bool skip_ = false;
   at::Tensor found_;
   detail::NonFiniteFlag refusal_;
+  RunningMeans* window_metrics_ = nullptr;
   Ranks* ranks_ = nullptr;
   const std::vector<at::Tensor>* shards_ = nullptr;
   std::string reader_;
@@ -205,6 +213,9 @@ struct UpdateAccess {
   static void show_shards(UpdateContext& context, Ranks& ranks, const std::vector<at::Tensor>& shards) {
     context.ranks_ = &ranks;
     context.shards_ = &shards;
+  }
+  static void collect_metrics(UpdateContext& context, RunningMeans& metrics) {
+    context.window_metrics_ = &metrics;
   }
   /// Names a policy without `shard_aware`, before its hook; empty for others.
   static void set_reader(UpdateContext& context, std::string name) { context.reader_ = std::move(name); }

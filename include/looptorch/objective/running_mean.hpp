@@ -50,6 +50,7 @@ class RunningMean {
   RunningMean(const RunningMean& other) { *this = other; }
   RunningMean& operator=(const RunningMean& other) {
     now_ = other.now_, before_ = other.before_, skipped_ = other.skipped_, zero_ = other.zero_;
+    windows_ = other.windows_, holds_last_ = other.holds_last_;
     sum_is_borrowed_ = false;
     if (other.sum_is_borrowed_)
       for (at::Tensor* const tensor : {&now_.sum, &before_.sum, &skipped_})
@@ -95,8 +96,7 @@ class RunningMean {
   /// checked when the mean is read, unless `resolve` decides first.
   void add_window(const RunningMean& window, const at::Tensor& skipped) {
     at::NoGradGuard no_grad;
-    if (skipped.defined()) before_ = now_;
-    skipped_ = skipped;
+    begin_window(skipped);
     const bool reused = window.sum_is_borrowed_ && !now_.sum.defined();
     now_.sum = reused ? window.now_.sum.clone() : joined(now_.sum, window.now_.sum);
     now_.weight = joined(now_.weight, window.now_.weight);
@@ -106,8 +106,8 @@ class RunningMean {
   /// Decides whether the last added window counts.
   void resolve(bool counts) {
     if (!skipped_.defined()) return;
+    holds_last_ = counts;
     if (!counts) now_ = before_;
-    before_ = UnreadSum{};
     skipped_ = at::Tensor();
   }
 
@@ -122,8 +122,12 @@ class RunningMean {
 
   /// Returns all that was added, including a last window that may not count.
   [[nodiscard]] const UnreadSum& unread() const { return now_; }
-  /// Returns what preceded the last window if only the device knows whether that counts; else null.
-  [[nodiscard]] const UnreadSum* unread_before() const { return skipped_.defined() ? &before_ : nullptr; }
+  /// Returns what preceded the last window.
+  [[nodiscard]] const UnreadSum& before_last_window() const { return before_; }
+  /// False if the last window does not count, as far as the host knows.
+  [[nodiscard]] bool holds_last_window() const { return holds_last_; }
+  /// Returns how many windows were added, with those that do not count.
+  [[nodiscard]] std::int64_t windows() const { return windows_; }
 
   /// Returns the mean; waits for the device.
   [[nodiscard]] double mean() const { return totals().mean(); }
@@ -133,7 +137,10 @@ class RunningMean {
     return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
   }
 
-  void reset() { now_ = before_ = UnreadSum{}, skipped_ = at::Tensor(), sum_is_borrowed_ = false; }
+  void reset() {
+    now_ = before_ = UnreadSum{}, skipped_ = at::Tensor(), sum_is_borrowed_ = false;
+    windows_ = 0, holds_last_ = true;
+  }
 
   /// Saves exactly what has been added so far, so that later additions lead to the same bits.
   void save(StateDict& out) const {
@@ -173,13 +180,17 @@ class RunningMean {
   /// Does what `add_window` does for a window whose sum a graph has added already, to the place of
   /// `move_sum_to`.
   void count_graphed_window(const RunningMean& window, const at::Tensor& skipped) {
-    if (skipped.defined()) before_ = now_;
-    skipped_ = skipped;
+    begin_window(skipped);
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
 
  private:
+  void begin_window(const at::Tensor& skipped) {
+    before_ = now_, skipped_ = skipped, holds_last_ = true;
+    ++windows_;
+  }
+
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 
   static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
@@ -212,9 +223,11 @@ class RunningMean {
   }
 
   UnreadSum now_;
-  UnreadSum before_;              // now_ without the last window, while it is unknown whether that counts
+  UnreadSum before_;              // now_ without the last window
   at::Tensor skipped_;            // not zero if it does not count; undefined: known
   bool sum_is_borrowed_ = false;  // a graph owns the sum's memory
+  bool holds_last_ = true;        // false once the last window is known not to count
+  std::int64_t windows_ = 0;      // added so far
   at::Tensor zero_;               // kept by `reset`, so that a window costs no kernel for it
 };
 

@@ -21,6 +21,7 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -51,6 +52,7 @@ struct ClipGradNorm {
   struct State {
     /// The last update's norm before clipping, 0-dim, on the device; undefined before the first.
     at::Tensor norm;
+    std::vector<at::Tensor> of_graphs = {};  ///< By update: where its graph writes the norm.
   };
 
   /// Throws UsageError unless `max_norm` and `norm_type` are above 0.
@@ -66,24 +68,31 @@ struct ClipGradNorm {
     detail::require_dense(gradients, "ClipGradNorm");
     const at::Tensor norm =
         gradients.empty() ? at::zeros({}, at::TensorOptions(at::kDouble)) : total_norm(gradients);
-    state.norm = update.norm_of_all(update.pending().apply(norm), norm_type);
-    judge(state.norm, update);
-    if (!detail::CaptureScope::is_open()) report(update, state.norm);
-    if (max_norm < HUGE_VAL) update.scale_gradients(factor(state.norm));
+    const at::Tensor of_all = update.norm_of_all(update.pending().apply(norm), norm_type);
+    judge(of_all, update);
+    if (max_norm < HUGE_VAL) update.scale_gradients(factor(of_all));
+    if (detail::CaptureScope::is_open()) {
+      state.of_graphs.resize(std::max(state.of_graphs.size(), update.index() + 1));
+      state.of_graphs[update.index()] = of_all;
+    } else {
+      report(update, state.norm = of_all);
+    }
   }
 
   /// Reports the norm that a graph has left, and will overwrite.
   void replayed_update(UpdateContext& update, State& state) const {
+    state.norm = state.of_graphs[update.index()];
     report(update, update.run.sink() ? state.norm.clone() : state.norm);
   }
 
  private:
   void report(UpdateContext& update, const at::Tensor& norm) const {
     if (MetricSink* const sink = update.run.sink()) sink->record(update.index(), "gradient_norm", norm);
-    if (record && !update.vetoed()) add_to_metrics(norm, update.run.updates()[update.index()].metrics);
+    if (record && !update.vetoed()) add_to_metrics(norm, update.window_metrics());
   }
 
-  /// Adds the norm without waiting for the device. Omits a norm that is not finite, as in an fp16 overflow.
+  /// Adds the norm, which counts if the update is applied, without waiting for the device. Omits a norm that
+  /// is not finite, as in an fp16 overflow.
   static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
     RunningMean& mean = metrics["gradient_norm"];
     if (computes_on_cpu(norm)) {

@@ -126,7 +126,8 @@ struct Profile {
   };
 
   PhaseRange phase_scope(const PhaseContext& next, State& state) const {
-    if (state.armed && state.phases == 0 && next.phase == RunPhase::forward) begin_step(next.run, state);
+    const bool learns = next.phase == RunPhase::forward || next.phase == RunPhase::backward;
+    if (state.armed && state.phases == 0 && learns) begin_step(next.run, state);
     return {state, next};
   }
   Range hook_scope(const HookContext& hook, State& state) const {
@@ -135,7 +136,7 @@ struct Profile {
   }
 
  private:
-  /// Notes the step that a forward pass belongs to.
+  /// Notes the step that a forward pass belongs to, or the backward pass of a replayed graph.
   void begin_step(const Run& run, State& state) const {
     const std::int64_t step = run.progress().step + 1;
     if (state.recorder && step == state.step) return;

@@ -105,11 +105,12 @@ struct RetryOnOom {
     reduction.first_text("RetryOnOom", state.said);
   }
 
-  void on_window_end(WindowContext&, State& state) const {
+  void on_window_end(WindowContext& window, State& state) const {
     if (const auto said = std::exchange(state.said, std::nullopt);
         said && !std::exchange(state.is_own, false))
       tell(*said);
-    if (state.pieces == 1 || relax_after == 0 || ++state.calm < relax_after) return;
+    const bool ran_out = state.last_step + 1 == window.run.progress().step;
+    if (state.pieces == 1 || relax_after == 0 || ran_out || ++state.calm < relax_after) return;
     state.pieces = std::max<std::int64_t>(1, state.pieces / 2);
     state.calm = 0;
   }

@@ -106,11 +106,12 @@ struct SkipBadWindows {
 
   /// Throws TooManyBadWindows.
   void on_window_end(WindowContext& context, State& state) const {
+    const auto known = std::ssize(state.windows);
     for (std::size_t i = 0; i < state.judged.size(); ++i)
       if (const auto judged = std::exchange(state.judged[i], std::nullopt);
           judged && judged->step + 1 == context.run.progress().step)
         judged->skipped ? note(*judged->skipped, state) : learn(state.losses[i], judged->loss);
-    if (const auto count = std::ssize(state.windows); count > max_skipped)
+    if (const auto count = std::ssize(state.windows); count > known && count > max_skipped)
       throw TooManyBadWindows(message(count, " windows were skipped because of their losses, and at most ",
                                       max_skipped, " may be; the last one was ", state.windows.back().text(),
                                       ". Look at these samples, lower the learning rate or clip gradients"),

@@ -61,6 +61,7 @@ struct WatchRounding {
       const bool narrow = parameter.scalar_type() == at::kBFloat16 || parameter.scalar_type() == at::kHalf;
       if (!narrow || !parameter.requires_grad() || parameter.numel() == 0) continue;
       const at::Tensor& gradient = parameter.grad();  // none if it was applied in backward
+      if (gradient.defined() && gradient.layout() != at::kStrided) continue;
       state.samples.push_back(
           {parameter, spread(parameter).clone(), gradient.defined() ? spread(gradient).ne(0) : at::Tensor()});
     }

@@ -60,7 +60,7 @@ class WindowJudge {
                               fault.is_known() || (engine_.watches_losses() && !std::isfinite(loss)),
                               fault.origin(engine_.window().origin).place(), engine_.redo().rerun);
     engine_.stack().template run<on_window_loss_hook>(context);
-    if (context.is_skipped()) engine_.redo().window_start.restore_buffers();
+    if (context.is_skipped()) engine_.redo().window_start.skip(work());
     return context.is_skipped();
   }
 

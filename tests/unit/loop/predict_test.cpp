@@ -90,3 +90,30 @@ TEST_CASE(
                   [](torch::nn::Flatten& model, const at::Tensor& batch) { return model(batch); });
   CHECK(outputs[0].sizes() == at::IntArrayRef({2, 12}));
 }
+
+TEST_CASE("outputs that are the batch's own tensors stay what they were when the range refills it") {
+  struct Refilled {
+    struct Iterator {
+      using value_type = toy::Batch;
+      using difference_type = std::ptrdiff_t;
+      Refilled* range;
+      int at;
+      const toy::Batch& operator*() const {
+        range->batch.labels.fill_(at);
+        return range->batch;
+      }
+      Iterator& operator++() { return ++at, *this; }
+      void operator++(int) { ++at; }
+      bool operator==(const Iterator& other) const { return at == other.at; }
+    };
+    toy::Batch batch{torch::zeros({2, 4}, torch::kDouble), torch::zeros({2}, torch::kLong)};
+    Iterator begin() { return {this, 0}; }
+    Iterator end() { return {this, 3}; }
+  };
+  toy::Net net = toy::net();
+  Refilled batches;
+  const auto labels =
+      lt::predict(net, batches, [](toy::Net&, const toy::Batch& batch) { return batch.labels; });
+  REQUIRE(labels.size() == 3);
+  for (int i = 0; i < 3; ++i) CHECK(labels[static_cast<std::size_t>(i)].eq(i).all().item<bool>());
+}

@@ -192,3 +192,22 @@ TEST_CASE("an overflow under Autocast<fp16> is skipped by the loss scale, and no
                       lt::Autocast<lt::fp16>{.initial_scale = 16});
   CHECK(trainer.fit(with_zeros(2), {.epochs = 1}).skipped == 1);
 }
+
+TEST_CASE("ClipGradNorm: recorded norms are those of applied updates") {
+  const auto batches = toy::batches(6);
+  for (const bool throws : {false, true}) {
+    toy::Net net = toy::net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    bool due = throws;
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::ClipGradNorm{.max_norm = 1.0, .record = true},
+                        lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                                 if (update.run.progress().step != 2) return;
+                                 update.veto(!throws);
+                                 if (std::exchange(due, false)) throw std::runtime_error("in mid-window");
+                               }});
+    if (throws) CHECK_THROWS_WITH(trainer.fit(batches), Catch::Contains("in mid-window"));
+    trainer.fit(batches);
+    const lt::UpdateView& view = trainer.updates()[0];
+    CHECK(view.metrics.at("gradient_norm").totals().weight == static_cast<double>(view.applied));
+  }
+}

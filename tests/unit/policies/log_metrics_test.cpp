@@ -24,6 +24,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -123,6 +124,71 @@ TEST_CASE(
   CHECK(count("*step 2*: **left → right**") == 1);
   CHECK(count("tone/b") == 3);
   CHECK(count("tone/0") == 1);  // the same sound each time
+}
+
+namespace {
+
+/// The curves of losses, norms and an objective's own metric: all but times and speeds.
+auto numbers_of(const std::filesystem::path& folder) {
+  auto all = curves(folder);
+  std::erase_if(all, [](const auto& curve) {
+    return curve.first != "loss" && curve.first != "gradient_norm" && curve.first != "seven";
+  });
+  return all;
+}
+
+lt::Loss with_seven(toy::Net& net, const toy::Batch& batch) {
+  lt::Loss loss = toy::objective(net, batch);
+  loss.metrics = {{"seven", loss.value.detach() * 0 + 7}};
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("LogMetrics: a second fit, and one after a loop of step, write what one fit writes") {
+  const auto batches = toy::batches(4);
+  const auto rows_of = [&](const auto& train) {
+    const TemporaryFolder folder;
+    ToyRun run;
+    lt::Trainer trainer(run.net, run.adam, with_seven, lt::ClipGradNorm{100.0},
+                        lt::LogMetrics{.folder = folder.path()});
+    train(trainer);
+    return numbers_of(folder.path());
+  };
+  const auto expected = rows_of([&](auto& trainer) { trainer.fit(batches, {.epochs = 2}); });
+  REQUIRE(expected.at("seven").size() == 8);
+  CHECK(rows_of([&](auto& trainer) {
+          trainer.fit(batches);
+          trainer.fit(batches, {.epochs = 2});
+        }) == expected);
+  CHECK(rows_of([&](auto& trainer) {
+          for (const auto& batch : batches) trainer.step(batch);
+          trainer.fit(batches);
+        }) == expected);
+}
+
+TEST_CASE("LogMetrics: a Trainer that moves within a loop of step keeps writing") {
+  const auto batches = toy::batches(4);
+  const auto rows_of = [&](bool moves) {
+    const TemporaryFolder folder;
+    ToyRun run;
+    const auto begin = [&] {
+      lt::Trainer trainer(run.net, run.adam, with_seven, lt::ClipGradNorm{100.0},
+                          lt::WatchMemory{.report = [](const std::string&) {}},
+                          lt::LogMetrics{.folder = folder.path()});
+      trainer.step(batches[0]);
+      return std::make_unique<decltype(trainer)>(std::move(trainer));
+    };
+    auto trainer = begin();
+    for (std::size_t i = 1; i < batches.size(); ++i) {
+      if (moves) trainer = std::make_unique<typename decltype(trainer)::element_type>(std::move(*trainer));
+      trainer->step(batches[i]);
+    }
+    trainer->finish();
+    return numbers_of(folder.path());
+  };
+  CHECK(rows_of(true) == rows_of(false));
+  CHECK(rows_of(true).at("loss").size() == 4);
 }
 
 TEST_CASE("LogMetrics: histograms of each parameter at an epoch's end") {

@@ -803,3 +803,15 @@ TEST_CASE(
     }
   }
 }
+
+TEST_CASE("ScheduleLr: a group without parameters gets its full rate back, too") {
+  toy::Net net = toy::net();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const auto& parameters :
+       {net->first->parameters(), std::vector<at::Tensor>{}, net->second->parameters()})
+    groups.emplace_back(parameters, std::make_unique<torch::optim::SGDOptions>(0.1));
+  torch::optim::SGD optimizer(groups, torch::optim::SGDOptions(0.1));
+  looptorch::Trainer trainer(net, optimizer, toy::objective, looptorch::ScheduleLr{});
+  trainer.fit(toy::batches(4));
+  for (const auto& group : optimizer.param_groups()) CHECK(group.options().get_lr() == 0.1);
+}

@@ -127,6 +127,53 @@ TEST_CASE("SkipBadWindows: nothing of a bad window stays in the model's buffers"
   for (std::size_t i = 0; i < before.size(); ++i) CHECK(net->buffers()[i].equal(before[i]));
 }
 
+TEST_CASE("SkipBadWindows: a bad first window leaves no unit of weights") {
+  const auto trained = [](bool with_bad) {
+    torch::manual_seed(5);
+    std::vector<toy::Batch> batches;
+    for (const std::int64_t size : {5, 7, 3, 6, 5, 9, 7, 3})
+      batches.push_back(
+          {torch::randn({size, 4}, torch::kDouble), torch::randint(0, 3, {size}, torch::kLong)});
+    const toy::Batch bad{torch::full({3, 4}, NAN, torch::kDouble), torch::zeros({3}, torch::kLong)};
+    if (with_bad) batches.insert(batches.begin(), 2, bad);
+    toy::Net net = toy::net();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    Trainer trainer(net, optimizer, toy::objective, Accumulate<2>{}, quiet());
+    trainer.fit(batches);
+    return net->first->weight.detach().clone();
+  };
+  CHECK(trained(true).equal(trained(false)));
+}
+
+TEST_CASE("SkipBadWindows: buffers that changed their type since the last fit are put back in it") {
+  auto net = std::make_shared<Normed>();
+  net->to(torch::kFloat);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, normed_loss, quiet());
+  std::vector<toy::Batch> batches{{torch::randn({3, 4}), torch::zeros({3}, torch::kLong)}};
+  trainer.fit(batches);
+  net->to(torch::kDouble);
+  batches[0].features = torch::randn({3, 4}, torch::kDouble);
+  trainer.fit(batches);
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& buffer : net->buffers()) before.push_back(buffer.clone());
+  trainer.fit(std::vector<toy::Batch>{constant(NAN)});
+  CHECK(trainer.policy<SkipBadWindows>().windows.size() == 1);
+  for (std::size_t i = 0; i < before.size(); ++i) CHECK(net->buffers()[i].equal(before[i]));
+}
+
+TEST_CASE("SkipBadWindows: after too many bad windows a further fit trains on good ones") {
+  auto batches = toy::batches(4);
+  batches[1].features = torch::full_like(batches[1].features, NAN);
+  toy::Net net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  Trainer trainer(net, optimizer, toy::objective,
+                  SkipBadWindows{.max_skipped = 0, .report = [](const std::string&) {}});
+  CHECK_THROWS_AS(trainer.fit(batches), looptorch::TooManyBadWindows);
+  CHECK_NOTHROW(trainer.fit(batches));  // the rest of the epoch
+  CHECK(trainer.progress().step == 4);
+}
+
 TEST_CASE("SkipBadWindows: a loss far above the running mean is a spike; without `spikes` it is none") {
   std::vector<toy::Batch> batches;
   for (int i = 0; i < 8; ++i) batches.push_back(constant(0.1 + 0.01 * (i % 3)));

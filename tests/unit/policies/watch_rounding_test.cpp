@@ -53,3 +53,15 @@ TEST_CASE("WatchRounding measures the share of updates that rounding swallows") 
 }
 
 }  // namespace watch_rounding_test
+
+TEST_CASE("WatchRounding: a sparse gradient is not compared") {
+  torch::nn::Embedding net(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  net->to(torch::kBFloat16);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const auto objective = [](torch::nn::Embedding& model, const at::Tensor& words) {
+    return model(words).pow(2).mean().to(torch::kFloat);
+  };
+  looptorch::Trainer trainer(net, looptorch::Update{optimizer, objective, {.lossy_weights = true}},
+                             looptorch::WatchRounding{.every = 1});
+  CHECK(trainer.fit(std::vector<at::Tensor>(2, torch::tensor({1, 2, 3}))).steps == 2);
+}

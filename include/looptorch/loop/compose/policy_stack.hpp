@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -56,23 +57,35 @@ using muted_t = std::conditional_t<leader_only<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }
 constexpr bool is_muted(std::false_type) { return false; }
 
+/// A policy's state. It stays where it is when the Trainer moves, since its parts may refer to each other.
+template <class State>
+struct SlotState {
+ private:
+  std::unique_ptr<State> held_ = std::make_unique<State>();
+
+ public:
+  State& state = *held_;
+};
+template <>
+struct SlotState<NoState> {
+  [[no_unique_address]] NoState state{};
+};
+
 /// A policy, its state, and whether it is on: a constant for most policies without `When`.
 template <class Listed>
-struct Slot {
+struct Slot : SlotState<state_t<Listed>> {
   using Policy = Listed;
   explicit Slot(Listed listed) : policy(std::move(listed)) {}
   bool enabled() const { return !is_muted(muted); }
   Policy policy;
-  [[no_unique_address]] state_t<Policy> state{};
   [[no_unique_address]] muted_t<Policy> muted{};
 };
 template <class P>
-struct Slot<When<P>> {
+struct Slot<When<P>> : SlotState<state_t<P>> {
   using Policy = P;
   explicit Slot(When<P> when) : policy(std::move(when.policy)), flag(when.flag) {}
   bool enabled() const { return flag && !is_muted(muted); }
   Policy policy;
-  [[no_unique_address]] state_t<P> state{};
   bool flag;
   [[no_unique_address]] muted_t<P> muted{};
 };

@@ -57,7 +57,8 @@ class Engine {
       : model_(std::move(model)),
         updates_(std::move(updates)),
         stack_(std::move(stack)),
-        run_(checked_module(), views()) {
+        held_run_(std::make_unique<Run>(checked_module(), views())),
+        run_(*held_run_) {
     std::vector<at::Tensor> trained;
     for (const UpdateView& view : run_.updates())
       trained.insert(trained.end(), view.parameters.begin(), view.parameters.end());
@@ -170,6 +171,9 @@ class Engine {
   void refresh_parameters() {
     parameters_.refresh(run_.updates(), refresh_model());
     window_.open.work_on(parameters_.trained(), parameters_.all());
+    if (window_.open.is_alone())
+      parameters_.drop_stale_gradients(
+          [&](const at::Tensor& parameter) { return window_.open.another_trains(parameter); });
   }
   /// Lists it anew if a group or a parameter has joined an optimizer, left it, or been replaced.
   void refresh_changed_parameters() {
@@ -299,7 +303,8 @@ class Engine {
   Model model_;
   Updates updates_;
   Stack stack_;
-  Run run_;
+  std::unique_ptr<Run> held_run_;  // policies refer to it, also when the Trainer moves
+  Run& run_;
   Works works_{};
   WindowState window_;
   std::int64_t tried_length_ = 0;  // of a window, in dry steps

@@ -22,9 +22,9 @@ namespace looptorch::detail {
 /// The window of one Trainer.
 class OpenWindow {
  public:
-  /// Sets the parameters that later windows give gradients to (`trained`), and those that they may freeze.
+  /// Sets the parameters that this window, if it is open, and later ones give gradients to (`trained`), and
+  /// those that they may freeze.
   void work_on(const std::vector<at::Tensor>& trained, const std::vector<at::Tensor>& frozen) {
-    close();
     const std::lock_guard lock(registry().mutex);
     entry_->trained = addresses(trained);
     entry_->touched = addresses(frozen);

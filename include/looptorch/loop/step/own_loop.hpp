@@ -74,11 +74,16 @@ class OwnLoop {
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
     engine.window().refills = true;
-    guarded_step(engine, [&] {
-      begin_policies(engine);
-      const Host host(trainer, engine.run());
-      ready_policies(engine);
-    });
+    try {
+      guarded_step(engine, [&] {
+        begin_policies(engine);
+        const Host host(trainer, engine.run());
+        ready_policies(engine);
+      });
+    } catch (...) {
+      ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
+      throw;
+    }
     first_step_ = engine.progress().step;
     begun_ = true;
   }

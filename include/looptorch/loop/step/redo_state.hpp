@@ -36,6 +36,7 @@ class TensorCopies {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto& [tensor, copy] = kept_[i];
       const bool same = copy.defined() && tensor.is_same(tensors[i]) && copy.sizes() == tensors[i].sizes() &&
+                        copy.scalar_type() == tensors[i].scalar_type() &&
                         copy.device() == tensors[i].device();
       tensor = tensors[i];
       same ? static_cast<void>(copy.copy_(tensor)) : static_cast<void>(copy = tensor.detach().clone());
@@ -82,9 +83,11 @@ class WindowStart {
     buffers_.restore();
   }
 
-  /// Restores only the buffers, when the part is skipped.
-  void restore_buffers() {
-    if (is_saved_) buffers_.restore();
+  /// Restores the buffers and the sum of weights, when the part is skipped.
+  void skip(UpdateWork& work) {
+    if (!is_saved_) return;
+    work.weight = weight_;
+    buffers_.restore();
   }
 
   /// Forgets the part, which has been applied or abandoned.

@@ -54,6 +54,16 @@ class TrainedParameters {
     for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
   }
 
+  /// Drops the gradients of parameters that joined an update or left it. Not to be called while another
+  /// Trainer has a window open on those that joined; `another_trains(parameter)` is true for one that has
+  /// joined another.
+  template <class AnotherTrains>
+  void drop_stale_gradients(const AnotherTrains& another_trains) {
+    std::erase_if(left_, another_trains);
+    drop_gradients(std::exchange(left_, {}));
+    drop_gradients(std::exchange(joined_, {}));
+  }
+
   /// Returns what this update leaves alone: the parameters of other updates, and the model's that none
   /// trains.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
@@ -62,21 +72,22 @@ class TrainedParameters {
   [[nodiscard]] const std::vector<at::Tensor>& all() const { return all_; }
 
  private:
-  /// Updates the parameter list of one update. Parameters that joined begin without a gradient. Those that
-  /// left lose their gradient and their LibTorch optimizer state, which is keyed by an address that a later
-  /// parameter might get.
-  static void follow(UpdateView& view) {
+  /// Updates the parameter list of one update. Parameters that left lose their LibTorch optimizer state,
+  /// which is keyed by an address that a later parameter might get.
+  void follow(UpdateView& view) {
     std::vector<at::Tensor> now = all_parameters(*view.optimizer);
-    drop_gradients(without(now, view.parameters));
     const std::vector<at::Tensor> left = without(view.parameters, now);
-    drop_gradients(left);
+    const std::vector<at::Tensor> joined = without(now, view.parameters);
     for (const at::Tensor& parameter : left) view.optimizer->state().erase(parameter.unsafeGetTensorImpl());
+    left_.insert(left_.end(), left.begin(), left.end());
+    joined_.insert(joined_.end(), joined.begin(), joined.end());
     view.parameters = std::move(now);
   }
 
   std::vector<ListedParameters> listed_;
   std::vector<std::vector<at::Tensor>> outside_;
   std::vector<at::Tensor> trained_, all_;
+  std::vector<at::Tensor> joined_, left_;  // whose gradients are still to be dropped
 };
 
 /// Returns all names that a parameter has in the model, as "encoder.weight, which is also head.weight".

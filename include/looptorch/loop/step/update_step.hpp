@@ -141,6 +141,7 @@ void make_update(Engine& engine, Move&& move, Judge&& judge) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
+  UpdateAccess::collect_metrics(context, work.losses.metrics());
 
   const bool skipped = judge.skips();
   context.veto(work.fault.is_known() || skipped);

@@ -34,6 +34,9 @@ class WindowLosses {
     chunk_ = chunk;
   }
 
+  /// Returns the means of the window's metrics, to which policies add theirs.
+  [[nodiscard]] RunningMeans& metrics() { return metrics_; }
+
   /// Returns the part of the losses' sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 

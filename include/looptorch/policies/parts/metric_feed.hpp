@@ -42,8 +42,10 @@ namespace looptorch::detail {
 /// wait: the training thread writes no file, and leaves unread numbers on their device.
 class MetricFeed final : public MetricSink {
  public:
-  /// Notes earlier publications, which are not this fit's metrics.
+  /// Notes earlier publications, which are not this fit's metrics. Ends the files of a loop of `step` that
+  /// did not end.
   void prepare(Run& run) {
+    end(FitStatus::interrupted);
     published_.clear();
     for (const auto& [name, value] : run.metrics().values())
       published_[name] = run.metrics().publications(name);
@@ -58,6 +60,7 @@ class MetricFeed final : public MetricSink {
     sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
+    means_.clear(), names_.clear();  // ids of the former rows
     restart_means();
     seen_ = now_of(run);
     in_window_ = row_is_due_ = false;
@@ -130,11 +133,11 @@ class MetricFeed final : public MetricSink {
 
   /// Restarts the sums of losses for the next epoch.
   void restart_means() {
-    for (auto& mean : means_) mean.before = UnreadSum{};
+    for (auto& mean : means_) mean.windows = 0;
     for (std::size_t i = 0; run_ && i < run_->updates().size(); ++i) {
       const UpdateView& view = run_->updates()[i];
-      tracked(i, kLoss).before = view.loss.unread();
-      for (const auto& [name, mean] : view.metrics) tracked(i, name).before = mean.unread();
+      tracked(i, kLoss).windows = view.loss.windows();
+      for (const auto& [name, mean] : view.metrics) tracked(i, name).windows = mean.windows();
     }
   }
 
@@ -182,7 +185,7 @@ class MetricFeed final : public MetricSink {
     std::size_t update;
     std::string_view name;  // of the run's own map, or a constant
     report::MetricId id;
-    UnreadSum before = {};
+    std::int64_t windows = 0;  // that the mean had at the last window's end
   };
   /// Counters at the last row.
   struct Seen {
@@ -212,11 +215,9 @@ class MetricFeed final : public MetricSink {
 
   void add_mean(std::size_t update, std::string_view name, const RunningMean& mean, bool due) {
     Tracked& known = tracked(update, name);
-    const UnreadSum& now = mean.unread();
-    const UnreadSum* before = mean.unread_before();
-    const bool is_new = !now.sum.is_same(known.before.sum) || now.known_weight != known.before.known_weight;
-    if (due && is_new) rows_.add_difference(known.id, now, before ? *before : known.before);
-    known.before = now;
+    const bool is_new = std::exchange(known.windows, mean.windows()) != mean.windows();
+    if (due && is_new && mean.holds_last_window())
+      rows_.add_difference(known.id, mean.unread(), mean.before_last_window());
   }
   void add_rate(std::size_t update, std::string_view name, double rate) {
     if (!std::isnan(rate)) record(update, name, rate);

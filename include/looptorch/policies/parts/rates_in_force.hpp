@@ -44,9 +44,12 @@ class RatesInForce {
   void restore() noexcept {
     for (const OfUpdate& of : updates_) {
       if (!of.optimizer) continue;
-      for (auto& group : of.optimizer->param_groups()) {
-        const auto rate = std::find_if(of.groups.begin(), of.groups.end(),
-                                       [&](const Rate& each) { return is_of(each, group); });
+      for (std::size_t i = 0; i < of.optimizer->param_groups().size(); ++i) {
+        auto& group = of.optimizer->param_groups()[i];
+        auto rate = std::find_if(of.groups.begin(), of.groups.end(),
+                                 [&](const Rate& each) { return is_of(each, group); });
+        if (group.params().empty() && i < of.groups.size() && !of.groups[i].parameter.defined())
+          rate = of.groups.begin() + static_cast<std::ptrdiff_t>(i);
         if (rate != of.groups.end() && rate_of(group) == rate->in_force) group.options().set_lr(rate->full);
       }
     }

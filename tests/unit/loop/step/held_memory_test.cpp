@@ -118,3 +118,18 @@ TEST_CASE("frozen parameters have neither gradients nor moments nor averages in 
   lt::Trainer off(net, adamw, toy::objective, lt::When{false, lt::AverageWeights{}});
   CHECK(off.expected_memory().averages == 0);
 }
+
+TEST_CASE("asking for memory in the middle of a window leaves the window open") {
+  const auto batches = toy::batches(6);
+  toy::Net net = toy::net();
+  torch::optim::SGD first(net->parameters(), 0.1), second(net->parameters(), 0.1);
+  lt::Trainer trainer(net, first, toy::objective, lt::Accumulate<2>{});
+  lt::Trainer other(net, second, toy::objective, lt::Accumulate<2>{});
+  trainer.step(batches[0]);
+  (void)trainer.held_memory();
+  (void)trainer.expected_memory();
+  CHECK_THROWS_AS(trainer.state_dict(), lt::UsageError);
+  CHECK_THROWS_AS(trainer.fit(batches), lt::UsageError);
+  CHECK_THROWS_AS(other.step(batches[1]), lt::UsageError);
+  trainer.finish();
+}

@@ -200,3 +200,13 @@ TEST_CASE(
       Catch::Contains("looptorch: a Trainer was destroyed with an open window: nothing was learnt from "
                       "the last batches given to step(). Call finish_window() or finish() after the loop"));
 }
+
+TEST_CASE("a first step whose begin throws ends the policies that had begun") {
+  toy::Net net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Freeze{"first.*"},
+                      lt::ScheduleLr{.decay = lt::LinearDecay{}}, lt::BackendFlags{.deterministic = true});
+  CHECK_THROWS_AS(trainer.step(toy::batches(1)[0]), lt::UsageError);  // the decay has no end
+  CHECK(net->first->weight.requires_grad());
+  CHECK_FALSE(at::globalContext().deterministicAlgorithms());
+}

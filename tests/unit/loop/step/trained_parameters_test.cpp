@@ -257,3 +257,22 @@ TEST_CASE("a group keeps its own full rate when another leaves, changes places w
     CHECK(rates == std::vector<double>{0.001, 0.25});
   }
 }
+
+TEST_CASE("a step that is refused leaves the gradients of another Trainer's window") {
+  const auto batches = toy::batches(6);
+  const auto trained = [&](bool other_steps) {
+    toy::Net net = toy::net();
+    torch::optim::SGD all(net->parameters(), 0.1), some(net->first->parameters(), 0.1);
+    lt::Trainer trainer(net, all, toy::objective, lt::Accumulate<2>{});
+    lt::Trainer other(net, some, toy::objective, lt::Accumulate<2>{});
+    trainer.step(batches[0]);
+    if (other_steps) {
+      auto& joined = some.param_groups()[0].params();
+      for (const at::Tensor& parameter : net->second->parameters()) joined.push_back(parameter);
+      CHECK_THROWS_AS(other.step(batches[1]), lt::UsageError);
+    }
+    trainer.step(batches[1]);
+    return net->second->weight.detach().clone();
+  };
+  CHECK(trained(true).equal(trained(false)));
+}
