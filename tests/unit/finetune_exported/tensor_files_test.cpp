@@ -25,7 +25,8 @@ const std::vector<fe::Column> kColumns{{.name = "x", .dtype = at::kFloat, .dims 
 /// Writes samples `first` to `first + count - 1`: x are [n, -n], y is n.
 void write(const std::filesystem::path& file, std::int64_t first, std::int64_t count) {
   const at::Tensor n = torch::arange(first, first + count);
-  lt::save_safetensors(file, {{"x", torch::stack({n, -n}, 1).to(at::kFloat)}, {"y", n}, {"unused", n.clone()}});
+  lt::save_safetensors(file,
+                       {{"x", torch::stack({n, -n}, 1).to(at::kFloat)}, {"y", n}, {"unused", n.clone()}});
 }
 
 }  // namespace
@@ -44,21 +45,20 @@ TEST_CASE("samples are the rows of a file's tensors, with the column's type") {
 
 TEST_CASE("a folder's files are one row of samples in the order of their names") {
   const TemporaryFolder folder;
-  write(folder / "b.safetensors", 1, 1);
-  write(folder / "c.safetensors", 2, 5);
-  write(folder / "a.safetensors", 0, 1);
+  for (const char name : std::string("dgafbec"))  // the last one of the order has five samples
+    write(folder / (std::string(1, name) + ".safetensors"), name - 'a', name == 'g' ? 5 : 1);
   std::filesystem::copy_file(folder / "a.safetensors", folder / "other.bin");
   const fe::TensorFiles files(folder.path(), kColumns);
-  REQUIRE(files.size() == 7);
+  REQUIRE(files.size() == 11);
   std::string places;
   std::set<std::string> fingerprints;
-  for (std::int64_t i = 0; i < 7; ++i) {
+  for (std::int64_t i = 0; i < files.size(); ++i) {
     CHECK(files.get(i, kColumns[1]).item<std::int64_t>() == i);
     places += files.place(i).substr(0, 1);
     fingerprints.insert(files.fingerprint(i));
   }
-  CHECK(places == "abccccc");
-  CHECK(fingerprints.size() == 7);
+  CHECK(places == "abcdefggggg");
+  CHECK(fingerprints.size() == 11);
 }
 
 TEST_CASE("the fingerprints of a file that grew are others") {

@@ -2,8 +2,8 @@
 // The measures of a generator: Frechet and kernel distance, diversity, and the network that judges.
 #include "support/precompiled.hpp"
 
-#include "support.hpp"
 #include "support/reference.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/measures/diversity.hpp>
 #include <spectrogram_gan_vit/measures/emotion_net.hpp>

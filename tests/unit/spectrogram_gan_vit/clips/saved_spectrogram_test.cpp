@@ -5,8 +5,8 @@
 
 #include <looptorch/audio/encode.hpp>
 
-#include "../audio/signals.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/audio/signals.hpp"
 
 #include <spectrogram_gan_vit/clips/data.hpp>
 #include <spectrogram_gan_vit/clips/dataset_folder.hpp>

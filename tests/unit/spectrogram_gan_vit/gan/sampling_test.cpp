@@ -4,9 +4,9 @@
 
 #include <looptorch/audio/mel_spectrogram.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/clips/labels.hpp>
 #include <spectrogram_gan_vit/clips/loudness.hpp>

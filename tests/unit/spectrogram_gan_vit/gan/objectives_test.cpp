@@ -5,8 +5,8 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/gan/balance.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>

@@ -6,9 +6,9 @@
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
-#include "../audio/signals.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/audio/signals.hpp"
 
 #include <sndfile.h>
 #include <spectrogram_gan_vit/clips/data.hpp>

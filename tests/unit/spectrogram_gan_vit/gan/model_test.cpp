@@ -3,9 +3,9 @@
 
 #include <looptorch/policies/autocast.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <filesystem>
 #include <fstream>
