@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests konkanivani/training: evaluation, objective
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

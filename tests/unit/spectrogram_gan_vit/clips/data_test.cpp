@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/spectrogram_gan_data.py.
+// Tests spectrogram_gan_vit/clips: picture, skipped_items, spectrogram
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Spectrograms that np.save wrote, as training pictures. The arrays are written here: NumPy's own files are
 // read by unit/data/npy_test.cpp.
+// Tests spectrogram_gan_vit/clips: song_clips
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

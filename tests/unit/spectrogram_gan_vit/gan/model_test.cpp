@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/gan: channel_attention, config, discriminator, generator, spectral_norm
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/autocast.hpp>

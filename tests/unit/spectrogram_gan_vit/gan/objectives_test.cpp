@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The players' losses against recorded values, and their game in a Trainer against loops written by hand.
+// Tests spectrogram_gan_vit/gan: balance, losses
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What comes out of a trained generator: samples, pictures, sound; and the settings it was trained with.
+// Tests spectrogram_gan_vit: presets
+// Tests spectrogram_gan_vit/clips: labels, loudness
+// Tests spectrogram_gan_vit/pictures: spectrogram_picture
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/mel_spectrogram.hpp>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The measures of a generator: Frechet and kernel distance, diversity, and the network that judges.
+// Tests spectrogram_gan_vit/clips: patches
+// Tests spectrogram_gan_vit/measures: diversity, emotion_net, frechet, kernel_distance
 #include "support/precompiled.hpp"
 
 #include "support/reference.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/decoding: hearing_options, language_detection
 #include "support/precompiled.hpp"
 
 #include "../reference.hpp"
