@@ -95,8 +95,8 @@ class Objective {
            scores.size(0) == labels.size(0);
   }
   [[nodiscard]] static at::Tensor accuracy(const at::Tensor& labels, const at::Tensor& scores) {
-    const at::Tensor counted = labels.ne(kIgnoredLabel);
-    return ((scores.argmax(1) == labels) & counted).sum().to(at::kFloat) / counted.sum().clamp_min(1);
+    const at::Tensor counted = labels.ne(kIgnoredLabel).sum().clamp_min(1);
+    return scores.argmax(1).eq(labels).sum().to(at::kFloat) / counted;
   }
 
   [[nodiscard]] at::Tensor loss_of_scores(const at::Tensor& scores, const at::Tensor& labels) const {

@@ -5,8 +5,7 @@
 //
 // Tests exported/graph: graph, read_arguments, read_graph, run_graph, signature
 //
-// Tests exported/module: check_inputs, model_runner, module_tree, program_file, training_modes
-// Tests exported/module: weight_registry
+// Tests exported/module: check_inputs, model_runner, module_tree, program_file, training_modes, weight_registry
 #include <looptorch/exported/exported_model.hpp>
 
 #include "programs.hpp"
