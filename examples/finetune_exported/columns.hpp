@@ -6,25 +6,16 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/exported/exported_model.hpp>
 
-#include <ATen/core/Tensor.h>
-#include <torch/torch.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <filesystem>
-#include <iomanip>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <vector>
 
 namespace finetune_exported {
 
 namespace lt = looptorch;
-
-/// Thrown for data that does not fit the model; names the file, and the line if it has lines.
-struct DataError : lt::Error {
-  using lt::Error::Error;
-};
 
 /// The label that no loss counts, as in PyTorch's cross entropy and in transformers.
 inline constexpr std::int64_t kIgnoredLabel = -100;
@@ -37,7 +28,8 @@ struct Column {
   double padding = 0;                                     ///< after the shorter ones of a batch
 };
 
-/// Returns the columns of a model's inputs. Throws UsageError for a fixed first dimension.
+/// Returns the columns of a model's inputs. Throws UsageError for an input whose first dimension is fixed or
+/// missing.
 inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inputs,
                                       const std::string& labels) {
   std::vector<Column> columns;
@@ -55,6 +47,7 @@ inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inpu
   return columns;
 }
 
+/// Returns the sizes as "[3, s5 <= 16, ?]": open ones by their symbol and greatest size.
 inline std::string sizes_text(const std::vector<lt::ExportedDim>& dims) {
   std::string text;
   for (const auto& dim : dims) {
@@ -65,44 +58,6 @@ inline std::string sizes_text(const std::vector<lt::ExportedDim>& dims) {
       text += (dim.symbol.empty() ? "?" : dim.symbol) + (dim.max ? lt::message(" <= ", *dim.max) : "");
   }
   return text.empty() ? "[]" : text + "]";
-}
-
-/// Prints the table of inputs, and the outputs' names.
-inline void print_table(std::ostream& out, const lt::ExportedModelImpl& model) {
-  constexpr int kName = 24, kType = 8;
-  out << std::left << std::setw(kName) << "input" << std::setw(kType) << "type"
-      << "sizes\n";
-  for (const auto& input : model.inputs())
-    out << std::setw(kName) << input.name << std::setw(kType) << lt::message(input.dtype)
-        << sizes_text(input.dims) << '\n';
-  out << "outputs:";
-  for (const auto& name : model.output_names()) out << ' ' << name;
-  out << std::endl;
-}
-
-/// Throws DataError, which begins with `where`, unless a sample's tensor fits its column. With `padded`, a
-/// shorter one fits too.
-inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column,
-                       bool padded) {
-  const auto fail = [&](const std::string& what) {
-    throw DataError(where + ": \"" + column.name + "\" " + what);
-  };
-  if (column.dtype) {
-    const bool to_float = at::isFloatingType(*column.dtype);
-    if (to_float != tensor.is_floating_point())
-      fail(lt::message("is ", tensor.scalar_type(), ", and the model takes ", *column.dtype));
-  }
-  if (!column.dims) return;
-  if (tensor.dim() != static_cast<std::int64_t>(column.dims->size()))
-    fail(lt::message("has sizes ", tensor.sizes(), " in each sample, and the model takes ",
-                     sizes_text(*column.dims)));
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    const auto& dim = (*column.dims)[static_cast<std::size_t>(d)];
-    const std::int64_t most = dim.size ? *dim.size : dim.max.value_or(tensor.size(d));
-    if (tensor.size(d) > most || (dim.size && !padded && tensor.size(d) < most))
-      fail(lt::message("has sizes ", tensor.sizes(), " in each sample, and the model takes ",
-                       sizes_text(*column.dims)));
-  }
 }
 
 }  // namespace finetune_exported

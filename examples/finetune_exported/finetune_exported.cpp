@@ -11,9 +11,10 @@
 #include <looptorch/trainer.hpp>
 
 #include "columns.hpp"
+#include "input_table.hpp"
 #include "objective.hpp"
+#include "open_source.hpp"
 #include "samples.hpp"
-#include "sources.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +29,8 @@ namespace app = looptorch::app;
 namespace fe = finetune_exported;
 namespace fs = std::filesystem;
 namespace lt = looptorch;
+
+using Figures = std::vector<std::pair<std::string, lt::Json>>;
 
 struct Options {
   fs::path model, train, validation;
@@ -63,12 +66,33 @@ void add_flags(app::CommandLine& line, Options& options) {
               "to mean 0 and variance 1, as Wav2Vec2's extractor does");
 }
 
-lt::ExportedModel read_model(const std::filesystem::path& file) {
+lt::ExportedModel read_model(const fs::path& file) {
   if (file.extension() != ".pt2")
     throw app::CommandLineError("--model " + file.string() + " is no .pt2: write one by torch.export.save");
   lt::ExportedModel model(file);
   if (app::leads()) fe::print_table(std::cout, *model);
   return model;
+}
+
+/// Adds adapters, lets blocks be recomputed, and moves the model to the device.
+void prepare(const app::Session& session, lt::ExportedModel& model, const Options& options) {
+  if (!options.lora.empty())
+    lt::add_lora(*model, {.rank = options.lora_rank,
+                          .alpha = 2.0 * static_cast<double>(options.lora_rank),
+                          .patterns = options.lora});
+  if (session.options().gradient_checkpointing) model->checkpoint_blocks();
+  model->to(session.device());
+}
+
+/// Adds the loss and the metrics of all held-out samples to the figures.
+template <class Trainer>
+void add_validation(Figures& figures, Trainer& trainer, const app::Session& session,
+                    const fe::Samples& held_out, app::SkippedItems& skipped) {
+  auto all = session.whole(held_out);  // on several ranks Validate's loader has a shard
+  const auto result = trainer.evaluate(all);
+  figures.emplace_back("validation_loss", result.loss);
+  for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
+  skipped.add(all.skipped());
 }
 
 /// Writes adapters, if there are any, and the model with them folded in.
@@ -85,22 +109,18 @@ void train(app::Session& session, const Options& options) {
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
   if (const auto labels = objective.label_column()) columns.push_back(*labels);
-  const auto open = [&](const std::filesystem::path& file) {
+  const auto open = [&](const fs::path& file) {
     return fe::Samples(fe::open_source(file, columns, options.sounds), columns);
   };
   const fe::Samples samples = open(options.train);
   const bool validates = !options.validation.empty();
+  // Validate needs a loader to refer to, even one that When switches off and nothing reads.
   const fe::Samples held_out = validates ? open(options.validation) : samples;
-  if (!options.lora.empty())
-    lt::add_lora(*model, {.rank = options.lora_rank,
-                          .alpha = 2.0 * static_cast<double>(options.lora_rank),
-                          .patterns = options.lora});
+  prepare(session, model, options);
+  auto validation = session.loader(held_out);
   const auto& training = session.options();
-  if (training.gradient_checkpointing) model->checkpoint_blocks();
-  model->to(session.device());
   lt::FusedAdamW optimizer(model->parameters(),
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
-  auto validation = session.loader(held_out);
   app::RunDetails details{.settings = {{"loss", objective.options().kind}}};
   if (validates) details.data = {{"--validation", app::samples_of(held_out)}};
   lt::Trainer trainer(model, optimizer, objective, lt::ClipGradNorm{options.clip},
@@ -113,14 +133,8 @@ void train(app::Session& session, const Options& options) {
     skipped.add(fit.skipped_samples);
     skipped.add(validation.skipped());
   });
-  std::vector<std::pair<std::string, lt::Json>> figures{{"samples", samples.size()}};
-  if (validates && app::leads()) {
-    auto all = session.whole(held_out);  // on several ranks `validation` is a shard
-    const auto result = trainer.evaluate(all);
-    figures.emplace_back("validation_loss", result.loss);
-    for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
-    skipped.add(all.skipped());
-  }
+  Figures figures{{"samples", samples.size()}};
+  if (validates && app::leads()) add_validation(figures, trainer, session, held_out, skipped);
   figures.emplace_back("samples_skipped", static_cast<std::int64_t>(skipped.count()));
   write_model(session, model, !options.lora.empty());
   session.finish(*model, figures);

@@ -3,16 +3,26 @@
 // and the labels.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/exported/exported_model.hpp>
 #include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/objective/loss.hpp>
 
+#include "columns.hpp"
 #include "samples.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/mse_loss.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace finetune_exported {
@@ -70,12 +80,8 @@ class Objective {
     lt::Loss loss{.value = is_own() ? outputs[*loss_] : loss_of_scores(outputs[*scores_], labels),
                   .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
-    if (scores_ && has_labels_ && !labels.is_floating_point() && labels.dim() == 1 &&
-        outputs[*scores_].dim() == 2) {
-      const at::Tensor counted = labels.ne(kIgnoredLabel),
-                       right = (outputs[*scores_].argmax(1) == labels) & counted;
-      loss.metrics.push_back({"accuracy", right.sum().to(torch::kFloat) / counted.sum().clamp_min(1)});
-    }
+    if (scores_ && has_labels_ && are_classes_of(labels, outputs[*scores_]))
+      loss.metrics.push_back({"accuracy", accuracy(labels, outputs[*scores_])});
     return loss;
   }
 
@@ -84,27 +90,48 @@ class Objective {
  private:
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
 
-  /// Computes the loss of scores `[samples, ..., classes]`, of mse those of the labels' sizes.
+  [[nodiscard]] static bool are_classes_of(const at::Tensor& labels, const at::Tensor& scores) {
+    return !labels.is_floating_point() && labels.dim() == 1 && scores.dim() == 2 &&
+           scores.size(0) == labels.size(0);
+  }
+  [[nodiscard]] static at::Tensor accuracy(const at::Tensor& labels, const at::Tensor& scores) {
+    const at::Tensor counted = labels.ne(kIgnoredLabel).sum().clamp_min(1);
+    return scores.argmax(1).eq(labels).sum().to(at::kFloat) / counted;
+  }
+
   [[nodiscard]] at::Tensor loss_of_scores(const at::Tensor& scores, const at::Tensor& labels) const {
-    const bool one_more = scores.dim() == labels.dim() + 1 &&
-                          scores.sizes().slice(0, static_cast<std::size_t>(labels.dim())) == labels.sizes();
-    if (options_.kind == "mse") {
-      const bool is_column = one_more && scores.size(-1) == 1;
-      require(is_column || scores.sizes() == labels.sizes(), scores, labels, "the same sizes");
-      return torch::mse_loss(scores.to(labels.scalar_type()).view_as(labels), labels);
-    }
-    if (options_.kind == "ctc") {
-      require(scores.dim() == 3 && labels.dim() == 2 && scores.size(0) == labels.size(0), scores, labels,
-              "[samples, frames, classes] and [samples, labels]");
-      require_classes(labels, scores.size(2));
-      const at::Tensor lengths = labels.ge(0).sum(1);
-      const at::Tensor frames = torch::full_like(lengths, scores.size(1));
-      const at::Tensor losses = lt::ctc_loss(scores.to(torch::kFloat).log_softmax(-1).transpose(0, 1),
-                                             labels.clamp_min(0), frames, lengths, {.blank = options_.blank});
-      return (losses / lengths.clamp_min(1)).mean();  // as torch::ctc_loss
-    }
-    require(one_more, scores, labels, "[samples, ..., classes] and [samples, ...]");
-    return torch::cross_entropy_loss(scores.flatten(0, -2).to(torch::kFloat), labels.flatten());
+    if (options_.kind == "mse") return mse(scores, labels);
+    if (options_.kind == "ctc") return ctc(scores, labels);
+    require(has_one_more(scores, labels), scores, labels, "[samples, ..., classes] and [samples, ...]");
+    return at::cross_entropy_loss(scores.flatten(0, -2).to(at::kFloat), labels.flatten());
+  }
+
+  /// True for sizes `[samples, ..., classes]` and `[samples, ...]`.
+  [[nodiscard]] static bool has_one_more(const at::Tensor& scores, const at::Tensor& labels) {
+    return scores.dim() == labels.dim() + 1 &&
+           scores.sizes().slice(0, static_cast<std::size_t>(labels.dim())) == labels.sizes();
+  }
+
+  [[nodiscard]] at::Tensor mse(const at::Tensor& scores, const at::Tensor& labels) const {
+    const bool is_column = has_one_more(scores, labels) && scores.size(-1) == 1;
+    require(is_column || scores.sizes() == labels.sizes(), scores, labels, "the same sizes");
+    const auto type = labels.is_floating_point() ? labels.scalar_type() : at::kFloat;
+    return at::mse_loss(scores.to(type).view_as(labels), labels.to(type));
+  }
+
+  /// Labels are those of each sample that are not ignored, in their order.
+  [[nodiscard]] at::Tensor ctc(const at::Tensor& scores, const at::Tensor& labels) const {
+    require(scores.dim() == 3 && labels.dim() == 2 && scores.size(0) == labels.size(0), scores, labels,
+            "[samples, frames, classes] and [samples, labels]");
+    require_classes(labels, scores.size(2));
+    const at::Tensor ignored = labels.eq(kIgnoredLabel);
+    const at::Tensor kept_first = labels.gather(1, ignored.to(at::kByte).argsort(/*stable=*/true, /*dim=*/1));
+    const at::Tensor lengths = ignored.logical_not().sum(1);
+    const at::Tensor frames = at::full_like(lengths, scores.size(1));
+    const at::Tensor losses =
+        lt::ctc_loss(scores.to(at::kFloat).log_softmax(-1).transpose(0, 1), kept_first.clamp_min(0), frames,
+                     lengths, {.blank = options_.blank});
+    return (losses / lengths.clamp_min(1)).mean();  // as torch::ctc_loss
   }
 
   void require(bool fits, const at::Tensor& scores, const at::Tensor& labels, const char* wanted) const {

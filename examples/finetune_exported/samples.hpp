@@ -5,10 +5,16 @@
 
 #include <looptorch/data/stack_samples.hpp>
 
-#include "sources.hpp"
+#include "check_fits.hpp"
+#include "columns.hpp"
+#include "source.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +45,7 @@ class Samples {
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return source_->fingerprint(index); }
 
   /// Stacks each column. Pads dimensions of different sizes to the longest, or to the model's fixed size.
+  /// Throws DataError for samples of different dimensions.
   [[nodiscard]] Row collate(std::span<Row> rows) const {
     Row batch;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -66,7 +73,7 @@ class Samples {
       std::vector<std::int64_t> behind;
       for (auto d = sizes.size(); d-- > 0;)
         behind.insert(behind.end(), {0, sizes[d] - tensor.size(static_cast<std::int64_t>(d))});
-      tensor = torch::constant_pad_nd(tensor, behind, column.padding);
+      tensor = at::constant_pad_nd(tensor, behind, column.padding);
     }
   }
 

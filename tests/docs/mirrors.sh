@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# mirrors.sh REPOSITORY: each header of include/looptorch has a test, and each test of tests/unit names its header.
+# mirrors.sh REPOSITORY: each header of include/looptorch and of the examples has a test, and each test of tests/unit names
+# its header.
 #
 # The test of include/looptorch/A/b.hpp is tests/unit/A/b_test.cpp; that of include/looptorch/b.hpp is
-# tests/unit/b/b_test.cpp. A test that covers other headers, or has none of its own name, says so at its top, a folder a
-# line, with names that lie in it (none before the colon: in include/looptorch itself):
+# tests/unit/b/b_test.cpp; that of examples/A/b.hpp is tests/unit/A/b_test.cpp, too. A test that covers other headers, or
+# has none of its own name, says so at its top, a folder a line, with names that lie in it (none before the colon: in
+# include/looptorch itself):
 #
 #   // Tests data/loader: batch_plan, turns
+#   // Tests whisper/model: attention
 #
 # Such a header must be reached by the test's includes. Headers without a test stand below, with the reason.
 # Each header begins with the licence, alone on its line, and a comment that says what the header offers.
@@ -28,6 +31,10 @@ declare -A untested=(
   [metrics/tables/unicode_ranges]='a generated table'
   [policies]='includes only'
   [policies/declared]='tests/compile_fail/own_header'
+  [konkanivani/training/train_options]='flags: tests/examples/konkanivani_cli_test.sh and konkanivani_run_test.sh'
+  [spectrogram_gan_vit/gan/train_options]='flags: tests/examples/spectrogram_gan_cli_test.sh and spectrogram_gan_run_test.sh'
+  [whisper/training/fit_memory]='memory_plan_test and plan_trial_test have its parts, tests/examples/whisper_memory_cli_test.sh the whole'
+  [whisper/training/flags]='flags: tests/examples/whisper_cli_test.sh'
 )
 status=0
 fail() {
@@ -39,11 +46,14 @@ while IFS= read -r header; do
   { read -r licence && read -r opening; } <"$header"
   [ "$licence" = '// SPDX-License-Identifier: MIT' ] || fail "$header does not begin with the licence line alone"
   [[ $opening == '// '* ]] || fail "$header has no opening comment behind the licence line"
-done < <(find include -name '*.hpp')
+done < <(find include examples -name '*.hpp')
 
-headers=$(cd include/looptorch && find . -name '*.hpp' | sed -E 's|^\./||; s|\.hpp$||' | sort)
-edges=$(grep -rE '^#include <looptorch/' --include='*.hpp' include/looptorch |
-  sed -E 's|^include/looptorch/(.*)\.hpp:#include <looptorch/(.*)\.hpp>.*|\1 \2|')
+# The file of a header, by its name without .hpp.
+file_of() {
+  if [ -e "include/looptorch/$1.hpp" ]; then printf 'include/looptorch/%s.hpp\n' "$1"; else printf 'examples/%s.hpp\n' "$1"; fi
+}
+headers=$({ cd include/looptorch && find . -name '*.hpp'; cd ../../examples && find . -name '*.hpp'; } |
+  sed -E 's|^\./||; s|\.hpp$||' | sort)
 
 # The mirrored header of a test, as a name without .hpp.
 mirrored() {
@@ -66,16 +76,25 @@ while IFS= read -r line; do
   done
 done <<<"$declarations"
 
-# What each test with a declaration includes, directly or by way of other headers: "FILE HEADER" a line.
+# What each test with a declaration includes, directly or by way of other headers: "TEST FILE" a line.
 reached=$(
   {
-    sed 's/^/edge /' <<<"$edges"
-    grep -rE '^#include (<looptorch/|"(unit|support)/)' --include='*.hpp' --include='*.cpp' tests |
-      sed -nE 's|^(tests/[^:]*):#include <looptorch/(.*)\.hpp>.*|edge \1 \2|p; s|^(tests/[^:]*):#include "(.*)".*|edge \1 tests/\2|p'
-    cut -d: -f1 <<<"$declarations" | sort -u | sed 's/^/test /'
+    grep -rE '^#include [<"]' --include='*.hpp' --include='*.cpp' include examples tests | sed 's/:#include / /'
+    cut -d: -f1 <<<"$declarations" | sort -u
   } | awk '
-    $1 == "edge" { next_of[$2] = next_of[$2] " " $3 }
-    $1 == "test" { tests[$2] }
+    function included(file, name,   path) {
+      if (name ~ /^<looptorch\//) return "include/" substr(name, 2, length(name) - 2)
+      if (name ~ /^</) return "examples/" substr(name, 2, length(name) - 2)
+      name = substr(name, 2, length(name) - 2)
+      if (name ~ /^(unit|support|device)\//) return "tests/" name
+      path = file
+      sub(/[^\/]*$/, "", path)
+      path = path name
+      while (sub(/[^\/]+\/\.\.\//, "", path)) { }
+      return path
+    }
+    NF > 1 { next_of[$1] = next_of[$1] " " included($1, $2) }
+    NF == 1 { tests[$1] }
     END {
       for (file in tests) {
         split("", seen)
@@ -94,9 +113,10 @@ declare -A reach=()
 while read -r file header; do reach["$file $header"]=1; done <<<"$reached"
 
 for header in "${!tested[@]}"; do
-  [ -e "include/looptorch/$header.hpp" ] || { fail "${tested[$header]}says that it tests $header.hpp, which does not exist"; continue; }
+  path=$(file_of "$header")
+  [ -e "$path" ] || { fail "${tested[$header]}says that it tests $header.hpp, which does not exist"; continue; }
   for file in ${tested[$header]}; do
-    [ -n "${reach["$file $header"]+yes}" ] || fail "$file says that it tests $header.hpp, and does not include it"
+    [ -n "${reach["$file $path"]+yes}" ] || fail "$file says that it tests $header.hpp, and does not include it"
   done
 done
 
@@ -106,19 +126,16 @@ for header in $headers; do
   if [ -e "$test" ] || [ -n "${tested[$header]+yes}" ]; then
     [ -z "${untested[$header]+yes}" ] || fail "mirrors.sh lists $header.hpp as untested, and it has a test"
   elif [ -z "${untested[$header]+yes}" ]; then
-    fail "include/looptorch/$header.hpp has no test: write $test, or name it in a line \"// Tests\" of another"
+    fail "$(file_of "$header") has no test: write $test, or name it in a line \"// Tests\" of another"
   fi
 done
 for header in "${!untested[@]}"; do
-  [ -e "include/looptorch/$header.hpp" ] || fail "mirrors.sh lists $header.hpp, which does not exist"
+  [ -e "$(file_of "$header")" ] || fail "mirrors.sh lists $header.hpp, which does not exist"
 done
 
 while read -r test; do
   name=$(mirrored "$test")
-  room=${test#tests/unit/}
-  room=${room%%/*}
-  [ -d "include/looptorch/$room" ] || [ -e "include/looptorch/$room.hpp" ] || continue # an example's
-  [ -e "include/looptorch/$name.hpp" ] || grep -q "^// Tests " "$test" ||
-    fail "$test: there is no include/looptorch/$name.hpp. Rename it, or say what it is about: // Tests FOLDER: HEADER"
+  [ -e "$(file_of "$name")" ] || grep -q "^// Tests " "$test" ||
+    fail "$test: there is no $name.hpp. Rename it, or say what it is about: // Tests FOLDER: HEADER"
 done < <(find tests/unit -name '*_test.cpp' | sort)
 exit $status

@@ -4,7 +4,7 @@
 usage: python tests/parity/spectrogram_gan_data.py   (needs librosa and safetensors; writes
                                                       data/spectrogram_gan_data.safetensors)
 
-tests/unit/spectrogram_gan_vit/data_test.cpp writes the same signals, in whole 16-bit steps, as WAV files and reads them.
+tests/unit/spectrogram_gan_vit/clips/data_test.cpp writes the same signals, in whole 16-bit steps, as WAV files and reads them.
 `long` lasts 31 s and is cut to 30, `short` 20 s and is padded. Of each picture every 50th frame is kept, the first and last
 3, the sums over all frames, and mean and deviation in decibels.
 """

@@ -5,7 +5,7 @@
     python tests/parity/vit.py             # writes tests/parity/data/vit/
 
 The large model's weights are not stored: each tensor is noise(shape, number) by its place among the sorted names, which
-tests/unit/spectrogram_gan_vit/vit_test.cpp makes from the same integers. All weights have an exact float16.
+tests/unit/spectrogram_gan_vit/vit/hugging_face_test.cpp makes from the same integers. All weights have an exact float16.
 """
 import pathlib
 import tempfile

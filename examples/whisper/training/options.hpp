@@ -121,11 +121,11 @@ struct FinetuneOptions {
     return token_multiple > 0 ? token_multiple : training.capture ? kOfGraphs : 1;
   }
 
-  /// Returns the training clips of `corpus`, with random choices for each clip in each epoch. Both arguments
+  /// Returns the training clips of `data`, with random choices for each clip in each epoch. Both arguments
   /// must outlive it.
-  [[nodiscard]] TrainingClips clips_of(const Corpus& corpus, const Recognizer& recognizer) const {
-    return {corpus.train,
-            corpus.windows,
+  [[nodiscard]] TrainingClips clips_of(const Corpus& data, const Recognizer& recognizer) const {
+    return {data.train,
+            data.windows,
             recognizer.tokenizer,
             recognizer.decoding,
             {.masks = spec_augment ? std::optional(masks) : std::nullopt,

@@ -129,9 +129,8 @@ class TrainingClips {
 
   /// Returns the mel frames of a clip before its padding.
   [[nodiscard]] static std::int64_t frames_of(const looptorch::Utterance& clip) {
-    constexpr double kFramesPerSecond = 100;
-    return std::max<std::int64_t>(1,
-                                  std::llround(kFramesPerSecond * clip.duration.value_or(kWhisperSeconds)));
+    constexpr double kRate = 100;  // a second
+    return std::max<std::int64_t>(1, std::llround(kRate * clip.duration.value_or(kWhisperSeconds)));
   }
 
   void hide(at::Tensor& mel_MT, std::int64_t frames, std::uint64_t seed) const {

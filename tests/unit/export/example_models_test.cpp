@@ -2,6 +2,7 @@
 // The models of the examples, small and, for tests/export/python.sh --real, at the sizes that are trained.
 //
 // Tests export: export_model
+// Tests konkanivani/model: torch_export
 #include <looptorch/export/export_model.hpp>
 
 #include "support/catch.hpp"

@@ -12,7 +12,8 @@
 // - the decoder has no padding mask: model_test, "A clip's states and scores ..."
 // - CTC's targets contain start and end: loss_test, "CTC never sees start or end ..."
 // - masks are applied before the logarithm: data_test, "Masks hide log-mel frames ..."
-// - 256-wide weights are resumed into a 192-wide model: here, model_test, and the cli_test
+// - 256-wide weights are resumed into a 192-wide model: here, config_test, and the cli_test
+// Tests konkanivani/training: resume
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -30,6 +30,15 @@ inline konkanivani::KonkaniVani tiny_model(const konkanivani::ModelConfig& confi
 
 inline at::Tensor ids(const std::vector<int64_t>& values) { return torch::tensor(values, at::kLong); }
 
+/// BatchNorm has seen frames, so that its running statistics are not those of a fresh model.
+inline konkanivani::KonkaniVani used_model(const konkanivani::ModelConfig& config = tiny_config()) {
+  auto model = tiny_model(config);
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) (void)model->encode(at::randn({4, 6, 40}), ids({40, 31, 22, 40}));
+  model->eval();
+  return model;
+}
+
 inline double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }

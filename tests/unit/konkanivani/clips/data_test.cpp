@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests konkanivani/clips: clip_frames
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Tests konkanivani/corpus: sentences, voices, words
+// Tests konkanivani/corpus: patterns_market, patterns_meeting, patterns_time, patterns_travel
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/process/process.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests konkanivani/decoding: beam_search, ctc_decoding, ctc_prefix_score
 #include "support/precompiled.hpp"
 
 #include "../support.hpp"

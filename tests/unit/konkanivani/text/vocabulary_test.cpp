@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests konkanivani/text: unicode_composition
 #include "support/precompiled.hpp"
 
 #include "support/temporary_folder.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/audio_griffin_lim.py.
+// Tests spectrogram_gan_vit/sound: framed_signal
 #include "support/precompiled.hpp"
 
 #include "support/reference.hpp"

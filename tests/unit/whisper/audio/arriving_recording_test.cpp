@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Streams beside the same sound in a file: the same segments, each as soon as its window has arrived.
+// Tests whisper/audio: recording
+// Tests whisper/listening: sliding_windows
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

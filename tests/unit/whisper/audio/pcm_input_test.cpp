@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/audio: unnamed_file
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>

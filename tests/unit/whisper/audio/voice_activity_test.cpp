@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/audio: sound_levels
 #include "support/precompiled.hpp"
 
 #include <whisper/audio/sound_levels.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/clips: manifest_lines
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

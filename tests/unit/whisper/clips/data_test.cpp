@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/audio: listener
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

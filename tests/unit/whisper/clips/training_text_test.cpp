@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Training targets against tests/parity/whisper_scripts.py: a sentence a script by Whisper's multilingual
 // vocabulary. A target that begins with a token which decoding never begins with cannot be heard again.
+// Tests whisper/decoding: recognizer
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

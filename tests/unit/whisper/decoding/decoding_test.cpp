@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/decoding: generation, repetition
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

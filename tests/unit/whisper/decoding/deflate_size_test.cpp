@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The sizes were recorded from zlib by tests/parity/deflate_size.py.
+// Tests whisper/decoding: deflate_codes
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // With the weights of tiny.en: the tokens and figures that tests/parity/whisper_decoding.py recorded from
 // openai-whisper.
+// Tests whisper/decoding: beam_search, decoding, fallback
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

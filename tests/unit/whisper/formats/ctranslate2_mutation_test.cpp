@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Damaged model files, thousands of them from a seed (support/mutations.hpp), read and converted.
+// Tests whisper/formats: ctranslate2, ctranslate2_import
 #include "support/precompiled.hpp"
 
 #include "../ctranslate2_files.hpp"

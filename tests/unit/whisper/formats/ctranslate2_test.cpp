@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A small CTranslate2 Whisper is written byte by byte (ctranslate2_files.hpp); the real one is read where
 // LOOPTORCH_WHISPER_CT2 is set.
+// Tests whisper/formats: ctranslate2_import
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

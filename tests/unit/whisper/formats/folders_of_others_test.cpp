@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Folders of fine-tunes as others published them: without settings for generation, with lists of ids, with
 // names of weights that wrappers of Python changed.
+// Tests whisper/decoding: generation, recognizer
+// Tests whisper/text: special_token_ids
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/text: special_token_ids
 #include "support/precompiled.hpp"
 
 #include <whisper/formats/huggingface_folder.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a recording of many hours takes of memory, with a small random model and 30 s windows: ten minutes by
 // default, ten hours with LOOPTORCH_WHISPER_LONG.
+// Tests whisper/listening: batched_chunks, sliding_windows
 #include "support/precompiled.hpp"
 
 #include "../random_recognizer.hpp"

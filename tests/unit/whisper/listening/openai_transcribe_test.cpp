@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // With the weights of tiny.en: the segments, tokens and words that tests/parity/whisper_long.py recorded from
 // openai-whisper's `transcribe` for a recording of two minutes.
+// Tests whisper/listening: segments, sliding_windows, word_times
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/listening: subtitle_lines, transcript_texts
+// Tests whisper/text: python_text
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>

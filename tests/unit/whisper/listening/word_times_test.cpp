@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Words, their alignment and their times by cases; openai_transcribe_test.cpp compares them with
 // openai-whisper's on speech.
+// Tests whisper/listening: time_warping, word_alignment, word_split
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adapters of Whisper's layers, against those that tests/parity/whisper_lora.py recorded with Python's peft
 // on transformers' Whisper; and whisper_finetune's flags that say what is trained.
+// Tests whisper/training: memory_options, options
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>

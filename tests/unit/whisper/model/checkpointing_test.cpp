@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Whisper's layers are Checkpointed ones, which changes no loss and no weight. That no name changes is in
 // model_test.cpp and pretrained_test.cpp.
+// Tests whisper/model: decoder, encoder
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

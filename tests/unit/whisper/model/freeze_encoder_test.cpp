@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --freeze-encoder: what a frozen encoder computes, keeps and leaves behind.
+// Tests whisper/model: model
+// Tests whisper/training: options
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/intra_op.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/model: linear
 #include "support/precompiled.hpp"
 
 #include "../reference.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Each published size against transformers: what tests/parity/whisper_sizes.py recorded with weights that
 // both sides make by the same integer arithmetic. They pass through a folder on disk in fp16.
+// Tests whisper/model: decoder, encoder
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Morse code: its times by PARIS, and that what is rendered can be read by a decoder that knows nothing of
 // how it was made. Tests whisper: headers
+// Tests whisper/morse: morse_clips, morse_code, morse_sound, morse_text
 #include "support/precompiled.hpp"
 
 #include <whisper/morse/morse_clips.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Damaged tokenizer files, thousands of them from a seed (support/mutations.hpp): what is read must encode
 // and decode whatever text it is given. Free of torch, as the tokenizer is.
+// Tests whisper/text: tokenizer, tokenizer_file
 #include <looptorch/base/json/json.hpp>
 
 #include "support/catch.hpp"

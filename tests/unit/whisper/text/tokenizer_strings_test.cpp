@@ -2,6 +2,7 @@
 // 10,000 drawn strings against the ids that tests/parity/whisper_tokenizer_strings.py recorded with the
 // Python package `tokenizers`, and checked against tiktoken. LOOPTORCH_WHISPER_CT2 names the folder with the
 // English tokenizer.json; LOOPTORCH_WHISPER_MULTILINGUAL, the file that the script makes.
+// Tests whisper/text: gpt2_split, tokenizer, unicode_classes
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -2,6 +2,7 @@
 // Against references that tests/parity/whisper_tokenizer.py recorded with the Python package `tokenizers`.
 // Whisper's own tokenizer.json (2 MB) is not in the repository: LOOPTORCH_WHISPER_CT2 names the folder that
 // has it.
+// Tests whisper/text: tokenizer_file
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

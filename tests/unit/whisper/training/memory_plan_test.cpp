@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit: what is tried in which order, what is chosen, and what is said.
+// Tests whisper/training: memory_size, plan_outcome, saved_plan, savings
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests whisper/audio: clip_mels
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>

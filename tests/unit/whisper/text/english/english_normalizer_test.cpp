@@ -2,6 +2,9 @@
 // Against openai-whisper's own results, recorded by tests/parity/metrics_english.py, and by hand where a rule
 // deserves a name.
 // Tests metrics/unicode: white_space
+// Tests whisper/text/english: decimal_digits, english_amounts, english_number_words, english_numbers
+// Tests whisper/text/english: english_phrases
+// Tests whisper/text/english: english_spelling, english_spellings, plain_letters, plain_text, text_patterns
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/clips: dataset_folder, splits
 #include "support/precompiled.hpp"
 
 #include "support/temporary_folder.hpp"

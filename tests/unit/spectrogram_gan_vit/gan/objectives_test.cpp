@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The players' losses against recorded values, and their game in a Trainer against loops written by hand.
+// Tests spectrogram_gan_vit/gan: balance, losses
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/gan/balance.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>

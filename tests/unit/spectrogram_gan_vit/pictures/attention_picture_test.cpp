@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/vit: prediction
 #include "support/precompiled.hpp"
 
 #include <spectrogram_gan_vit/pictures/attention_picture.hpp>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // What comes out of a trained generator: samples, pictures, sound; and the settings it was trained with.
+// Tests spectrogram_gan_vit: presets
+// Tests spectrogram_gan_vit/clips: labels, loudness
+// Tests spectrogram_gan_vit/pictures: spectrogram_picture
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/mel_spectrogram.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/clips/labels.hpp>
 #include <spectrogram_gan_vit/clips/loudness.hpp>

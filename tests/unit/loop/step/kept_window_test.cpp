@@ -2,7 +2,7 @@
 // Several updates over a kept window against a loop written by hand: gradients of both players, in fp64, and
 // nothing of one left in the other.
 // Tests loop: rank_calls, solo_ranks
-// Tests loop/step: kept_window, update_step
+// Tests loop/step: update_step
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/on.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/vit: config, images, model
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/save_weights.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/vit: objective, output_folder, scores, train_options, training_data, unfreezing
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Spectrograms that np.save wrote, as training pictures. The arrays are written here: NumPy's own files are
 // read by unit/data/npy_test.cpp.
+// Tests spectrogram_gan_vit/clips: song_clips
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
 
-#include "../audio/signals.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/audio/signals.hpp"
 
 #include <spectrogram_gan_vit/clips/data.hpp>
 #include <spectrogram_gan_vit/clips/dataset_folder.hpp>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/spectrogram_gan_data.py.
+// Tests spectrogram_gan_vit/clips: picture, skipped_items, spectrogram
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
-#include "../audio/signals.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/songs.hpp"
 
 #include <sndfile.h>
 #include <spectrogram_gan_vit/clips/data.hpp>
@@ -24,35 +25,10 @@ using spectrogram_gan::ClipError;
 using spectrogram_gan::ClipReader;
 using spectrogram_gan::Song;
 using spectrogram_gan::SpectrogramDataset;
+using namespace spectrogram_gan_test;
 namespace lt = looptorch;
 
 namespace {
-
-constexpr std::int64_t kRate = 22050;
-
-at::Tensor music(double seconds, double rate = kRate) {
-  return signals::as_samples(signals::music(std::llround(seconds * rate), rate));
-}
-
-/// Songs of so many seconds, 1.wav, 2.wav, ...
-struct Songs {
-  explicit Songs(const std::vector<double>& seconds) {
-    for (const auto length : seconds) add(music(length));
-  }
-
-  void add(const at::Tensor& samples_T, std::int64_t rate = kRate) {
-    const auto id = std::ssize(songs) + 1;
-    const auto file = folder / (std::to_string(id) + ".wav");
-    lt::audio::encode(file, {samples_T, rate});
-    songs.push_back({.id = id,
-                     .audio = file,
-                     .valence = 0.125 * static_cast<double>(id),
-                     .arousal = -0.25 * static_cast<double>(id)});
-  }
-
-  TemporaryFolder folder;
-  std::vector<Song> songs;
-};
 
 /// Short clips for tests that need no 30 s.
 constexpr spectrogram_gan::SpectrogramOptions kSmall{.mel_bins = 16, .seconds = 1};

@@ -5,9 +5,9 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/measures/validation.hpp>

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The measures of a generator: Frechet and kernel distance, diversity, and the network that judges.
+// Tests spectrogram_gan_vit/clips: patches
+// Tests spectrogram_gan_vit/measures: diversity, emotion_net, frechet, kernel_distance
 #include "support/precompiled.hpp"
 
-#include "support.hpp"
 #include "support/reference.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <spectrogram_gan_vit/measures/diversity.hpp>
 #include <spectrogram_gan_vit/measures/emotion_net.hpp>

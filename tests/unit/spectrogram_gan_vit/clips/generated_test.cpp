@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/clips: leakage
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/concat_dataset.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the corpus' sound has of its labels, measured on the sound.
+// Tests spectrogram_gan_vit/corpus: dice, instruments, render, score, traits
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/intra_op.hpp>

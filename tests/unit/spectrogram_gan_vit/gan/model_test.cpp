@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
+// Tests spectrogram_gan_vit/gan: channel_attention, config, discriminator, generator, spectral_norm
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/autocast.hpp>
 
-#include "support.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/spectrogram_gan_vit/support.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Checks that data fit the model, and has the error for data that do not.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include "columns.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace finetune_exported {
+
+/// Thrown for data that does not fit the model; names the file, and the line if it has lines.
+struct DataError : lt::Error {
+  using lt::Error::Error;
+};
+
+/// Throws DataError, which begins with `where`, unless a sample's tensor fits its column. With `padded`, a
+/// shorter one fits too.
+inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column,
+                       bool padded) {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(where + ": \"" + column.name + "\" " + what);
+  };
+  if (column.dtype) {
+    const bool to_float = at::isFloatingType(*column.dtype);
+    if (to_float != tensor.is_floating_point())
+      fail(lt::message("is ", tensor.scalar_type(), ", and the model takes ", *column.dtype));
+  }
+  if (!column.dims) return;
+  if (tensor.dim() != static_cast<std::int64_t>(column.dims->size()))
+    fail(lt::message("has sizes ", tensor.sizes(), " in each sample, and the model takes ",
+                     sizes_text(*column.dims)));
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    const auto& dim = (*column.dims)[static_cast<std::size_t>(d)];
+    const std::int64_t most = dim.size ? *dim.size : dim.max.value_or(tensor.size(d));
+    if (tensor.size(d) > most || (dim.size && !padded && tensor.size(d) < most))
+      fail(lt::message("has sizes ", tensor.sizes(), " in each sample, and the model takes ",
+                       sizes_text(*column.dims)));
+  }
+}
+
+}  // namespace finetune_exported

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// What samples are read from. A column is an input of the model, or the labels.
+#pragma once
+
+#include "columns.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace finetune_exported {
+
+/// Samples by their number. Safe to read from several threads.
+class Source {
+ public:
+  virtual ~Source() = default;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] virtual at::Tensor get(std::int64_t index, const Column& column) const = 0;
+  /// Returns "FILE" or "FILE:LINE".
+  [[nodiscard]] virtual std::string place(std::int64_t index) const = 0;
+  /// Returns a text that tells samples of other files, sizes or lines apart. Values of tensors and sounds are
+  /// not read for it.
+  [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
+};
+
+}  // namespace finetune_exported
