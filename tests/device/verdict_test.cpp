@@ -177,7 +177,7 @@ TEST_CASE("metrics have the losses of their own windows, also behind one whose u
   torch::manual_seed(1);
   torch::nn::Linear net(4, 3);
   net->to(test_device());
-  torch::optim::SGD optimizer(net->parameters(), 0.01);
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.01});
   std::vector<double> losses;
   const auto objective = [&](torch::nn::Linear& model, const at::Tensor& x) {
     const at::Tensor loss = model(x).to(torch::kFloat).pow(2).mean();
@@ -185,10 +185,10 @@ TEST_CASE("metrics have the losses of their own windows, also behind one whose u
     return loss;
   };
   std::vector<at::Tensor> data;
-  for (int i = 0; i < 24; ++i) data.push_back(torch::randn({6, 4}).to(test_device()));
+  for (int i = 0; i < 48; ++i) data.push_back(torch::randn({6, 4}).to(test_device()));
   const std::vector<at::Tensor> held{data[0]};
   lt::Trainer trainer(net, optimizer, objective,
-                      lt::Autocast<lt::fp16>{.initial_scale = 1 << 14, .growth_interval = 2},
+                      lt::Autocast<lt::fp16>{.initial_scale = 1 << 12, .growth_interval = 2},
                       lt::Validate{held, objective, {.every = 2}}, lt::LogMetrics{.folder = folder.path()});
   losses.clear();
   trainer.fit(data);
