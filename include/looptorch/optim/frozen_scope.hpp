@@ -13,19 +13,26 @@ namespace looptorch::detail {
 class FrozenScope {
  public:
   explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
-    for (const at::Tensor& parameter : parameters)
-      if (parameter.requires_grad()) {
-        frozen_.push_back(parameter);
-        parameter.set_requires_grad(false);
-      }
+    try {
+      for (const at::Tensor& parameter : parameters)
+        if (parameter.requires_grad()) {
+          parameter.set_requires_grad(false);  // throws for a tensor that was computed
+          frozen_.push_back(parameter);
+        }
+    } catch (...) {
+      thaw();
+      throw;
+    }
   }
-  ~FrozenScope() {
-    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
-  }
+  ~FrozenScope() { thaw(); }
   FrozenScope(const FrozenScope&) = delete;
   FrozenScope& operator=(const FrozenScope&) = delete;
 
  private:
+  void thaw() {
+    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
+  }
+
   std::vector<at::Tensor> frozen_;
 };
 

@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <type_traits>
+#include <unordered_set>
 #include <vector>
 
 namespace looptorch::detail {
@@ -111,6 +112,7 @@ template <class Engine>
   MemoryForecast forecast{engine.run(), engine.window_length()};
   engine.stack().template run<forecast_memory_hook>(forecast);
   held.gradients = 0;
+  std::unordered_set<const void*> counted;  // a tied weight may be listed under each of its names
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
     const auto groups = optimizer.param_groups();  // copies, with the whole parameters
@@ -120,6 +122,7 @@ template <class Engine>
     for (const auto& group : groups)
       for (const at::Tensor& parameter : group.params()) {
         if (!forecast.trains(parameter)) continue;
+        if (!counted.insert(parameter.unsafeGetTensorImpl()).second) continue;
         held.gradients += static_cast<std::int64_t>(parameter.nbytes());
         const at::Tensor& here = shards ? shards->of(parameter).shard : parameter;
         if (here.defined() && parameter_state(optimizer, here).empty())

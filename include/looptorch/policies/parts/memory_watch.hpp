@@ -87,7 +87,7 @@ class MemoryWatch {
     if (capacity_ && device_ != at::kCPU)
       taken_by_others_ = std::max<std::int64_t>(capacity_->total - capacity_->available - now.reserved, 0);
     phases_.begin(now);
-    windows_ = 0;
+    windows_ = 0, growth_ = {}, spikes_ = {};  // this fit's batches may be larger
   }
 
   void enter(MemoryPhase next, const Run& run) {
