@@ -13,26 +13,19 @@ namespace looptorch::detail {
 class FrozenScope {
  public:
   explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
-    try {
-      for (const at::Tensor& parameter : parameters)
-        if (parameter.requires_grad()) {
-          parameter.set_requires_grad(false);  // throws for a tensor that was computed
-          frozen_.push_back(parameter);
-        }
-    } catch (...) {
-      thaw();
-      throw;
-    }
+    for (const at::Tensor& parameter : parameters)
+      if (parameter.requires_grad()) {
+        frozen_.push_back(parameter);
+        parameter.set_requires_grad(false);
+      }
   }
-  ~FrozenScope() { thaw(); }
+  ~FrozenScope() {
+    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
+  }
   FrozenScope(const FrozenScope&) = delete;
   FrozenScope& operator=(const FrozenScope&) = delete;
 
  private:
-  void thaw() {
-    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
-  }
-
   std::vector<at::Tensor> frozen_;
 };
 
