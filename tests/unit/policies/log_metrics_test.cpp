@@ -174,8 +174,7 @@ TEST_CASE("LogMetrics: a Trainer that moves within a loop of step keeps writing"
     ToyRun run;
     const auto begin = [&] {
       lt::Trainer trainer(run.net, run.adam, with_seven, lt::ClipGradNorm{100.0},
-                          lt::WatchMemory{.report = [](const std::string&) {}},
-                          lt::LogMetrics{.folder = folder.path()});
+                          lt::WatchMemory{.out = nullptr}, lt::LogMetrics{.folder = folder.path()});
       trainer.step(batches[0]);
       return std::make_unique<decltype(trainer)>(std::move(trainer));
     };
