@@ -28,7 +28,7 @@
 namespace looptorch {
 
 /// A module holder with `Layer`'s constructors and parameter names, to which an adapter can be added. `Layer`
-/// is torch::nn::Linear or a holder of a module derived from it whose `forward` takes and returns a tensor.
+/// is torch::nn::Linear or a holder of a module derived from it whose `forward` is the same map, W x + b.
 /// Without an adapter it computes what `Layer` does. Works in Sequential. Call it through this holder:
 /// `as<Layer>()->forward` bypasses the adapter. Cannot be cloned (throws UsageError).
 template <LinearLayer Layer>
