@@ -4,7 +4,7 @@
 usage: python tests/parity/exported_programs.py    (needs torch 2.11 or newer, safetensors; writes data/exported_programs)
 
 NAME.pt2 is the program, NAME.safetensors has a case of inputs, outputs, loss, gradients, buffers behind it and the losses of
-50 steps of AdamW, and outputs under autocast. The loss is a product of the outputs with waves, see `loss_of`. Weights are small waves, and dropout draws from
+50 steps of AdamW, outputs under autocast, and for some those of eval mode. The loss is a product of the outputs with waves, see `loss_of`. Weights are small waves, and dropout draws from
 the seed 7. Stack traces are left out of the files, since they name folders of the machine.
 """
 import copy
@@ -114,6 +114,45 @@ class Picked(nn.Module):
         return self.fc(x[rows]).sum(0)
 
 
+class Norms(nn.Module):
+    """Norms with and without statistics of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.tracked = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+        self.plain = nn.InstanceNorm1d(3)
+        self.batch = nn.BatchNorm1d(3, track_running_stats=False)
+
+    def forward(self, x):
+        return self.batch(self.plain(self.tracked(x)) + x)
+
+
+class Channels(nn.Module):
+    """Dropout of whole channels, for which decomposed programs call bernoulli."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 3)
+        self.drop = nn.Dropout1d(0.5)
+        self.alpha = nn.AlphaDropout(0.5)
+
+    def forward(self, x):
+        return self.alpha(self.drop(self.conv(x)))
+
+
+class FixedBias(nn.Module):
+    """A linear layer whose bias is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4, bias=False)
+        del self.fc.bias
+        self.fc.register_buffer("bias", wave((4,), 0.5))
+
+    def forward(self, x):
+        return self.fc(x)
+
+
 def models():
     """Yields name, model in the mode in which it is exported, arguments, keywords, dynamic shapes, and a second set."""
     batch = Dim("batch", min=1)
@@ -130,6 +169,10 @@ def models():
            (ids(3, 8), mask), {"factor": torch.tensor(0.7)})
     yield "scoped", Scoped(), (wave((2, 4), 0.1),), {}, {"x": {0: batch}}, (wave((3, 4), 0.2),), {}
     yield "picked", Picked(), (wave((5, 4), 0.1),), {}, {"x": {0: batch}}, (wave((9, 4), 0.2),), {}
+    for name, make in ("norms", Norms), ("channels", Channels):
+        for suffix in "", "_decomposed":
+            yield name + suffix, make(), (wave((2, 3, 6), 0.1),), {}, None, (wave((2, 3, 6), 0.2),), {}
+    yield "fixed_bias", FixedBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
 
 
 def flat(tree):
@@ -154,6 +197,9 @@ def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
     torch.export.save(program, DATA / f"{name}.pt2")
     before = copy.deepcopy(model)
     record = {f"input.{i}": tensor for i, tensor in enumerate(flat((other_args, other_kwargs)))}
+    if name.startswith(("norms", "channels")):
+        outputs = flat(copy.deepcopy(model).eval()(*other_args))
+        record |= {f"eval.{i}": tensor.detach() for i, tensor in enumerate(outputs)}
     torch.manual_seed(7)
     outputs = flat(model(*other_args, **other_kwargs))
     loss = loss_of(outputs)

@@ -13,10 +13,10 @@
 #include "traits.hpp"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,16 +56,21 @@ struct CorpusClip {
   return clips;
 }
 
+/// Returns a number with so many digits behind the point, in any locale.
+[[nodiscard]] inline std::string fixed_text(double value, int digits) {
+  std::array<char, 32> text;
+  return {text.data(),
+          std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr};
+}
+
 /// Returns a table in DEAM's form, spaces in the header included, with the split, and the clip's maker.
 [[nodiscard]] inline std::string annotations_of(const std::vector<CorpusClip>& clips) {
   std::string text = "song_id, valence_mean, arousal_mean, split, tempo, mode\n";
   for (const auto& clip : clips) {
-    std::array<char, 128> line{};
-    std::snprintf(line.data(), line.size(), "%lld,%.1f,%.1f,%s,%.0f,%s\n", static_cast<long long>(clip.id),
-                  clip.valence_mean, clip.arousal_mean,
-                  std::array{"train", "validation", "test"}[static_cast<std::size_t>(clip.split)],
-                  clip.traits.tempo, kModeNames[static_cast<std::size_t>(clip.traits.mode)].data());
-    text += line.data();
+    text += looptorch::message(
+        clip.id, ',', fixed_text(clip.valence_mean, 1), ',', fixed_text(clip.arousal_mean, 1), ',',
+        std::array{"train", "validation", "test"}[static_cast<std::size_t>(clip.split)], ',',
+        fixed_text(clip.traits.tempo, 0), ',', kModeNames[static_cast<std::size_t>(clip.traits.mode)], '\n');
   }
   return text;
 }

@@ -67,7 +67,8 @@ namespace whisper {
     const auto step = token - tokens.begin() - (times - known.begin());
     if (step >= 0) {
       char text[32];
-      std::snprintf(text, sizeof text, "<|%.2f|>", static_cast<double>(step) * 0.02);
+      const auto hundredths = 2 * static_cast<long long>(step);
+      std::snprintf(text, sizeof text, "<|%lld.%02lld|>", hundredths / 100, hundredths % 100);
       *token = text;
     }
     list.push_back(*token);

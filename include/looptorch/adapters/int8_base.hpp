@@ -19,11 +19,11 @@
 
 namespace looptorch {
 
-/// Quantises the weight of each frozen Lora layer to 8 bits by row, with or without an adapter: the largest
-/// absolute value of a row is exact, and no element is off by more than 1/254 of it. Outputs differ by that,
-/// and adapters are trained on those outputs. The parameter keeps its name and becomes int8, with a buffer
-/// `int8.scale`, so snapshots have both. Skips layers whose weight is trained or already in 8 bits. Returns
-/// the number of layers that it changed.
+/// Quantises the weight of each frozen Lora layer to 8 bits by row, with or without an adapter: no element
+/// is off by more than 1/254 of its row's largest absolute value, which itself is off by rounding at most.
+/// Outputs differ by that, and adapters are trained on those outputs. The parameter keeps its name and
+/// becomes int8, with a buffer `int8.scale`, so snapshots have both. Skips layers whose weight is trained or
+/// already in 8 bits. Returns the number of layers that it changed.
 ///
 /// `fold_lora` restores the former type of all weights, `merge_lora` of those with adapters, which
 /// `unmerge_lora` quantises again to the same bits. Load weights before this call: an 8-bit weight cannot be

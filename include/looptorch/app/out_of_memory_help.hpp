@@ -8,6 +8,7 @@
 #include <looptorch/app/device/cuda_query.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -61,7 +62,9 @@ namespace detail {
 [[nodiscard]] inline double bytes_before(const std::string& error, const std::string& words) {
   std::smatch found;
   if (!std::regex_search(error, found, std::regex("([0-9.]+) (bytes|KiB|MiB|GiB) " + words))) return 0;
-  double bytes = std::stod(found[1]);
+  const std::string number = found[1];
+  double bytes = 0;
+  std::from_chars(number.data(), number.data() + number.size(), bytes);
   for (const char* const unit : {"bytes", "KiB", "MiB", "GiB"}) {
     if (found[2] == unit) break;
     bytes *= 1024;

@@ -8,6 +8,7 @@
 #endif
 
 #include <initializer_list>
+#include <locale>
 #include <memory>
 #include <ostream>
 #include <sstream>
@@ -67,13 +68,15 @@ class MessagePart {
 
 inline std::string joined_parts(std::initializer_list<MessagePart> parts) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   for (const MessagePart& part : parts) out << part;
   return std::move(out).str();
 }
 
 }  // namespace detail
 
-/// Concatenates anything that streams: `message("expected ", n, ", got ", tensor.sizes())`.
+/// Concatenates anything that streams: `message("expected ", n, ", got ", tensor.sizes())`. Numbers do not
+/// follow the program's locale, since files hold some of these texts.
 template <class... Parts>
 [[nodiscard]] std::string message(const Parts&... parts) {
   return detail::joined_parts({detail::MessagePart(parts)...});

@@ -64,7 +64,7 @@ namespace detail {
 /// Adds samples to a list on disk, which need not exist. Replaces the file in one step. Throws FileError.
 inline void add_to_sample_list(const std::filesystem::path& path, const std::vector<std::int64_t>& samples) {
   std::vector<std::int64_t> all = samples;
-  if (std::filesystem::exists(path)) {
+  if (detail::may_exist(path)) {
     const std::vector<std::int64_t> before = read_sample_list(path);
     all.insert(all.end(), before.begin(), before.end());
   }

@@ -9,6 +9,8 @@
 
 #include <c10/util/Type.h>
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -24,11 +26,20 @@ concept DescribedSampler = requires(const T& sampler) {
   { sampler.identity() } -> std::convertible_to<std::string>;
 };
 
+/// Returns the shortest text that reads back as this number.
+template <std::floating_point Number>
+std::string exact_text(Number number) {
+  std::array<char, 64> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
 /// Returns a field of an aggregate as text, if it has one.
 template <class Field>
 std::string field_text(const Field& field) {
   if constexpr (std::is_enum_v<Field>)
     return message(+static_cast<std::underlying_type_t<Field>>(field));  // + : a char is a number here
+  else if constexpr (std::is_floating_point_v<Field>)
+    return exact_text(field);
   else if constexpr (std::is_arithmetic_v<Field>)
     return message(+field);
   else if constexpr (std::is_convertible_v<const Field&, std::string_view>)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/export/program/equal_values.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 #include <looptorch/export/program/run_program.hpp>
@@ -24,14 +25,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// True if all elements are the same, NaN as NaN.
-[[nodiscard]] inline bool has_equal_values(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  if (at::equal(a, b)) return true;
-  return a.is_floating_point() &&
-         at::logical_or(a.eq(b), a.isnan().logical_and(b.isnan())).all().item<bool>();
-}
 
 /// Returns the sizes at which a program is compared: the example's, larger or smaller ones, the smallest.
 [[nodiscard]] inline std::vector<DimValues> sizes_to_check(const ExportedProgram& program) {

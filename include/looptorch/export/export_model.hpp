@@ -22,6 +22,7 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cctype>
 #include <concepts>
 #include <cstddef>
@@ -137,6 +138,23 @@ inline void check_suffix(const std::filesystem::path& path) {
     throw ExportError(path.string() + ": the suffix must be .pt2, or .ts or .pt for TorchScript");
 }
 
+/// Throws ExportError for a weight whose name does not survive in the code that a file holds.
+inline void require_readable_names(const std::vector<ExportedProgram::Weight>& weights,
+                                   const std::filesystem::path& path) {
+  for (const auto& weight : weights) {
+    if (weight.name.find_first_of("\"\\\r\n") != std::string::npos)
+      throw ExportError(
+          "the name of the weight " + weight.name +
+          " has a quote, a backslash or a line end, with which Python cannot read the file: rename it");
+    const bool is_ascii =
+        std::all_of(weight.name.begin(), weight.name.end(), [](unsigned char c) { return c < 0x80; });
+    if (path.extension() != ".pt2" && !is_ascii)
+      throw ExportError(
+          "the name of the weight " + weight.name +
+          " is not ASCII, with which Python cannot read TorchScript: rename it, or write a .pt2");
+  }
+}
+
 inline void write_program(const ExportedProgram& program, const std::filesystem::path& path,
                           const std::string& type) {
   if (path.extension() == ".pt2") return write_pt2(program, path);
@@ -191,7 +209,9 @@ inline ExportReport export_module(torch::nn::Module& module, const TensorFunctio
   std::vector<at::Tensor> example;
   for (const auto& input : inputs) example.push_back(input.detach());
   at::Device device = example.empty() ? at::Device(at::kCPU) : example.front().device();
-  for (const auto& weight : weights_of(module))
+  const auto weights = weights_of(module);
+  require_readable_names(weights, path);
+  for (const auto& weight : weights)
     if (!weight.tensor.is_cpu()) device = weight.tensor.device();
   require_no_nan(module);
   const ExportScope scope(module, device);

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -38,7 +39,7 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
   /// UsageError for inputs of a wrong number, type or size.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) {
-    warn_once_if_lacking();
+    warn_once_of_modes();
     return runner_.run(inputs);
   }
   template <std::convertible_to<at::Tensor>... More>
@@ -65,6 +66,13 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Empty for a model exported in training mode: its modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
+  /// Returns the operators that draw random numbers in eval mode, too, such as "bernoulli of drop": they have
+  /// no flag for the mode. run_decompositions() makes them of dropout of channels and of AlphaDropout. The
+  /// first forward in eval mode warns of that.
+  [[nodiscard]] const std::vector<std::string>& random_in_eval() const {
+    return program_.modes.random_in_eval;
+  }
+
   /// Recomputes each module with a matching path, as "encoder.layers.*" (`*`, `?`, `[abc]`), in backward, and
   /// returns their number. Without a pattern, matches modules whose name is a number, as in an
   /// nn.ModuleList or an nn.Sequential. Bits stay, as with checkpoint(). Throws UsageError if there are none,
@@ -84,16 +92,28 @@ class ExportedModelImpl : public torch::nn::Module {
   [[nodiscard]] const detail::exported::ProgramFile& program() const { return program_; }
 
  private:
+  void warn_once_of_modes() {
+    if (is_training())
+      warn_once_if_lacking();
+    else
+      warn_once_if_random();
+  }
   void warn_once_if_lacking() {
-    if (warned_ || lacks().empty() || !is_training() || !at::GradMode::is_enabled()) return;
-    warned_ = true;
-    TORCH_WARN("looptorch: ", program_.path.string(), " was exported in eval mode: ", program_.lacking(),
+    if (lacks().empty() || !at::GradMode::is_enabled() || std::exchange(warned_of_training_, true)) return;
+    TORCH_WARN("looptorch: ", program_.path.string(),
+               " was exported in eval mode: ", detail::exported::first_of(lacks()),
                " stay as they are while it trains. Call model.train() before torch.export.export for more");
+  }
+  void warn_once_if_random() {
+    if (random_in_eval().empty() || std::exchange(warned_of_eval_, true)) return;
+    TORCH_WARN("looptorch: ", program_.path.string(),
+               " draws random numbers in eval mode, too: ", detail::exported::first_of(random_in_eval()),
+               ". If it does not in Python, export it without run_decompositions(), or in eval mode");
   }
 
   detail::exported::ProgramFile program_;
   detail::exported::ModelRunner runner_;
-  bool warned_ = false;
+  bool warned_of_training_ = false, warned_of_eval_ = false;
 };
 TORCH_MODULE(ExportedModel);
 

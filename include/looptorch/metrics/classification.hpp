@@ -75,9 +75,9 @@ class ClassificationMetrics {
       throw UsageError(message("ClassificationMetrics needs two classes or more, got ", classes));
   }
 
-  /// Adds scores, [N, C] of any real type, of which the largest is the prediction, the first of equal ones;
-  /// or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN among its
-  /// scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
+  /// Adds scores, [N, C] of any real type or bool, of which the largest is the prediction, the first of equal
+  /// ones; or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN
+  /// among its scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
   void add(const at::Tensor& predicted, const at::Tensor& labels) {
     at::NoGradGuard no_grad;
     const auto classes_N = predicted_classes(predicted, labels);
@@ -143,7 +143,8 @@ class ClassificationMetrics {
       return predicted.to(at::kLong);
     }
     detail::require_scores("ClassificationMetrics", predicted, labels, classes_);
-    return at::where(predicted.isnan().any(1), at::full_like(labels, -1, at::kLong), predicted.argmax(1));
+    const at::Tensor scores_NC = predicted.scalar_type() == at::kBool ? predicted.to(at::kByte) : predicted;
+    return at::where(scores_NC.isnan().any(1), at::full_like(labels, -1, at::kLong), scores_NC.argmax(1));
   }
 
   std::int64_t classes_;

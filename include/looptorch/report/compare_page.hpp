@@ -5,6 +5,7 @@
 
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/terminal.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
@@ -137,7 +138,8 @@ inline std::pair<Json, Json> compared_settings(const std::vector<RecordedRun>& r
 /// Returns the page; `runs` must not be empty.
 [[nodiscard]] inline std::string compare_page(const std::vector<RecordedRun>& runs) {
   Json names = Json::array(), content = Json::object();
-  for (const RecordedRun& run : runs) names.push_back(Json::object().set("name", run.name));
+  for (const RecordedRun& run : runs)
+    names.push_back(Json::object().set("name", replace_invalid_utf8(run.name)));
   auto [differ, agree] = detail::compared_settings(runs);
   content.set("runs", std::move(names)).set("curves", detail::overlaid_curves(runs));
   content.set("last", detail::last_values(runs));

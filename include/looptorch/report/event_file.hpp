@@ -51,10 +51,12 @@ inline std::pair<std::string, std::int64_t> kept_events(std::string_view events,
 inline void keep_events(const std::filesystem::path& file, std::int64_t last_step) {
   const std::string events = read_file(file);
   const auto [kept, count] = kept_events(events, last_step);
+  std::error_code error;
   if (count <= 1)
-    std::filesystem::remove(file);
+    std::filesystem::remove(file, error);
   else if (kept.size() != events.size())
     write_file_atomically(file, kept);
+  if (error) looptorch::detail::throw_file_error(file, "cannot remove", error.value());
 }
 
 }  // namespace detail
@@ -82,7 +84,8 @@ class EventFile {
                        std::string(detail::kEventSuffix));
     };
     int number = 0;
-    while (std::filesystem::exists(name(number))) ++number;
+    std::error_code ignored;
+    while (std::filesystem::exists(name(number), ignored)) ++number;
     return name(number);
   }
 

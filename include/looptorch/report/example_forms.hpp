@@ -5,6 +5,7 @@
 
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/tensorboard/events.hpp>
 #include <looptorch/report/tensorboard/wire.hpp>
 
@@ -88,15 +89,18 @@ inline std::vector<std::int64_t> bucket_counts(const std::vector<double>& values
 
 }  // namespace detail
 
-/// Returns an example as the page's script takes it: {"kind": ..., "title": ..., ...}.
+/// Returns an example as the page's script takes it: {"kind": ..., "title": ..., ...}. Bytes that are not
+/// UTF-8 are replaced.
 [[nodiscard]] inline Json page_example(const Example& example) {
   struct Form {
     Json operator()(const TextExample& text) const {
       Json pieces = Json::array();
       for (const auto& [expected, got] : text.pieces)
-        pieces.push_back(expected == got ? Json::array({Json(got)})
-                                         : Json::array({Json(expected), Json(got)}));
-      return begin("text", text.title).set("pieces", std::move(pieces)).set("separator", text.separator);
+        pieces.push_back(expected == got ? Json::array({shown(got)})
+                                         : Json::array({shown(expected), shown(got)}));
+      return begin("text", text.title)
+          .set("pieces", std::move(pieces))
+          .set("separator", shown(text.separator));
     }
     Json operator()(const PictureExample& picture) const {
       return begin("picture", picture.title)
@@ -123,8 +127,9 @@ inline std::vector<std::int64_t> bucket_counts(const std::vector<double>& values
           .set("counts", std::move(counts));
     }
     static Json begin(const char* kind, const std::string& title) {
-      return Json::object().set("kind", kind).set("title", title);
+      return Json::object().set("kind", kind).set("title", shown(title));
     }
+    static Json shown(const std::string& text) { return Json(replace_invalid_utf8(text)); }
   };
   return std::visit(Form{}, example);
 }
@@ -149,7 +154,8 @@ inline std::vector<std::int64_t> bucket_counts(const std::vector<double>& values
       return histogram_event(time, tag, numbers.values);
     }
   };
-  return std::visit(Form{time, tag}, example);
+  const std::string shown_tag = replace_invalid_utf8(tag);
+  return std::visit(Form{time, shown_tag}, example);
 }
 
 }  // namespace looptorch::report

@@ -94,7 +94,7 @@ class MetricFiles {
 
   /// Reads the rows up to `last_step`, and rewrites the file if it has more.
   void read_rows(std::int64_t last_step) {
-    if (!std::filesystem::exists(jsonl_.path())) return;
+    if (!looptorch::detail::may_exist(jsonl_.path())) return;
     const std::string text = read_file(jsonl_.path());
     std::string kept;
     for (std::string_view rest = text; last_step > 0 && !rest.empty();) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/metric_row.hpp>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ class MetricNames {
 /// Returns the name under which a metric is written: another one for the names that each row has of its own.
 [[nodiscard]] inline std::string written_name(std::string_view name) {
   const bool taken = name == "step" || name == "epoch" || name == "seconds" || name.empty();
-  return (taken ? "metric." : "") + std::string(name);
+  return (taken ? "metric." : "") + replace_invalid_utf8(name);
 }
 
 /// Returns a number as text.

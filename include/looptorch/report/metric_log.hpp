@@ -26,7 +26,8 @@
 namespace looptorch::report {
 
 /// Writes what is handed over, in order. A file that cannot be written, as on a full disk, does not end the
-/// training: the log reports it once on stderr and writes no more.
+/// training: the log reports it once on stderr and writes no more. If only `after_rows` fails, the log goes
+/// on without it.
 class MetricLog {
  public:
   /// Continues the files after `last_step`. `after_rows`, if given, runs on the thread whenever rows were
@@ -88,7 +89,7 @@ class MetricLog {
       writes_ = false;
       if (tasks_.empty()) idle_.notify_all();
     }
-    if (after_rows_) guarded([this] { after_rows_(files_, true); });
+    if (!failed_) show(true);
   }
 
   template <class Task>
@@ -98,10 +99,23 @@ class MetricLog {
       task();
     } catch (const std::exception& error) {
       failed_ = true;
-      const auto text =
-          message("metrics: ", error.what(), ". The run goes on, and no more of them are written");
-      std::fputs(looptorch::detail::own_line(stderr, text).c_str(), stderr);
+      report(error, ". The run goes on, and no more of them are written");
     }
+  }
+
+  void show(bool last) {
+    if (!after_rows_) return;
+    try {
+      after_rows_(files_, last);
+    } catch (const std::exception& error) {
+      after_rows_ = {};
+      report(error, ". The run goes on without this page");
+    }
+  }
+
+  static void report(const std::exception& error, const char* consequence) {
+    const auto text = message("metrics: ", error.what(), consequence);
+    std::fputs(looptorch::detail::own_line(stderr, text).c_str(), stderr);
   }
 
   void write(const RowBatch& batch) {
@@ -113,7 +127,7 @@ class MetricLog {
       for (auto& [id, value] : rows.back().values) id = ids_[id];
     }
     files_.add(rows);
-    if (after_rows_) after_rows_(files_, false);
+    show(false);
   }
 
   static constexpr std::chrono::microseconds kPause{100};

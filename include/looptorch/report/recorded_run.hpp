@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -56,7 +57,8 @@ inline void read_page(RecordedRun& run, std::string_view page) try {
     if (auto row = read_json_line(rest.substr(0, end), run.names)) run.rows.push_back(*std::move(row));
     rest.remove_prefix(end + 1);
   }
-  if (const auto page = folder / "report.html"; std::filesystem::exists(page))
+  std::error_code ignored;
+  if (const auto page = folder / "report.html"; std::filesystem::exists(page, ignored))
     detail::read_page(run, read_file(page));
   return run;
 }

@@ -7,6 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/terminal.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>
@@ -65,7 +66,7 @@ struct EpochFigures {
   return table;
 }
 
-/// The contents of a page besides metrics.
+/// The contents of a page besides metrics. Bytes that are not UTF-8 are replaced in the page.
 struct PageHead {
   std::string title = {};
   std::string status = {};  ///< How the run goes, or ended, in a word or two.
@@ -90,7 +91,7 @@ inline std::string script_json(const Json& json) {
 
 /// Returns what begins a page, up to its heading.
 inline std::string page_begin(const std::string& plain_title) {
-  const std::string title = html_text(plain_title);
+  const std::string title = html_text(replace_invalid_utf8(plain_title));
   std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
   page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title;
   return page + "</title>\n<style>" + std::string(page::kStyle) + "</style></head><body>\n<h1>" + title +
@@ -215,16 +216,18 @@ inline std::vector<std::string> warnings_of_curves(const std::vector<Curve>& cur
                                           const MetricNames& names) {
   const std::vector<Curve> curves = curves_of(rows, names);
   Json facts = Json::array(), time = Json::array();
-  for (const auto& [name, value] : head.facts) facts.push_back(Json::array({Json(name), Json(value)}));
+  for (const auto& [name, value] : head.facts)
+    facts.push_back(Json::array({Json(replace_invalid_utf8(name)), Json(replace_invalid_utf8(value))}));
+  const std::string status = replace_invalid_utf8(head.status);
   for (const auto& [phase, seconds] : detail::time_by_phase(curves))
     time.push_back(Json::array({Json(phase), Json(seconds)}));
   Json run = Json::object(), examples = Json::array();
   for (const auto& [name, shown] : head.examples) examples.push_back(shown);
   run.set("curves", detail::curves_json(curves)).set("epochs", detail::epochs_json(rows, names));
-  run.set("time", std::move(time)).set("facts", std::move(facts)).set("status", head.status);
+  run.set("time", std::move(time)).set("facts", std::move(facts)).set("status", status);
   run.set("examples", std::move(examples));
   std::string page = detail::page_begin(head.title.empty() ? "A training run" : head.title);
-  page += "<p class=\"soft\">" + detail::html_text(head.status);
+  page += "<p class=\"soft\">" + detail::html_text(status);
   if (!rows.empty())
     page += ", step " + std::to_string(rows.back().step) + ", " +
             looptorch::detail::clock_text(rows.back().seconds) + " in training";

@@ -8,6 +8,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_files.hpp>
 #include <looptorch/report/run_page.hpp>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,7 +46,8 @@ class RunReport {
   void set_status(std::string status) { head_.status = std::move(status); }
 
   /// Shows examples in place of earlier ones with this name.
-  void set_examples(const std::string& name, std::int64_t step, const std::vector<Example>& examples) {
+  void set_examples(std::string_view given_name, std::int64_t step, const std::vector<Example>& examples) {
+    const std::string name = replace_invalid_utf8(given_name);
     Json shown = Json::array();
     for (const Example& example : examples) shown.push_back(page_example(example));
     head_.examples.insert_or_assign(

@@ -4,6 +4,7 @@
 #include <looptorch/base/error.hpp>
 
 #include <cstdint>
+#include <locale>
 #include <stdexcept>
 #include <string>
 
@@ -25,4 +26,16 @@ TEST_CASE("a NUL does not end an error's message") {
   using namespace std::string_literals;
   CHECK(lt::Error("begins with \"a\0b\0\"; and goes on"s).what() == "begins with \"a\\0b\\0\"; and goes on"s);
   CHECK(lt::UsageError("\0"s).what() == "\\0"s);
+}
+
+TEST_CASE("a message does not depend on the program's locale") {
+  struct German : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale(), new German));
+  const std::string text = lt::message(12345, " and ", 1.5);
+  std::locale::global(before);
+  CHECK(text == "12345 and 1.5");
 }

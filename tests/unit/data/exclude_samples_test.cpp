@@ -60,3 +60,11 @@ TEST_CASE("a list of samples grows, sorted and each once; what is no index is re
   }
   CHECK_THROWS_AS(read_sample_list(folder / "none.txt"), FileError);
 }
+
+TEST_CASE("a list of samples that cannot be looked at is refused with a FileError") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  for (const auto& list : {folder / "loop", folder / std::string(300, 'a')})
+    CHECK_THROWS_AS(add_to_sample_list(list, {1}), FileError);
+  CHECK(std::filesystem::is_symlink(folder / "loop"));
+}

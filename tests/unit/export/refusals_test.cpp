@@ -14,6 +14,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,13 @@ TEST_CASE("reads of values are refused unless they are trusted") {
   };
   expect(refused(checks), "aten::item", "self", "set trust_value_reads if it only checks them");
   exports(checks, {.dynamic = kBatch, .trust_value_reads = true});
+}
+
+TEST_CASE("operators that read values within themselves are exported") {
+  exports([](Net& net, const at::Tensor& x) { return (net(x) - x.mean()) / x.std(); });
+  exports([](Net& net, const at::Tensor& x) { return net(x) * x.var(); });
+  exports([](Net& net, const at::Tensor& x) { return net(x).matmul(torch::inverse(x)); }, {},
+          torch::eye(4) + 0.1 * torch::rand({4, 4}));
 }
 
 TEST_CASE("a trusted read that changes the result is found by the check") {
@@ -189,6 +197,11 @@ TEST_CASE("constants that depend on sizes or values are refused") {
   expect(refused(first, {}), "aten::add.Tensor", "other", "Make it by operators");
 }
 
+TEST_CASE("constants that are NaN are the same at all sizes") {
+  exports([](Net& net, const at::Tensor& x) { return net(x).masked_fill(x > 0, NAN); });
+  exports([](Net& net, const at::Tensor& x) { return net(x) + torch::tensor({1.0F, NAN, 2.0F, 3.0F}); });
+}
+
 TEST_CASE("numbers that follow no polynomial are refused with what was seen") {
   expect(
       refused([](Net& net, const at::Tensor& x) { return net(x).slice(0, 0, x.size(0) / 2); }),
@@ -267,11 +280,46 @@ TEST_CASE("a weight that holds NaN is refused by name, and one that holds infini
     lt::export_model(net, torch::randn({3, 4}), folder / "net.pt2");
   };
   CHECK_THROWS_WITH(
-      write(NAN), "export_model: the weight fc.weight holds NaN: export one that was saved before training diverged");
+      write(NAN),
+      "export_model: the weight fc.weight holds NaN: export one that was saved before training diverged");
   CHECK_THAT(page(),
-             Catch::Contains("the weight fc.weight holds NaN: export one that was saved before training diverged\n"));
+             Catch::Contains(
+                 "the weight fc.weight holds NaN: export one that was saved before training diverged\n"));
   CHECK(folder.entries() == 0);
   CHECK_NOTHROW(write(-INFINITY));
+}
+
+TEST_CASE("names of weights that Python cannot read are refused") {
+  const looptorch::testing::TemporaryFolder folder;
+  struct NamedImpl : torch::nn::Module {
+    explicit NamedImpl(const std::string& name) : weight(register_buffer(name, torch::ones({4}))) {}
+    at::Tensor forward(const at::Tensor& x) { return x * weight; }
+    at::Tensor weight;
+  };
+  const auto refuse = [&](const std::string& name, const char* file) {
+    torch::nn::ModuleHolder<NamedImpl> net(std::make_shared<NamedImpl>(name));
+    std::string text = "none";
+    try {
+      lt::export_model(
+          net, [](auto& m, const at::Tensor& x) { return m->forward(x); }, torch::randn({3, 4}),
+          folder / file);
+    } catch (const lt::ExportError& error) {
+      text = std::string(error.what()).substr(std::string("export_model: ").size());
+      CHECK_THAT(page(), Catch::Contains(text + '\n'));
+    }
+    return text;
+  };
+  const std::string quote =
+      "the name of the weight t\"q has a quote, a backslash or a line end, with which Python cannot read the "
+      "file: rename it";
+  CHECK(refuse("t\"q", "net.pt2") == quote);
+  CHECK(refuse("t\"q", "net.ts") == quote);
+  CHECK(
+      refuse("j\u00fc", "net.ts") ==
+      "the name of the weight j\u00fc is not ASCII, with which Python cannot read TorchScript: rename it, or write a "
+      ".pt2");
+  CHECK(folder.entries() == 0);
+  CHECK(refuse("j\u00fc", "net.pt2") == "none");
 }
 
 TEST_CASE("inputs, names and paths that cannot be are refused") {

@@ -5,7 +5,8 @@
 //
 // Tests exported/graph: graph, read_arguments, read_graph, run_graph, signature
 //
-// Tests exported/module: check_inputs, model_runner, module_tree, program_file, training_modes, weight_registry
+// Tests exported/module: check_inputs, model_runner, module_tree, program_file, training_modes,
+// weight_registry
 #include <looptorch/exported/exported_model.hpp>
 
 #include "programs.hpp"
@@ -16,8 +17,9 @@
 namespace lt = looptorch;
 using namespace exported_programs;
 
-static const std::vector<std::string> kNames{"cnn",     "cnn_decomposed", "cnn_eval", "recurrent",
-                                             "encoder", "scoped",         "picked"};
+static const std::vector<std::string> kNames{
+    "cnn",    "cnn_decomposed", "cnn_eval", "recurrent",        "encoder",    "scoped",
+    "picked", "norms",          "channels", "norms_decomposed", "fixed_bias", "channels_decomposed"};
 
 TEST_CASE("An exported model computes Python's outputs, gradients and buffers") {
   for (const std::string& name : kNames) {
@@ -158,6 +160,37 @@ TEST_CASE("Eval mode of a model that was exported in training mode") {
     (void)model->forward(input);
     CHECK(at::equal(before, model->named_buffers()["blocks.1.bn.running_mean"]));
   }
+}
+
+TEST_CASE("Eval mode of norms, with and without statistics, and of dropout of channels is Python's") {
+  for (const std::string name : {"norms", "norms_decomposed", "channels"}) {
+    CAPTURE(name);
+    auto model = load(name);
+    model->eval();
+    const auto& wanted = recorded(name);
+    const at::Tensor output = model->forward(inputs_of(wanted))[0];
+    CHECK(reference::difference(output, wanted.at("eval.0")) < 1e-6);
+    for (const auto& buffer : model->named_buffers())
+      CHECK(at::equal(buffer.value(), load(name)->named_buffers()[buffer.key()]));
+  }
+}
+
+TEST_CASE("A program that draws random numbers in eval mode, too, says so") {
+  auto model = load("channels_decomposed");
+  CHECK(model->random_in_eval() == std::vector<std::string>{"bernoulli of drop", "bernoulli of alpha"});
+  CHECK(model->lacks().empty());
+  CHECK(load("channels")->random_in_eval().empty());
+  CHECK(load("cnn_decomposed")->random_in_eval().empty());
+  lt::testing::Warnings warnings;
+  const auto input = inputs_of(recorded("channels"));
+  (void)model->forward(input);
+  CHECK(warnings.texts.empty());
+  model->eval();
+  (void)model->forward(input);
+  (void)model->forward(input);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.texts[0].find("channels_decomposed.pt2 draws random numbers in eval mode, too: bernoulli "
+                               "of drop, bernoulli of alpha") != std::string::npos);
 }
 
 TEST_CASE("A model that was exported in eval mode says what it lacks") {

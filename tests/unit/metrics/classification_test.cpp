@@ -70,6 +70,12 @@ TEST_CASE("classification: by hand, from classes, bool and scores of other types
   CHECK(torch::equal(three.confusion(), torch::tensor({{1, 0, 1, 0}, {0, 0, 0, 1}, {0, 1, 1, 0}})));
   CHECK(three.macro_f1() == Approx((2. / 3 + 0 + 0.5) / 3));
   three.reset();
+  three.add(torch::eye(3).to(torch::kBool), labels({0, 1, 0}));
+  CHECK(torch::equal(three.confusion(), torch::tensor({{1, 0, 1, 0}, {0, 1, 0, 0}, {0, 0, 0, 0}})));
+  TopKAccuracy top(1);
+  top.add(torch::eye(3).to(torch::kBool), labels({0, 1, 0}));
+  CHECK(top.accuracy() == Approx(2. / 3));
+  three.reset();
   CHECK(three.counts().count() == 0);
 }
 

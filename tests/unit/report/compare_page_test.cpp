@@ -112,3 +112,14 @@ TEST_CASE("for tests/report/compare.sh: runs", "[.write_runs]") {
   compare_page::write_run(runs / "slow", 30, 0.1, false);
   compare_page::write_run(runs / "broken", 12, 0.25, true);
 }
+
+TEST_CASE(
+    "compare_page: a run's page that cannot be looked at adds nothing, nor does a name that is not UTF-8") {
+  const TemporaryFolder folder;
+  looptorch::write_file_atomically(folder / "metrics.jsonl",
+                                   "{\"step\":1,\"epoch\":0,\"seconds\":1.0,\"loss\":1.0}\n");
+  std::filesystem::create_symlink("report.html", folder / "report.html");
+  const auto run = report::read_run(folder.path(), "r\xFF");
+  CHECK(run.rows.size() == 1);
+  CHECK_THAT(report::compare_page({run}), Catch::Contains("r\uFFFD"));
+}

@@ -84,3 +84,29 @@ TEST_CASE("MetricLog: a file that cannot be written is said once, and nothing is
   CHECK(captured.text() ==
         "metrics: metrics.csv: cannot write: full. The run goes on, and no more of them are written\n");
 }
+
+TEST_CASE("MetricLog: a page that cannot be written leaves the other files as they are") {
+  const TemporaryFolder folder;
+  looptorch::testing::CapturedStderr captured;
+  {
+    report::MetricLog log(folder.path(), 0, {}, [](report::MetricFiles&, bool) {
+      throw looptorch::FileError("report.html: cannot write: full");
+    });
+    log.add(batch_of({"loss"}, 1, {2}));
+    log.add(batch_of({}, 2, {3}));
+  }
+  CHECK(looptorch::read_file(folder / "metrics.csv") == "step,epoch,seconds,loss\n1,0,0.5,2\n2,0,1,3\n");
+  CHECK(captured.text() == "metrics: report.html: cannot write: full. The run goes on without this page\n");
+}
+
+TEST_CASE("MetricLog: a name that is not UTF-8 is written with a replacement") {
+  const TemporaryFolder folder;
+  { report::MetricLog(folder.path(), 0, {}).add(batch_of({"lo\xFFss"}, 1, {2})); }
+  CHECK(looptorch::read_file(folder / "metrics.csv") == "step,epoch,seconds,lo\uFFFDss\n1,0,0.5,2\n");
+}
+
+TEST_CASE("MetricLog: a file that cannot be looked at is refused with a FileError") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("metrics.jsonl", folder / "metrics.jsonl");
+  CHECK_THROWS_AS(report::MetricLog(folder.path(), 1, {}), looptorch::FileError);
+}

@@ -137,3 +137,16 @@ TEST_CASE("for tests/report/page.sh: a page", "[.write_page]") {
                      looptorch::DistributionExample{"weights", {-1, 0, 0, 0.5, 1, 1, 1, 2}}});
   page.update(files, /*last=*/true);
 }
+
+TEST_CASE("run_report: text that is not UTF-8 is shown with a replacement") {
+  const TemporaryFolder folder;
+  report::MetricFiles files(folder.path(), 0, {});
+  report::RunReport page(folder.path(), {"a\xFF", "under\xFFway", {{"fi\xFFle", "\xFF.wav"}}}, 0);
+  page.set_examples("te\xFFxts", 1, {looptorch::TextExample{"ti\xFF", {{"a", "b\xFF"}}, "\xFF"}});
+  page.update(files, true);
+  const std::string text = looptorch::read_file(folder / "report.html");
+  CHECK(looptorch::find_invalid_utf8(text) == text.npos);
+  CHECK_THAT(text, Catch::Contains("<title>a\uFFFD</title>") && Catch::Contains("\"under\uFFFDway\"") &&
+                       Catch::Contains("[\"fi\uFFFDle\",\"\uFFFD.wav\"]") &&
+                       Catch::Contains("[[\"a\",\"b\uFFFD\"]]") && Catch::Contains("te\uFFFDxts"));
+}

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,12 +28,13 @@ class EarlierSummary {
  public:
   /// Reads and removes `file`. An absent or damaged summary is empty.
   explicit EarlierSummary(const std::filesystem::path& file) {
-    if (!std::filesystem::exists(file)) return;
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return;
     try {
       figures_ = load_json(file);
     } catch (const Error&) {  // cut off, or no JSON
     }
-    std::filesystem::remove(file);
+    std::filesystem::remove(file, ignored);
   }
 
   /// Returns the earlier time and memory, by the summary's names, if `fit` resumed a run without training a

@@ -33,6 +33,12 @@ namespace detail {
   throw FileError(message(path.string(), ": ", what, ": ", std::generic_category().message(code)));
 }
 
+/// False if there is certainly no such file. True if that cannot be found out: opening it then says why.
+[[nodiscard]] inline bool may_exist(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() != std::filesystem::file_type::not_found;
+}
+
 /// Owns a POSIX file descriptor.
 class FileDescriptor {
  public:

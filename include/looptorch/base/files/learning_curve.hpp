@@ -58,7 +58,7 @@ class LearningCurve {
 
   /// Returns the file's rows of earlier steps.
   [[nodiscard]] std::string rows_before(std::int64_t step) const {
-    if (!std::filesystem::exists(file_)) return {};
+    if (!detail::may_exist(file_)) return {};
     const auto contents = read_file(file_, kMaxBytes);
     std::string_view rest = contents;
     const auto first = take_line(rest);

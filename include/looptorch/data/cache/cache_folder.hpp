@@ -104,7 +104,8 @@ class CacheFolder {
   /// Writes a description of the pack for people who inspect the folder.
   void describe(const CacheOptions& options, const std::string& layout) const {
     const std::filesystem::path path = pack().string() + ".txt";
-    if (std::filesystem::exists(path)) return;
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) return;
     try {
       write_file_atomically(path, message("settings: ", options.settings, "\nversion: ", options.version,
                                           "\nsample: ", layout, "\n"));

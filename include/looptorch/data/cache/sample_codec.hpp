@@ -207,6 +207,7 @@ class SampleReader {
 
   bool at_end() const { return left_.empty(); }
 
+  /// Replaces `value`, which may hold its type's defaults.
   template <Storable T>
   void read(T& value) {
     if constexpr (TensorLike<T>) {
@@ -216,6 +217,7 @@ class SampleReader {
     } else if constexpr (StoredText<T>) {
       value = std::string(next(read_count(1)));
     } else if constexpr (is_optional<T>) {
+      value.reset();
       if (read_as<bool>()) read(value.emplace());
     } else if constexpr (TupleLike<T>) {
       std::apply([&](auto&... field) { (read(field), ...); }, value);
@@ -223,6 +225,7 @@ class SampleReader {
       value.resize(read_count(sizeof(std::ranges::range_value_t<T>)));
       take(std::ranges::data(value), std::ranges::size(value) * sizeof(std::ranges::range_value_t<T>));
     } else if constexpr (StoredRange<T>) {
+      value = T{};
       for (std::uint64_t left = read_as<std::uint64_t>(); left > 0; --left) {
         element_t<T> item{};
         read(item);
@@ -259,6 +262,7 @@ class SampleReader {
   }
 
   void read_tensor(at::Tensor& tensor) {
+    tensor = at::Tensor();
     if (!read_as<bool>()) return;
     const auto type = read_as<at::ScalarType>();
     tensor = at::empty(read_as<std::vector<std::int64_t>>(), at::TensorOptions().dtype(type));

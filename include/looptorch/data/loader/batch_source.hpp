@@ -99,6 +99,9 @@ class BatchSource final : public Regroupable {
   /// Returns the dataset's path of a sample, or an empty one.
   std::string path(std::int64_t index) const { return path_of(dataset_, index); }
 
+  /// Returns "25 samples".
+  std::string description() const { return message(dataset_size(), " samples"); }
+
   /// Returns the values that determine the batches: another loader with equal values makes the same ones.
   StateDict identity() const {
     return with_batches_of(
@@ -178,7 +181,7 @@ class BatchSource final : public Regroupable {
 
   StateDict identity_of(const Order& sampler, std::int64_t batch_size) const {
     StateDict identity;
-    identity.set("dataset", message(dataset_size(), " samples"));
+    identity.set("dataset", description());
     if constexpr (FingerprintedDataset<std::remove_cvref_t<Set>>)
       identity.set(kFingerprint, fingerprint().text());
     identity.set("batch_size", batch_size);
@@ -231,6 +234,7 @@ struct RefusedBatchSource {
   std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const;
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const;
   std::string path(std::int64_t index) const;
+  std::string description() const;
   StateDict identity() const;
   const std::optional<Regrouping>& regrouping() const;
   operator Regroupable&() const;

@@ -186,7 +186,11 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     hangs_ = true;
     prefetch_->ask_to_stop();
     static auto& left = *new std::vector<std::shared_ptr<OpenEpoch>>;
-    left.push_back(this->shared_from_this());
+    static auto& of_all_readers = *new std::mutex;
+    {
+      const std::lock_guard lock(of_all_readers);
+      left.push_back(this->shared_from_this());
+    }
     const std::int64_t sample = visit_->in_flight.of(number_);
     const std::string path = sample < 0 ? std::string() : source_->path(sample);
     throw LoaderTimeout(
@@ -262,8 +266,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   }
 
   void warn(const std::string& what) const {
-    const auto data = source_->identity().template get<std::string>("dataset");
-    std::fputs(own_line(stderr, "looptorch: a loader of " + data + ": " + what).c_str(), stderr);
+    std::fputs(own_line(stderr, "looptorch: a loader of " + source_->description() + ": " + what).c_str(),
+               stderr);
   }
 
   /// Ends the epoch. Throws LoaderError if every sample of it failed.

@@ -135,13 +135,15 @@ class StreamSource final : public Regroupable {
   /// Returns an empty path: a stream's samples have none.
   std::string path(std::int64_t /*index*/) const { return {}; }
 
+  std::string description() const { return "a stream"; }
+
   StateDict identity() const { return planned_identity(); }
 
   std::int64_t batch_size() const override { return options_.batch_size; }
 
   std::optional<StateDict> identity_with(std::int64_t batch_size) const override {
     StateDict identity;
-    identity.set("dataset", "a stream");
+    identity.set("dataset", description());
     if constexpr (FingerprintedStream<Stream>) identity.set(kFingerprint, fingerprint());
     identity.set("batch_size", batch_size);
     identity.set("drop_last", options_.drop_last);

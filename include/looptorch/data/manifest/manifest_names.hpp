@@ -52,12 +52,17 @@ inline constexpr ManifestName kManifestNames[] = {{"audio_filepath", "audio_file
   return names;
 }
 
-/// Returns the first name of `key` that a line of JSON has; the key itself if it has none. Common Voice's
-/// "path" does not count: it is a table's.
+/// Returns the first name of `key` that a line of JSON has; the key itself if it has none. Names whose value
+/// is null or empty count only if there is no other. Common Voice's "path" does not count: it is a table's.
 [[nodiscard]] inline std::string_view name_in_line(const Json& line, std::string_view key) {
-  for (const auto& known : kManifestNames)
-    if (known.key == key && known.name != "path" && line.contains(known.name)) return known.name;
-  return key;
+  std::string_view blank;
+  for (const auto& known : kManifestNames) {
+    if (known.key != key || known.name == "path" || !line.contains(known.name)) continue;
+    const Json& value = line.at(known.name);
+    if (!value.is_null() && !(value.is_string() && value.as_string().empty())) return known.name;
+    if (blank.empty()) blank = known.name;
+  }
+  return blank.empty() ? key : blank;
 }
 
 }  // namespace looptorch::detail

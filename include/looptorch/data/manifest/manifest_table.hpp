@@ -51,7 +51,7 @@ class TableHeader {
       return message("has ", fields.size(), " fields, the header ", keys_.size());
     if (text.find('\n') + 1 == text.size()) return {};
     const auto audio = std::find(keys_.begin(), keys_.end(), "audio_filepath") - keys_.begin();
-    const auto kind = extension_of(fields[static_cast<std::size_t>(audio)]);
+    const std::string_view kind = kind_of(fields[static_cast<std::size_t>(audio)]);
     int files = 0;
     while (!text.empty()) files += names_audio(take_until('\n', text), kind);
     return files > 1 ? "holds lines that name audio of their own, as if a quote were not closed" : "";
@@ -72,12 +72,20 @@ class TableHeader {
  private:
   [[nodiscard]] bool names_audio(std::string_view line, std::string_view kind) const {
     while (!line.empty()) {
-      const auto extension = extension_of(take_until(separator_, line));
-      if (extension == kind ||
-          std::count(std::begin(kAudioExtensions), std::end(kAudioExtensions), extension))
+      const auto field = take_until(separator_, line);
+      if ((!kind.empty() && kind_of(field) == kind) ||
+          std::count(std::begin(kAudioExtensions), std::end(kAudioExtensions), extension_of(field)))
         return true;
     }
     return false;
+  }
+
+  /// Returns what the names of audio files in a table share: the extension, or the folder of names without
+  /// one. Empty for a name that has neither, which could be any word.
+  [[nodiscard]] static std::string_view kind_of(std::string_view field) {
+    if (const auto extension = extension_of(field); !extension.empty()) return extension;
+    field = field.substr(std::min(field.find_first_not_of(" \""), field.size()));
+    return field.substr(0, field.rfind('/') + 1);
   }
 
   /// Returns the extension, from the last dot of the file's name on. The field may be a part of a quoted one.

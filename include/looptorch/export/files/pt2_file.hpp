@@ -43,18 +43,24 @@ struct SavedTensor {
 }
 
 /// Writes records `FOLDER/STEM0`, `FOLDER/STEM1`, ... and returns the list. Tensors that share memory share a
-/// record; a view of more than the tensors need, as of a mapped file, is copied.
+/// record; a view of more than the tensors need, as of a mapped file, is copied, as are tensors whose numbers
+/// are conjugated or negated when they are read.
 [[nodiscard]] inline Json write_tensors(caffe2::serialize::PyTorchStreamWriter& writer,
                                         const std::vector<SavedTensor>& tensors, const std::string& folder,
                                         const std::string& stem) {
+  std::vector<at::Tensor> plain;
   std::map<const void*, int> users;
-  for (const auto& each : tensors) ++users[each.tensor.storage().unsafeGetStorageImpl()];
+  for (const auto& each : tensors) {
+    plain.push_back(each.tensor.detach().resolve_conj().resolve_neg());
+    ++users[plain.back().storage().unsafeGetStorageImpl()];
+  }
   std::map<const void*, std::string> records;
   Json config = Json::object();
   int count = 0;
-  for (const auto& each : tensors) {
-    at::Tensor tensor = each.tensor.detach().cpu();
-    const void* const storage = each.tensor.storage().unsafeGetStorageImpl();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const SavedTensor& each = tensors[i];
+    at::Tensor tensor = plain[i].cpu();
+    const void* const storage = plain[i].storage().unsafeGetStorageImpl();
     const bool is_alone = users[storage] == 1;
     if (is_alone && tensor.storage().nbytes() != tensor.nbytes())
       tensor = tensor.clone(at::MemoryFormat::Contiguous);

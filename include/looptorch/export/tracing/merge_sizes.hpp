@@ -5,12 +5,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/export/program/equal_values.hpp>
 #include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 #include <looptorch/export/program/polynomial_fit.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -37,7 +38,7 @@ class SizeMerger {
         throw other_operations(merged_.nodes.size());
     for (std::size_t c = 0; c < merged_.constants.size(); ++c)
       for (const auto& program : all_)
-        if (!is_same(program.constants[c].tensor, merged_.constants[c].tensor)) refuse_constant(c);
+        if (!has_equal_values(program.constants[c].tensor, merged_.constants[c].tensor)) refuse_constant(c);
     for (const auto& input : merged_.inputs) merge_meta(input.value, "an input");
     for (const auto& node : merged_.nodes)
       for (const auto& result : node.results)
@@ -109,7 +110,7 @@ class SizeMerger {
     if (is_always([](const c10::IValue& value) { return value.isIntList(); }, constants))
       return int_list(constants, node, name);
     for (const auto& value : constants)
-      if (value != constants.front())
+      if (!is_equal_constant(value, constants.front()))
         throw ExportError(
             node.name(), name,
             message("is ", constants.front(), " and ", value, " for the sizes and values tried: ",
@@ -214,10 +215,6 @@ class SizeMerger {
       meta.strides[d] = polynomial.value_or(dense);
       dense = dense * meta.sizes[d];
     }
-  }
-
-  static bool is_same(const at::Tensor& a, const at::Tensor& b) {
-    return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
   }
 
   [[noreturn]] void refuse_constant(std::size_t constant) const {

@@ -14,6 +14,7 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,12 @@ struct RecordedGraph {
   std::shared_ptr<torch::jit::Graph> graph;
 };
 
+[[nodiscard]] inline bool is_weight(const std::vector<ExportedProgram::Weight>& weights,
+                                    const at::Tensor& tensor) {
+  return std::any_of(weights.begin(), weights.end(),
+                     [&](const auto& weight) { return weight.tensor.is_same(tensor); });
+}
+
 /// Calls the forward and records its operators. Throws ExportError if it writes to a weight or to an input,
 /// or if `watch` would refuse what it reads.
 [[nodiscard]] inline RecordedGraph record_graph(const std::vector<ExportedProgram::Weight>& weights,
@@ -45,7 +52,10 @@ struct RecordedGraph {
   const auto call = [&](const jit::Stack& stack) {
     std::vector<at::Tensor> tensors;
     for (const c10::IValue& each : stack) tensors.push_back(each.toTensor());
-    const auto outputs = forward(tensors);
+    auto outputs = forward(tensors);
+    for (at::Tensor& output : outputs)
+      if (is_weight(weights, output))
+        output = output.view_as(output);  // the tracer removes its weights' values
     return jit::Stack(outputs.begin(), outputs.end());
   };
   try {

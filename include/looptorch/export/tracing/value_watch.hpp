@@ -9,6 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <memory>
 #include <optional>
@@ -69,9 +70,10 @@ class ValueWatch {
     // Indexing by a mask calls nonzero, and is seen by that.
     const bool indexes = std::string_view(name).starts_with("aten::index");
     if (!indexes && op.hasTag(at::Tag::dynamic_output_shape)) set(shape_, name);
-    if ((!indexes && op.hasTag(at::Tag::data_dependent_output)) || name == "aten::item" ||
-        name == "aten::is_nonzero")
-      set(read_, name);
+    const bool reads = (!indexes && op.hasTag(at::Tag::data_dependent_output)) || name == "aten::item" ||
+                       name == "aten::is_nonzero";
+    // An operator that the tracer records as a whole reads anew when the file is run.
+    if (reads && torch::jit::tracer::isTracing()) set(read_, name);
   }
 
   static void set(std::string& found, const std::string& name) {

@@ -56,16 +56,6 @@ class ProgramFile {
   at::Device device = at::kCPU;  ///< that the program names where it makes tensors
   ProgramTensors tensors;
 
-  /// Returns up to three of `modes.lacks`.
-  [[nodiscard]] std::string lacking() const {
-    constexpr std::size_t kShown = 3;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(kShown, modes.lacks.size()); ++i)
-      text += (i == 0 ? "" : ", ") + modes.lacks[i];
-    if (modes.lacks.size() > kShown) text += message(" and ", modes.lacks.size() - kShown, " more");
-    return text;
-  }
-
  private:
   void read(torch::nn::Module& root) {
     const Json program = archive->json(archive->program_file());

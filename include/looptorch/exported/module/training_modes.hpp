@@ -3,11 +3,14 @@
 // program was exported in training mode, ModelRunner switches these calls to eval mode for an evaluation.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -24,15 +27,26 @@ struct EvalMode {
   c10::IValue value = {};    ///< what it is in eval mode
 };
 
-/// The nodes of a program that behave differently in eval mode, and those that lack what training needs.
+/// The nodes of a program that behave differently in eval mode, and those that cannot.
 struct TrainingModes {
   std::map<std::size_t, EvalMode> in_eval;  ///< by node
-  std::vector<std::string> lacks;           ///< such as "dropout of encoder.layers.0.dropout"
+  std::vector<std::string> lacks;           ///< in training, such as "dropout of encoder.layers.0.dropout"
+  std::vector<std::string> random_in_eval;  ///< such as "bernoulli of drop"
 };
 
 /// True for "bn.num_batches_tracked", to which BatchNorm adds 1 in training.
 [[nodiscard]] inline bool counts_batches(std::string_view buffer) {
   return buffer == "num_batches_tracked" || buffer.ends_with(".num_batches_tracked");
+}
+
+/// Returns up to three of the descriptions, and how many more there are.
+[[nodiscard]] inline std::string first_of(const std::vector<std::string>& described) {
+  constexpr std::size_t kShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, described.size()); ++i)
+    text += (i == 0 ? "" : ", ") + described[i];
+  if (described.size() > kShown) text += message(" and ", described.size() - kShown, " more");
+  return text;
 }
 
 class ModeFinder {
@@ -54,11 +68,14 @@ class ModeFinder {
     const auto& declared = schema.arguments();
     if (schema.name() == "aten::add_" && counters_.contains(node.arguments[0].slot))
       modes_.in_eval[number] = {true};
-    if (needs_own_statistics(node, declared)) return;
+    if (schema.overload_name() == "no_stats" || needs_own_statistics(node, declared)) return;
+    bool has_mode = false;
     for (std::size_t i = 0; i < declared.size(); ++i) {
       const auto& name = declared[i].name();
       const c10::IValue& value = node.arguments[i].constant;
-      if ((name == "train" || name == "training") && value.isBool()) {
+      const bool is_flag = name == "train" || name == "training" || name == "use_input_stats";
+      has_mode = has_mode || is_flag || name == "dropout_p";
+      if (is_flag && value.isBool()) {
         if (value.toBool())
           modes_.in_eval[number] = {false, i, false};
         else
@@ -67,6 +84,8 @@ class ModeFinder {
         modes_.in_eval[number] = {false, i, 0.0};
       }
     }
+    if (!has_mode && node.op()->hasTag(at::Tag::nondeterministic_seeded))
+      modes_.random_in_eval.push_back(described(node, schema.name()));
   }
 
   /// True for a batch norm that tracks no statistics: it uses the batch's in every mode.
@@ -84,8 +103,13 @@ class ModeFinder {
       if ((declared[i].name() == "p" || declared[i].name() == "dropout") &&
           node.arguments[i].constant.isDouble() && node.arguments[i].constant.toDouble() == 0)
         return;
+    modes_.lacks.push_back(described(node, name));
+  }
+
+  /// Returns an operator and its module, such as "dropout of encoder.layers.0.dropout".
+  [[nodiscard]] std::string described(const GraphNode& node, const std::string& name) const {
     const std::string& module = graph_.modules[node.module].path;
-    modes_.lacks.push_back(name.substr(name.find("::") + 2) + (module.empty() ? "" : " of " + module));
+    return name.substr(name.find("::") + 2) + (module.empty() ? "" : " of " + module);
   }
 
   const Graph& graph_;

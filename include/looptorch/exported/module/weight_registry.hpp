@@ -111,7 +111,8 @@ class WeightRegistry {
     return plans;
   }
 
-  /// Returns "X" for a node that multiplies by the parameter "X.weight", with "X.bias" or none; else nothing.
+  /// Returns "X" for a node that multiplies by the parameter "X.weight", with the parameter "X.bias" or none;
+  /// else nothing.
   [[nodiscard]] std::string linear_path(const GraphNode& node,
                                         const std::map<std::string, at::Tensor>& known) const {
     if (node.target != "torch.ops.aten.linear.default") return {};
@@ -125,7 +126,9 @@ class WeightRegistry {
     const GraphArgument& bias = node.arguments[2];
     if (bias.slot == kNoSlot) return bias.constant.isNone() ? path : std::string();
     const auto name = names_.find(bias.slot);
-    return name != names_.end() && name->second == path + ".bias" ? path : std::string();
+    const bool is_its_own = name != names_.end() && name->second == path + ".bias" &&
+                            kinds_.at(name->second) == TensorKind::parameter;
+    return is_its_own ? path : std::string();
   }
 
   void add_one(const StoredTensor& each, const std::map<std::string, at::Tensor>& known,

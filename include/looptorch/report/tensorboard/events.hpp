@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/report/tensorboard/wire.hpp>
 
 #include <algorithm>
@@ -191,7 +192,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
   using detail::Message;
   constexpr std::uint64_t kText = 1;
   Message experiment, start;
-  for (const auto& [name, setting] : settings) {
+  for (const auto& [given_name, given_setting] : settings) {
+    const std::string name = replace_invalid_utf8(given_name), setting = replace_invalid_utf8(given_setting);
     Message info, entry, text;
     experiment.message(4, info.bytes(1, name).number(4, kText));
     start.message(1, entry.bytes(1, name).message(2, text.bytes(3, setting)));

@@ -140,7 +140,8 @@ inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) 
 }
 
 inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
-  if (std::filesystem::is_regular_file(path) || path.extension() == ".pt")
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored) || path.extension() == ".pt")
     throw SnapshotError(
         path.string() +
         ": is no snapshot, which is a folder, nor a folder of them. A checkpoint of PyTorch's is weights to begin "

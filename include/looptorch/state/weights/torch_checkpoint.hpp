@@ -113,6 +113,13 @@ class TorchHost final : public PickleHost {
                                                                 "torch.storage.UntypedStorage",
                                                                 "torch.Size",
                                                                 "torch.device",
+                                                                "_codecs.encode",
+                                                                "builtins.bytes",
+                                                                "builtins.bytearray",
+                                                                "builtins.complex",
+                                                                "__builtin__.bytes",
+                                                                "__builtin__.bytearray",
+                                                                "__builtin__.complex",
                                                                 "builtins.set",
                                                                 "builtins.frozenset",
                                                                 "__builtin__.set",
@@ -137,7 +144,7 @@ class TorchHost final : public PickleHost {
         arguments[0].is(Kind::tensor))
       return arguments[0];
     if (global == "collections.OrderedDict") return dictionary(arguments);
-    if (global == "torch.Size" || global == "torch.device") return unpickler_->make(Kind::other);
+    if (is_unread(global)) return unpickler_->make(Kind::other);
     if (global.ends_with("set") && arguments.size() <= 1) return unpickler_->make(Kind::set);
     throw PickleError(message("calls ", global, " with arguments that it does not take"));
   }
@@ -163,6 +170,12 @@ class TorchHost final : public PickleHost {
   }
 
  private:
+  /// True for makers of values that no tensor needs. Protocol 2 makes bytes of a text: _codecs.encode.
+  [[nodiscard]] static bool is_unread(std::string_view global) {
+    return global == "torch.Size" || global == "torch.device" || global == "_codecs.encode" ||
+           global.ends_with(".bytes") || global.ends_with(".bytearray") || global.ends_with(".complex");
+  }
+
   PickleValue dictionary(const std::vector<PickleValue>& arguments) {
     PickleObject made;
     if (!arguments.empty() && arguments[0].is(Kind::list))

@@ -54,3 +54,11 @@ TEST_CASE("a file of other columns is refused and left as it is, as are values t
     CHECK_THROWS_AS(LearningCurve(file, {name}), looptorch::UsageError);
   CHECK_THROWS_AS(LearningCurve(folder / "none" / "curve.csv", {"loss"}).add(1, {1}), looptorch::FileError);
 }
+
+TEST_CASE("a curve whose file cannot be looked at is refused with a FileError") {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder / "loop", folder / "loop");
+  for (const auto& file : {folder / "loop", folder / std::string(300, 'a')})
+    CHECK_THROWS_AS(LearningCurve(file, {"loss"}).add(1, {1}), looptorch::FileError);
+  CHECK(std::filesystem::is_symlink(folder / "loop"));
+}

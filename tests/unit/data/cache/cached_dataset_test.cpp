@@ -697,3 +697,27 @@ static_assert(looptorch::detail::Storable<Everything> && looptorch::detail::Stor
 static_assert(!looptorch::detail::Storable<Opaque> && !looptorch::detail::Storable<Pointing>);
 static_assert(!looptorch::detail::Storable<std::string_view> &&
               !looptorch::detail::Storable<std::vector<std::unique_ptr<int>>>);
+
+struct Defaults {
+  std::optional<int> number = 5;
+  std::vector<std::string> words = {"default"};
+  std::map<int, int> counts = {{1, 1}};
+  at::Tensor tensor = torch::ones({2});
+};
+struct OtherThanDefaults {
+  std::int64_t size() const { return 1; }
+  Defaults get(std::int64_t) const { return {std::nullopt, {"x", "y"}, {{7, 7}}, at::Tensor()}; }
+  std::string identity(std::int64_t) const { return "one"; }
+};
+
+TEST_CASE("a cached sample has what was written, not its members' default values") {
+  const TemporaryFolder folder;
+  const CachedDataset cached(OtherThanDefaults{}, {.folder = folder.path(), .settings = "none"});
+  for (int i = 0; i < 2; ++i) {  // as it is made, and as it is read
+    const Defaults sample = cached.get(0);
+    CHECK_FALSE(sample.number);
+    CHECK((sample.words == std::vector<std::string>{"x", "y"}));
+    CHECK((sample.counts == std::map<int, int>{{7, 7}}));
+    CHECK_FALSE(sample.tensor.defined());
+  }
+}

@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <new>
 #include <regex>
@@ -411,6 +412,16 @@ TEST_CASE("a sampler of one's own is known by its type and what numbers it holds
   };
   CHECK(identity(1).find("Backwards, 1") != std::string::npos);
   CHECK(identity(1) != identity(2));
+  struct Weighed {
+    double budget = 0;
+    float share = 0;
+  };
+  const auto weighed = [](double budget, float share = 0.1F) {
+    return looptorch::detail::sampler_identity(Weighed{budget, share});
+  };
+  CHECK(weighed(1234567) != weighed(1234570));
+  CHECK(weighed(0.1) != weighed(std::nextafter(0.1, 1)));
+  CHECK_THAT(weighed(0.5), Catch::EndsWith(", 0.5, 0.1"));
 }
 
 TEST_CASE("a state that lacks something, or stands nowhere, is refused") {

@@ -158,15 +158,18 @@ TEST_CASE("samples that draw from LibTorch's generator cause one warning if work
   const Watchdog watchdog("draws");
   struct Noise {
     bool seeded = false;
+    std::atomic<int>* fingerprints = nullptr;
     std::int64_t size() const { return 8; }
+    std::string fingerprint(std::int64_t index) const { return ++*fingerprints, std::to_string(index); }
     at::Tensor get(std::int64_t, const SampleContext& context) const {
       return seeded ? torch::randn({2}, at::make_generator<at::CPUGeneratorImpl>(context.seed))
                     : torch::randn({2});
     }
   };
-  const auto told = [](bool seeded, std::int64_t workers) {
+  std::atomic<int> fingerprints = 0;
+  const auto told = [&](bool seeded, std::int64_t workers) {
     const testing::CapturedStderr captured;
-    PinnedPrefetchLoader loader(Noise{seeded}, {.batch_size = 2, .workers = workers});
+    PinnedPrefetchLoader loader(Noise{seeded, &fingerprints}, {.batch_size = 2, .workers = workers});
     for (int epoch = 0; epoch < 2; ++epoch)
       for (const at::Tensor& batch : loader) CHECK(torch::randn_like(batch).numel() == 4);  // the reader may
     return captured.text();
@@ -177,4 +180,5 @@ TEST_CASE("samples that draw from LibTorch's generator cause one warning if work
   CHECK(std::ranges::count(text, '\n') == 1);
   CHECK(told(true, 2).empty());
   CHECK(told(false, 0).empty());  // in order, on the reader's thread
+  CHECK(fingerprints == 0);       // a warning does not read all samples
 }

@@ -147,6 +147,9 @@ TEST_CASE("a field over several lines may hold what looks like a row, but not au
   CHECK((corpus.texts("a.wav,\"Hello there.\nWell, yes.\n\nBye, bye\"\nb.wav,z\n") ==
          Texts{"Hello there.\nWell, yes.\n\nBye, bye", "z"}));
   CHECK((corpus.texts("\"clips/a, b.wav\",\"two\nlines\"\n") == Texts{"two\nlines"}));
+  CHECK((corpus.texts("clips/0001,\"one\ntwo, three\"\nclips/0002,four\n") ==
+         Texts{"one\ntwo, three", "four"}));
+  CHECK((corpus.texts("0001,\"one\ntwo\"\n0002,three\n") == Texts{"one\ntwo", "three"}));
 }
 
 TEST_CASE("a table made to be read again and again is read in linear time") {

@@ -404,3 +404,16 @@ TEST_CASE("a name that is no name here says why") {
   CHECK_THAT(corpus.complaint(R"({"audio_filepath": ")" + name + R"(", "text": "x"})"),
              Catch::EndsWith(complaint));
 }
+
+TEST_CASE("a key that is null or empty does not hide another key of its meaning") {
+  const Corpus corpus;
+  const auto utterances =
+      corpus.load(R"({"audio_filepath": null, "file_name": "a.wav", "text": null, "sentence": "one"})"
+                  "\n"
+                  R"({"audio_filepath": "", "file_name": "a.wav", "text": "", "sentence": "two"})");
+  REQUIRE(utterances.size() == 2);
+  CHECK(utterances[0] == Utterance{corpus / "a.wav", "one"});
+  CHECK(utterances[1] == Utterance{corpus / "a.wav", "two"});
+  CHECK(corpus.complaint(R"({"file_name": null, "text": "x"})") ==
+        "\"file_name\" must be a string, found null");
+}

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -118,6 +119,28 @@ TEST_CASE("tensors that share memory share a record, and views of more are copie
   Archive archive(folder / "t.zip");
   CHECK(archive.text("data/t0").size() == 400);
   CHECK(archive.text("data/t1").size() == 8);
+}
+
+TEST_CASE("tensors that are conjugated or negated when read are written with those values") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto numbers = torch::complex(torch::tensor({1.0F, 2.0F}), torch::tensor({3.0F, 4.0F}));
+  {
+    caffe2::serialize::PyTorchStreamWriter writer((folder / "t.zip").string());
+    const auto config = pt2::write_tensors(
+        writer, {{"a", numbers}, {"b", numbers.conj()}, {"c", at::imag(numbers.conj())}}, "data", "t");
+    CHECK(config.at("config").at("b").at("path_name") != config.at("config").at("a").at("path_name"));
+    writer.writeEndOfFile();
+  }
+  Archive archive(folder / "t.zip");
+  const auto floats = [&](const std::string& name) {
+    const std::string bytes = archive.text(name);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  CHECK((floats("data/t0") == std::vector<float>{1, 3, 2, 4}));
+  CHECK((floats("data/t1") == std::vector<float>{1, -3, 2, -4}));
+  CHECK((floats("data/t2") == std::vector<float>{-3, -4}));
 }
 
 TEST_CASE("a file for another device names it everywhere") {

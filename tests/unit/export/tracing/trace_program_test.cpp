@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests export/program: equal_values
 // Tests export/tracing: read_trace, recorded_graph, merge_sizes, module_weights, value_watch
 // Tests export/tracing: export_scope
 #include <looptorch/export/program/run_program.hpp>
@@ -71,6 +72,19 @@ TEST_CASE("of several names for one tensor the first is kept") {
   REQUIRE(program.weights.size() == 2);
   CHECK(program.weights[0].name == "head");
   CHECK(program.weights[1].name == "fc.bias");
+}
+
+TEST_CASE("a forward may return a registered weight") {
+  Mlp net;
+  const auto program = traced(*net,
+                              [&](const Tensors& in) {
+                                return Tensors{net(in[0]), net->scale, net->fc1->bias};
+                              },
+                              {torch::randn({3, 4})});
+  const auto outputs = lt::ProgramRunner(program)({torch::randn({5, 4})});
+  REQUIRE(outputs.size() == 3);
+  CHECK(torch::equal(outputs[1], net->scale));
+  CHECK(torch::equal(outputs[2], net->fc1->bias));
 }
 
 TEST_CASE("a convolution is written without cuDNN's flags, and one number for several is spread") {

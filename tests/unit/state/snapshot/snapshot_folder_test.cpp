@@ -293,3 +293,10 @@ TEST_CASE("snapshot names: those of parts are exactly what they are written as")
         "optimizer.rank-00001.safetensors.bak", "optimizer.rank-00001", "optimizer.rank-"})
     CHECK_FALSE(is_part_file(other));
 }
+
+TEST_CASE("snapshot folder: one that cannot be looked at is refused with a SnapshotError") {
+  const TemporaryFolder folder;
+  fs::create_symlink(folder / "loop", folder / "loop");
+  for (const auto& path : {folder / "loop", folder / std::string(300, 'a')})
+    CHECK_THROWS_AS(find_snapshot(path), SnapshotError);
+}

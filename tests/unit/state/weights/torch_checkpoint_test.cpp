@@ -124,6 +124,12 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
                     Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
 }
 
+TEST_CASE("bytes and complex numbers beside tensors are left aside") {
+  const auto found = load_torch_checkpoint(kFolder / "plain_values.pt");
+  CHECK(found.tensors.size() == 1);
+  CHECK(found.tensors.at("fc.weight").equal(weight()));
+}
+
 TEST_CASE("all dictionaries of tensors in a checkpoint are there by their keys") {
   const auto parts = lt::load_checkpoint_parts(kFolder / "two_keys.pt");
   CHECK(parts.own.empty());
