@@ -155,5 +155,6 @@ int main(int argc, char** argv) {
                                "Fine-tunes a model that torch.export.save wrote, without its code.",
                                {.epochs = 3, .batch_size = 8, .learning_rate = 5e-5}, flags());
   add_flags(program.line(), options);
+  program.reads(options.model).reads(options.train).reads(options.validation);
   return program.run(argc, argv, [&](app::Session& session) { train(session, options); });
 }

@@ -99,7 +99,9 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
 void run(Options options) {
   options.complete();
   const auto& training = options.training;
-  app::Session session(training, options.output, {options.data});
+  app::Session session(training, options.output, {options.data, options.generated});
+  session.require_apart("--pretrained", options.pretrained);
+  session.require_apart("--weights", options.weights.file);
   auto model = sv::first_model(options);
   const auto begun =
       app::begin_from_weights(*model, options.weights, session.resumes(),

@@ -104,6 +104,19 @@ refused "gone.npy is missing" "${vit[@]}" --train broken.jsonl --output x
 refused "no parameter" "${bert[@]}" --train text.jsonl --output x --freeze 'nothing.*'
 [ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
 
+# A run overwrites neither its data nor its model, nor does it leave files among the former.
+mkdir data
+cp images.safetensors data/model.safetensors
+cp "$models/vit.pt2" data/model.pt2
+holds_it=", which the run reads and could overwrite: choose another folder for the output"
+refused "--output data: holds data/model.safetensors$holds_it" "${vit[@]}" --train data/model.safetensors --output data
+refused "--output data: holds data/model.safetensors$holds_it" "${vit[@]}" --train images.safetensors \
+  --validation data/model.safetensors --output data
+refused "--output data: holds data/model.pt2$holds_it" finetune_exported --model data/model.pt2 "${common[@]}" \
+  --train images.safetensors --output data
+refused "data: is the folder of the data" "${vit[@]}" --train data --output data
+cmp images.safetensors data/model.safetensors || fail "a refused run wrote into its data"
+
 # Text, from lines: the classes are told apart.
 runs "${bert[@]}" --train text.jsonl --validation text.jsonl --output text --epochs 30 --batch-size 4 \
   --learning-rate 0.02 --warmup-steps 5 --clip 1

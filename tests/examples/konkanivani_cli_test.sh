@@ -337,12 +337,15 @@ holds said.txt "names are those of the public KonkaniVani project"
 holds said.txt \
   'only weights carry over, not "epoch", "optimizer_state_dict", "scheduler_state_dict", "scaler_state_dict", "val' \
   '"scheduler_state_dict", "scaler_state_dict", "val_loss", "config": epochs'
+cp -r begun_with kept && rm -rf kept/snapshots
+refused "--output kept would overwrite --weights kept: choose another place" "${from_weights[@]}" kept \
+  "${python_sizes[@]}" --weights kept
 runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights begun_with
 grep -qE '^begun_with: [0-9]+ loaded$' said.txt || fail "--weights FOLDER said $(cat said.txt)"
 for name in encoder.blocks.1.attention.k_proj.weight ctc_head.weight; do
   same_tensor $name begun_with/model.safetensors begun_again/model.safetensors
 done
-runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights gone --resume auto
+runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights begun_again --resume auto
 holds errors.txt "--weights is not read: the run resumes from a snapshot, with its weights"
 cp -r corpus other_letters
 sed -i 's/ा/q/g' other_letters/*.jsonl # as many, and others

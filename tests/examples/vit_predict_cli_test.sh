@@ -122,4 +122,8 @@ refused "model/curve.csv: has no column \"wer\", only step, " draw_curves --outp
 refused "nowhere.csv" draw_curves --output x.png --columns wer nowhere.csv
 printf 'step,loss\n1,nan\n' >none.csv
 refused "no curve has a finite point" draw_curves --output x.png --columns loss none.csv
+cp model/curve.csv kept.csv
+refused "--output kept.csv would overwrite FILE kept.csv: choose another place" draw_curves --output kept.csv \
+  --columns ccc_valence kept.csv
+cmp model/curve.csv kept.csv || fail "a curve was overwritten by its picture"
 [ ! -e x.png ] || fail "a refused picture was written"

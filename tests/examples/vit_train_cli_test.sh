@@ -95,6 +95,11 @@ has_remedy --gradient-checkpointing
 refused "nowhere" "${tuned[@]}" --data nowhere --output claimed
 [ ! -e claimed/config.json ] || fail "a run without data claimed its folder"
 refused ": is the folder of the data" "${tuned[@]}" --output "$corpus"
+cp -r "$folder" downloaded
+refused "--output downloaded would overwrite --pretrained downloaded: choose another place" "${train[@]}" \
+  --pretrained downloaded --output downloaded
+refused "--output python would overwrite --weights python: choose another place" "${small[@]}" --output python \
+  --weights python
 [ ! -e "$corpus/config.json" ] || fail "a run wrote into the folder of its data"
 exec 8<tuned
 flock 8
