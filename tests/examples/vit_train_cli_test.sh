@@ -129,6 +129,14 @@ holds said.txt "1 steps, the weights are the last, since no epoch ended; "
 has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
 
+# Weights that diverge after the last loss are an error, and no result.
+refused_late "the loss on validation clips is NaN or infinite: the weights have diverged" vit_train --data "$corpus" \
+  --cache cache --device cpu --preset small --batch-size 7 --output diverged --max-steps 2 --workers 1 --no-report \
+  --weight-decay 1e30 --warmup-steps 0
+[ ! -e diverged/model.safetensors ] || fail "weights that diverged are saved"
+[ ! -e diverged/summary.json ] || fail "a run that diverged has a summary"
+lacks diverged/curve.csv "-nan"
+
 # A rehearsal has three batches of each part, and says that it was one.
 runs vit_train --data "$corpus" --cache cache --device cpu --preset small --batch-size 1 --output rehearsed --quick \
   --workers 1 --no-report

@@ -11,6 +11,7 @@
 #include <konkanivani/training/evaluation.hpp>
 #include <konkanivani/training/objective.hpp>
 
+#include <cmath>
 #include <sstream>
 
 using namespace konkanivani_test;
@@ -43,6 +44,16 @@ TEST_CASE("A recognizer is saved with its vocabulary and hears the same when it 
     CHECK(best_ids(konkanivani::recognize(loaded.model, mel_BMF, lengths_B, options)) ==
           best_ids(konkanivani::recognize(recognizer.model, mel_BMF, lengths_B, options)));
   }
+}
+
+TEST_CASE("A recognizer whose weights are NaN is refused by name, and would write empty texts") {
+  const TemporaryFolder folder;
+  auto recognizer = tiny_recognizer();
+  recognizer.model->named_parameters()["ctc_head.bias"].detach()[0] = std::nan("");
+  konkanivani::save_recognizer(recognizer, folder.path());
+  CHECK_THROWS_WITH(
+      konkanivani::load_recognizer(folder.path(), at::kCPU),
+      (folder / "model.safetensors").string() + ": the weights \"ctc_head.bias\" hold NaN or infinity");
 }
 
 TEST_CASE("A vocabulary of another size than the model's is refused") {

@@ -184,6 +184,12 @@ TEST_CASE("Scores are numpy's over a whole set, however it is cut into batches")
   }
 }
 
+TEST_CASE("Scores of weights that have diverged are no result") {
+  CHECK_NOTHROW(spectrogram_vit::require_finite({{"loss", 0.5}, {"ccc", std::nan("")}}, "validation"));
+  CHECK_THROWS_WITH(spectrogram_vit::require_finite({{"loss", std::nan("")}}, "validation"),
+                    Catch::StartsWith("the loss on validation clips is NaN or infinite: "));
+}
+
 TEST_CASE("The linear probe is ridge regression on mean mel energies, and knows what is linear in them") {
   torch::manual_seed(2);
   const auto energies = at::randn({60, 6}), weights = at::randn({6, 2});
