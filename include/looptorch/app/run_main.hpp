@@ -34,6 +34,7 @@ enum ExitCode : int {
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
   kError = 2,            ///< a wrong flag, wrong data, a wrong setting, memory or a disk that is full
   kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run, or a policy's `Run::interrupt`
+  kStoppedBySighup = 129,
   kStoppedBySigint = 130,
   kStoppedBySigterm = 143,
 };
@@ -49,6 +50,7 @@ struct Interrupted : Error {
       : Error(reason + ": " + done),
         exit_code(signal == SIGINT    ? kStoppedBySigint
                   : signal == SIGTERM ? kStoppedBySigterm
+                  : signal == SIGHUP  ? kStoppedBySighup
                                       : kTimeIsUp) {}
   ExitCode exit_code;
 };
