@@ -145,6 +145,11 @@ runs konkanivani_transcribe --model model "$clip"
 holds said.txt "$clip"$'\t'
 runs konkanivani_transcribe --model model --json --n-best 3 corpus/audio
 [ "$(wc -l <said.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
+cp "$clip" $'caf\xe9.flac'
+runs konkanivani_transcribe --model model --json $'caf\xe9.flac'
+holds said.txt '"audio_filepath":"caf�.flac"'
+rm $'caf\xe9.flac'
+runs konkanivani_transcribe --model model --json --n-best 3 corpus/audio
 [ "$(head -n1 said.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
 mkdir -p empty "in capitals"
 cp "$clip" "in capitals/A.FLAC"
@@ -379,6 +384,10 @@ refused "hold no characters" konkanivani_train --data broken --output x
 refused "--schedule: \"cosine\" is not linear|plateau" konkanivani_train --data corpus --output x --schedule cosine
 refused "--n-best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy \
   --n-best 2 "$clip"
+refused "--beam: greedy decoding keeps one text" konkanivani_transcribe --model model --decoding greedy --beam 4 "$clip"
+refused "--ctc-weight: attention decoding has no weights" konkanivani_transcribe --model model --decoding attention \
+  --ctc-weight 0.5 "$clip"
+refused "--mask-frames needs --spec-augment" konkanivani_train --data corpus --output x --mask-frames 5
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac
 cp -r model half

@@ -88,6 +88,10 @@ runs "${predict[@]}" --format csv music/whole.flac "music/a, b.FLAC"
 mv said.txt heard.csv
 [ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
 grep -q '^"music/a, b.FLAC",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
+cp music/whole.flac $'caf\xe9.flac'
+runs "${predict[@]}" --format json $'caf\xe9.flac'
+holds said.txt '"file":"caf�.flac"'
+rm $'caf\xe9.flac'
 runs "${predict[@]}" --format json music/whole.flac
 mv said.txt heard.json
 valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)

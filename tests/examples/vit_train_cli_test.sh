@@ -45,6 +45,8 @@ grep -qE '^python: [0-9]+ loaded$' said.txt || fail "--weights FOLDER said $(cat
 for name in vit.encoder.layer.0.attention.attention.query.weight classifier.weight normalisation.mean; do
   same_tensor $name python/model.safetensors folder/model.safetensors
 done
+refused "--backbone-rate needs --pretrained" "${train[@]}" --output x --preset small --backbone-rate 0.5
+refused "--mask-frames needs --spec-augment" "${train[@]}" --output x --preset small --mask-frames 5
 refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
 refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
 refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --data nowhere --output x --unfreeze 1:2

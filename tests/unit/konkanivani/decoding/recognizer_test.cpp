@@ -67,6 +67,28 @@ TEST_CASE("A vocabulary of another size than the model's is refused") {
                     folder.path().string() + ": a vocabulary of 9 for a model of 8");
 }
 
+TEST_CASE("Flags that a decoding does not use are refused") {
+  konkanivani::DecodingOptions options{.method = "joint", .beam = {}};
+  std::int64_t beam = 8;
+  lt::app::CommandLine line("transcribe", "");
+  line.option("decoding", "NAME", options.method, "").option("beam", "N", beam, "");
+  line.option("ctc-weight", "X", options.beam.ctc_weight, "");
+  line.on_parsed(
+      [&](const lt::app::CommandLine& parsed) { konkanivani::check_decoding_flags(parsed, options.method); });
+  const auto parse = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "transcribe");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    return line.parse(static_cast<int>(argv.size()), argv.data());
+  };
+  CHECK(parse({"--beam=4", "--ctc-weight=0.5", "--decoding=joint"}));
+  CHECK(parse({"--decoding=greedy"}));
+  CHECK_THROWS_WITH(parse({"--decoding=attention", "--ctc-weight=0.5"}),
+                    "--ctc-weight: attention decoding has no weights, joint decoding has");
+  CHECK_THROWS_WITH(parse({"--decoding=greedy", "--beam=4"}), "--beam: greedy decoding keeps one text");
+  CHECK_THROWS_WITH(parse({"--decoding=other"}), Contains("is not greedy, ctc, attention or joint"));
+}
+
 TEST_CASE("Each decoding is the one that its name says") {
   const torch::NoGradGuard no_grad;
   auto recognizer = tiny_recognizer();
