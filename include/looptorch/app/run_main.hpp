@@ -6,6 +6,7 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/out_of_memory_help.hpp>
+#include <looptorch/app/program_warnings.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
@@ -76,9 +77,10 @@ inline void require_written_output() {
 }  // namespace detail
 
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
-/// "program: sentence"; one that says that memory ran out also names the program's flags that help. `--help`
-/// goes to stdout. `least_batch` returns the smallest --batch-size that the program takes with the flags that
-/// were parsed, for a program that does not take 1.
+/// "program: sentence", as are looptorch's warnings, "program: warning: sentence"; an error that says that
+/// memory ran out also names the program's flags that help. `--help` goes to stdout. `least_batch` returns
+/// the smallest --batch-size that the program takes with the flags that were parsed, for a program that does
+/// not take 1.
 template <class Body>
 [[nodiscard]] int run_main(
     int argc, char* const* argv, CommandLine& line, Body&& body,
@@ -91,6 +93,7 @@ template <class Body>
     std::cerr << std::endl;
     return code;
   };
+  const ProgramWarnings warnings(line.program() + detail::rank_suffix());
 #ifdef SIGXFSZ
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it
 #endif
