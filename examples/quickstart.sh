@@ -45,4 +45,4 @@ cp "$output/model/summary.json" "$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
 
 say "Done: the figures are in $output/summary.json; try the model on recordings of your own:"
-echo "    $programs/whisper_transcribe --model $output/model FILE..."
+printf '    %q --model %q FILE...\n' "$programs/whisper_transcribe" "$output/model"

@@ -10,7 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 namespace finetune_exported {
 
@@ -43,5 +45,28 @@ inline void check_fits(const std::string& where, const at::Tensor& tensor, const
                        sizes_text(*column.dims)));
   }
 }
+
+/// Compares the open sizes of one sample's tensors: those of one symbol must be equal, as of tokens and their
+/// mask.
+class OpenSizes {
+ public:
+  /// Throws DataError, which begins with `where`, for a size that differs from that of an earlier tensor.
+  void add(const std::string& where, const at::Tensor& tensor, const Column& column) {
+    if (!column.dims) return;
+    for (std::size_t d = 0; d < column.dims->size(); ++d) {
+      const std::string& symbol = (*column.dims)[d].symbol;
+      if (symbol.empty()) continue;
+      const std::int64_t size = tensor.size(static_cast<std::int64_t>(d));
+      const auto [known, is_new] = sizes_.try_emplace(symbol, size, column.name);
+      if (!is_new && known->second.first != size)
+        throw DataError(lt::message(where, ": \"", column.name, "\" has a size of ", size, " and \"",
+                                    known->second.second, "\" of ", known->second.first,
+                                    ", and the model takes one size, ", symbol, ", for both"));
+    }
+  }
+
+ private:
+  std::map<std::string, std::pair<std::int64_t, std::string>> sizes_;  // with a column of that size
+};
 
 }  // namespace finetune_exported

@@ -21,10 +21,13 @@ struct SoundOptions {
   bool normalize = true;  ///< to mean 0 and variance 1, as transformers' feature extractor does
 };
 
+/// True for the name of an array; a file of another name is a sound.
+[[nodiscard]] inline bool is_array(const std::filesystem::path& file) { return file.extension() == ".npy"; }
+
 /// Returns the array of a .npy file, with its type, or a sound's samples `[T]`. Throws what load_npy and
 /// decode throw, which name the file.
 inline at::Tensor file_tensor(const std::filesystem::path& file, const SoundOptions& sounds) {
-  if (file.extension() == ".npy") return lt::load_npy(file);
+  if (is_array(file)) return lt::load_npy(file);
   const at::Tensor samples_T = lt::audio::decode(file, {.sample_rate = sounds.sample_rate}).samples_T;
   if (!sounds.normalize) return samples_T;
   constexpr double kEpsilon = 1e-7;  // transformers'

@@ -39,7 +39,16 @@ struct Options {
   double weight_decay = 0.01, clip = 1.0;
   std::vector<std::string> freeze, lora;
   std::int64_t lora_rank = 8;
+  std::string of_sounds;  ///< a flag that was given and is of sounds alone
 };
+
+/// Throws CommandLineError for a flag that would do nothing.
+void check_flags(const app::CommandLine& line, Options& options) {
+  if (options.lora.empty() && line.is_given("lora-rank"))
+    throw app::CommandLineError("--lora-rank needs --lora: without it there are no adapters");
+  for (const char* const flag : {"sample-rate", "normalize-sound"})
+    if (line.is_given(flag)) options.of_sounds = flag;
+}
 
 void add_flags(app::CommandLine& line, Options& options) {
   line.required("model", "FILE", options.model, "a .pt2 of torch.export.save")
@@ -64,6 +73,7 @@ void add_flags(app::CommandLine& line, Options& options) {
       .option("sample-rate", "HZ", options.sounds.sample_rate, "of sounds that .jsonl names", {.min = 1})
       .toggle("normalize-sound", options.sounds.normalize,
               "to mean 0 and variance 1, as Wav2Vec2's extractor does");
+  line.on_parsed([&options](const app::CommandLine& parsed) { check_flags(parsed, options); });
 }
 
 lt::ExportedModel read_model(const fs::path& file) {
@@ -109,13 +119,18 @@ void train(app::Session& session, const Options& options) {
   auto columns = fe::columns_of(model->inputs(), options.loss.labels);
   const fe::Objective objective(options.loss, *model, columns);
   if (const auto labels = objective.label_column()) columns.push_back(*labels);
+  bool has_sounds = false;
   const auto open = [&](const fs::path& file) {
-    return fe::Samples(fe::open_source(file, columns, options.sounds), columns);
+    const auto source = fe::open_source(file, columns, options.sounds);
+    has_sounds |= source->has_sounds();
+    return fe::Samples(source, columns);
   };
   const fe::Samples samples = open(options.train);
   const bool validates = !options.validation.empty();
   // Validate needs a loader to refer to, even one that When switches off and nothing reads.
   const fe::Samples held_out = validates ? open(options.validation) : samples;
+  if (app::leads() && !options.of_sounds.empty() && !has_sounds)
+    std::cerr << "--" << options.of_sounds << " is not used: the data names no sound" << std::endl;
   prepare(session, model, options);
   auto validation = session.loader(held_out);
   const auto& training = session.options();
@@ -155,5 +170,6 @@ int main(int argc, char** argv) {
                                "Fine-tunes a model that torch.export.save wrote, without its code.",
                                {.epochs = 3, .batch_size = 8, .learning_rate = 5e-5}, flags());
   add_flags(program.line(), options);
+  program.reads(options.model).reads(options.train).reads(options.validation);
   return program.run(argc, argv, [&](app::Session& session) { train(session, options); });
 }

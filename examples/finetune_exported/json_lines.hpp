@@ -53,6 +53,7 @@ class JsonLines final : public Source {
   [[nodiscard]] std::string fingerprint(std::int64_t index) const override {
     return lines_[static_cast<std::size_t>(index)].text;
   }
+  [[nodiscard]] bool has_sounds() const override { return has_sounds_; }
 
  private:
   struct Line {
@@ -71,18 +72,23 @@ class JsonLines final : public Source {
     throw DataError(place(line) + ": " + error.what());
   }
 
-  void check(const Line& line, const std::vector<Column>& columns) const {
+  void check(const Line& line, const std::vector<Column>& columns) {
     const lt::Json fields = parsed(line);
     if (!fields.is_object())
       throw DataError(place(line) + ": is " + fields.kind() + ", and no object of inputs");
+    OpenSizes sizes;
     for (const auto& column : columns) {
       if (!fields.contains(column.name))
         throw DataError(place(line) + ": has no field \"" + column.name + '"');
       const lt::Json& value = fields.at(column.name);
-      if (value.is_string())
+      if (value.is_string()) {
         check_file(line, value.as_string(), column);
-      else
-        check_fits(place(line), tensor_of(line, value, column), column, /*padded=*/true);
+        has_sounds_ |= !is_array(value.as_string());
+        continue;
+      }
+      const at::Tensor tensor = tensor_of(line, value, column);
+      check_fits(place(line), tensor, column, /*padded=*/true);
+      sizes.add(place(line), tensor, column);
     }
   }
 
@@ -102,6 +108,7 @@ class JsonLines final : public Source {
   fs::path path_;
   SoundOptions sounds_;
   std::vector<Line> lines_;
+  bool has_sounds_ = false;
 };
 
 }  // namespace finetune_exported

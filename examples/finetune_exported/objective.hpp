@@ -16,12 +16,15 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mse_loss.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -55,11 +58,11 @@ class Objective {
     const bool has_scores = std::ranges::find(outputs, options_.scores) != outputs.end();
     if (has_scores || !is_own()) scores_ = model.output(options_.scores);
     inputs_ = inputs.size();
+    for (const auto& input : inputs) names_.push_back(input.name);
     const auto found = std::ranges::find(inputs, options_.labels, &Column::name);
     labels_ = static_cast<std::size_t>(found - inputs.begin());
     has_labels_ = found != inputs.end() || label_column();
-    if (options_.count_labels && !has_labels_)
-      throw lt::UsageError("--count-labels: the data has no \"" + options_.labels + "\"");
+    require_used();
   }
 
   /// Returns the column of the labels, which the data has behind those of the inputs; nothing if the labels
@@ -75,9 +78,10 @@ class Objective {
   lt::Loss operator()(lt::ExportedModel& model, const Row& batch) const {
     const std::vector<at::Tensor> inputs(batch.tensors.begin(),
                                          batch.tensors.begin() + static_cast<std::ptrdiff_t>(inputs_));
-    const auto outputs = model->forward(inputs);
+    const auto outputs = naming_columns(batch, [&] { return model->forward(inputs); });
     const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
-    lt::Loss loss{.value = is_own() ? outputs[*loss_] : loss_of_scores(outputs[*scores_], labels),
+    const auto computed = [&] { return loss_of_scores(outputs[*scores_], labels); };
+    lt::Loss loss{.value = is_own() ? outputs[*loss_] : naming_columns(batch, computed),
                   .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
                                                   : lt::Quantity(batch.tensors.front().size(0))};
     if (scores_ && has_labels_ && are_classes_of(labels, outputs[*scores_]))
@@ -89,6 +93,47 @@ class Objective {
 
  private:
   [[nodiscard]] bool is_own() const { return options_.kind == "own"; }
+
+  /// Throws UsageError for an option that would do nothing.
+  void require_used() const {
+    const LossOptions unset;
+    const std::string own = ": the model computes its own loss, ", quoted = " \"" + options_.labels + "\"";
+    if (options_.count_labels && !has_labels_)
+      throw lt::UsageError("--count-labels: the data has no" + quoted);
+    if (options_.kind != "ctc" && options_.blank != unset.blank)
+      throw lt::UsageError("--blank is of --loss ctc, and the loss is " + options_.kind);
+    if (options_.labels != unset.labels && !has_labels_)
+      throw lt::UsageError("--labels" + quoted + own + "and has no input of that name");
+    if (is_own() && options_.scores != unset.scores && !scores_)
+      throw lt::UsageError("--scores \"" + options_.scores + "\"" + own + "and has no such output");
+    if (is_own() && options_.scores != unset.scores && !has_labels_)
+      throw lt::UsageError("--scores \"" + options_.scores + "\"" + own + "and has no input" + quoted +
+                           " to compare them with");
+  }
+
+  /// Calls `compute`. Adds the greatest number of each column of whole numbers to an error of an index, which
+  /// names none: a token or a label that the model does not know.
+  template <class Compute>
+  std::invoke_result_t<Compute> naming_columns(const Row& batch, Compute&& compute) const {
+    try {
+      return std::forward<Compute>(compute)();
+    } catch (const c10::IndexError& error) {
+      std::string what = error.msg();
+      if (what.ends_with('.')) what.pop_back();
+      C10_THROW_ERROR(IndexError, what + greatest_text(batch));
+    }
+  }
+  [[nodiscard]] std::string greatest_text(const Row& batch) const {
+    std::string text;
+    for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+      const at::Tensor& column = batch.tensors[i];
+      if (!at::isIntegralType(column.scalar_type(), /*includeBool=*/false) || column.numel() == 0) continue;
+      const std::string& name = i < inputs_ ? names_[i] : options_.labels;
+      text += lt::message(text.empty() ? ": the greatest numbers are " : ", ",
+                          column.max().item<std::int64_t>(), " of \"", name, "\"");
+    }
+    return text;
+  }
 
   [[nodiscard]] static bool are_classes_of(const at::Tensor& labels, const at::Tensor& scores) {
     return !labels.is_floating_point() && labels.dim() == 1 && scores.dim() == 2 &&
@@ -154,6 +199,7 @@ class Objective {
   }
 
   LossOptions options_;
+  std::vector<std::string> names_;  // of the inputs
   std::optional<std::size_t> loss_, scores_;
   std::size_t inputs_ = 0, labels_ = 0;
   bool has_labels_ = false;

@@ -22,6 +22,8 @@ class Source {
   /// Returns a text that tells samples of other files, sizes or lines apart. Values of tensors and sounds are
   /// not read for it.
   [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
+  /// True if a sample names a sound.
+  [[nodiscard]] virtual bool has_sounds() const { return false; }
 };
 
 }  // namespace finetune_exported

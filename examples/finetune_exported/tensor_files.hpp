@@ -60,6 +60,7 @@ class TensorFiles final : public Source {
 
   void add(const fs::path& file, const std::vector<Column>& columns) {
     const std::int64_t begin = shards_.empty() ? 0 : size();
+    OpenSizes sizes;
     Shard shard{file.filename().string(), lt::load_safetensors(file).tensors, begin, -1, fs::file_size(file)};
     for (const auto& column : columns) {
       const auto found = shard.tensors.find(column.name);
@@ -74,6 +75,7 @@ class TensorFiles final : public Source {
                                     " samples, and \"", columns.front().name, "\" ", shard.end - begin));
       shard.end = begin + tensor.size(0);
       check_fits(file.string(), tensor[0], column, /*padded=*/false);
+      sizes.add(file.string(), tensor[0], column);
     }
     shards_.push_back(std::move(shard));
   }

@@ -30,7 +30,6 @@ struct Options {
 };
 
 void evaluate(Options options) {
-  kv::check_method(options.decoding.method);
   kv::SkippedItems listed;
   const app::PrintAtEnd print_at_end(listed);
   auto* const skipped = options.reading.skips_bad_audio() ? &listed : nullptr;
@@ -77,5 +76,7 @@ int main(int argc, char** argv) {
                 {TrainingFlag::workers, "threads that read audio"},
                 {TrainingFlag::on_bad_audio,
                  "skips lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
+  line.on_parsed(
+      [&](const app::CommandLine& parsed) { kv::check_decoding_flags(parsed, options.decoding.method); });
   return app::run_main(argc, argv, line, [&] { evaluate(options); });
 }

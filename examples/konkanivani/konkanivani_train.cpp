@@ -126,6 +126,7 @@ void run(const Options& options, const std::string& script_flag) {
   options.check();
   const auto& training = options.training;
   app::Session session(training, options.output);
+  session.require_apart("--weights", options.weights.file);
   kv::SkippedItems listed;
   const app::PrintAtEnd print_at_end(listed);
   auto* const skipped = training.skips_bad_audio() ? &listed : nullptr;

@@ -4,6 +4,7 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/data/audio_files.hpp>
 
 #include "clips/data.hpp"
@@ -44,14 +45,13 @@ void print(const fs::path& file, const std::vector<kv::Hypothesis>& texts, const
       list.push_back(std::move(one));
     }
     auto line = looptorch::Json::object();
-    line.set("audio_filepath", file.string()).set("texts", std::move(list));
+    line.set("audio_filepath", looptorch::replace_invalid_utf8(file.string())).set("texts", std::move(list));
     std::cout << line.dump() << "\n";
   }
   std::cout << std::flush;
 }
 
 void transcribe(Options options) {
-  kv::check_method(options.decoding.method);
   if (options.decoding.method == "greedy" && options.n_best > 1)
     throw app::CommandLineError("--n-best: greedy decoding gives one text");
   options.decoding.beam.n_best = static_cast<std::size_t>(options.n_best);
@@ -97,5 +97,7 @@ int main(int argc, char** argv) {
   line.flag("json", options.json, true, "a JSON object a file, with scores");
   line.option("max-seconds", "S", options.max_seconds, "longer files are refused", {.max = 60, .above = 0});
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
+  line.on_parsed(
+      [&](const app::CommandLine& parsed) { kv::check_decoding_flags(parsed, options.decoding.method); });
   return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

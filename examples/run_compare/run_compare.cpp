@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares training runs: writes compare.html from the folders that LogMetrics wrote.
+#include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/report/compare_page.hpp>
@@ -28,6 +29,9 @@ std::string name_of(const std::string& folder, const std::vector<std::string>& f
 
 void compare(const std::vector<std::string>& folders, const fs::path& output) {
   std::vector<report::RecordedRun> runs;
+  for (const fs::path folder : folders)
+    for (const char* const file : {"report.html", "metrics.jsonl", "metrics.csv"})
+      app::require_apart(output, "DIR's", folder / file);
   for (const auto& folder : folders) runs.push_back(report::read_run(folder, name_of(folder, folders)));
   looptorch::write_file_atomically(output, report::compare_page(runs));
   std::cout << runs.size() << (runs.size() == 1 ? " run in " : " runs in ") << output.string() << std::endl;

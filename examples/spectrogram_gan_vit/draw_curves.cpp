@@ -3,6 +3,7 @@
 #include <looptorch/app/charts/curve_table.hpp>
 #include <looptorch/app/charts/line_chart.hpp>
 #include <looptorch/app/charts/png.hpp>
+#include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_main.hpp>
 
 #include <filesystem>
@@ -34,6 +35,7 @@ std::vector<std::string> split(const std::string& text) {
 
 void draw(const Options& options) {
   std::vector<app::Curve> curves;
+  for (const auto& file : options.files) app::require_apart(options.output, "FILE", file);
   for (const auto& file : options.files) {
     const app::CurveTable table(file);
     const auto run = fs::absolute(file).parent_path().filename().string();

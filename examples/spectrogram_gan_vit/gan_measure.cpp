@@ -4,6 +4,7 @@
 // predicts the emotion of generated clips.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -150,10 +151,10 @@ app::Summary summary_of(const Measures& first, const Measures& last, const sg::R
 
 void run(const Options& options) {
   const app::Stopwatch stopwatch;
+  const app::OutputFolder folder(options.output, {options.data});
   const auto device = app::choose_device(options.judges.device);
   auto generators = load_generators(options, device);
   const auto n_mels = generators.front()->config().n_mels;
-  fs::create_directories(options.output);
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_skipped(notes.skipped);

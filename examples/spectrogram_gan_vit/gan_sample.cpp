@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ struct Options {
   std::int64_t count = 0, gpu_memory = 0, pictures = 16, sounds = 4, batch_size = 16, seed = 1;
   std::string valence = "drawn", arousal = "drawn", device = "auto";
 };
+
+constexpr const char* kHeader = "sample,valence,arousal";  ///< of labels.csv
 
 /// Clips in one file, all in memory at once: 170 MB at 128 mel bins.
 constexpr std::int64_t kClipsInFile = 256;
@@ -97,6 +100,17 @@ void write_files(const Samples& samples, const sg::DecibelScale& scale, const Op
   }
 }
 
+/// Throws UsageError for a folder of recordings, whose tables the programs that train read.
+void require_no_recordings(const fs::path& folder) {
+  std::ifstream labels(folder / "labels.csv");
+  std::string header = kHeader;
+  if (labels) std::getline(labels, header);
+  if (fs::is_directory(folder / "audio") || header != kHeader)
+    throw lt::UsageError("--output " + folder.string() +
+                         ": is a folder of recordings and their labels, as for --data of gan_train, which "
+                         "generated ones would mix with: choose another folder");
+}
+
 /// Removes an earlier call's files, which may be of another model and more.
 void clear(const fs::path& folder) {
   fs::remove(folder / "labels.csv");
@@ -114,6 +128,7 @@ void sample(Options options) {
   options.count = sg::samples_to_draw(options.count, options.gpu_memory);
   const sg::WantedConditions conditions{wanted("valence", options.valence),
                                         wanted("arousal", options.arousal)};
+  require_no_recordings(options.output);
   const auto device = app::choose_device(options.device);
   auto generator = sg::load_generator(options.model);
   generator->to(device);
@@ -121,7 +136,7 @@ void sample(Options options) {
   const auto labels_N2 = sg::load_labels(options.model);
   fs::create_directories(options.output);
   clear(options.output);
-  std::string labels = "sample,valence,arousal\n";
+  std::string labels = lt::message(kHeader, '\n');
   for (std::int64_t first = 0; first < options.count; first += kClipsInFile) {
     const auto samples = draw_file(generator, labels_N2, options, first, conditions);
     write_files(samples, scale, options, first);

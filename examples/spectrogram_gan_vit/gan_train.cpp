@@ -114,6 +114,7 @@ void check_weights(const sg::GanConfig& config, const app::FirstWeights& weights
 void run(Options options) {
   const auto config = sg::choose_sizes(options);
   app::Session session(options.training, options.output, {options.data});
+  session.require_apart("--weights", options.weights.file);
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_skipped(notes.skipped);

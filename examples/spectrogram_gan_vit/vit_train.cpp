@@ -99,7 +99,9 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
 void run(Options options) {
   options.complete();
   const auto& training = options.training;
-  app::Session session(training, options.output, {options.data});
+  app::Session session(training, options.output, {options.data, options.generated});
+  session.require_apart("--pretrained", options.pretrained);
+  session.require_apart("--weights", options.weights.file);
   auto model = sv::first_model(options);
   const auto begun =
       app::begin_from_weights(*model, options.weights, session.resumes(),
@@ -126,6 +128,8 @@ void run(Options options) {
 
   const auto [fit, best_step, validation, test] = train(session, model, data, options, notes.skipped);
   if (!app::leads()) return;
+  sv::require_finite(validation, "validation");
+  sv::require_finite(test, "test");
   session.finish(
       [&, &fit = fit, &validation = validation, &test = test, best_step = best_step](app::Summary& summary) {
         sv::save_vit(model, options.output);
@@ -140,7 +144,8 @@ void run(Options options) {
                                {"test, linear probe", test_probe},
                                {"validation", validation},
                                {"validation, linear probe", validation_probe}});
-  const auto weights = best_step < 0 ? std::string("the weights are the last, since no epoch ended")
+  const std::string why = fit.epochs > 0 ? "no epoch's concordance was finite" : "no epoch ended";
+  const auto weights = best_step < 0 ? "the weights are the last, since " + why
                                      : lt::message("the best weights are those of step ", best_step);
   std::cout << fit.steps << " steps, " << weights << "; " << session.seconds() << " s; the model is in "
             << options.output.string() << std::endl;

@@ -99,10 +99,32 @@ broken '"input_ids" has sizes [17] in each sample, and the model takes' \
   "{\"input_ids\": [$(seq -s, 17)], \"attention_mask\": [1], \"labels\": 0}"
 broken '"input_ids" names a file, which has no whole numbers' \
   '{"input_ids": "gone.npy", "attention_mask": [1], "labels": 0}'
+broken '"attention_mask" has a size of 1 and "input_ids" of 2, and the model takes one size, ' \
+  '{"input_ids": [1, 2], "attention_mask": [1], "labels": 0}'
+echo '{"input_ids": [1, 99999], "attention_mask": [1, 1], "labels": 0}' >token.jsonl
+refused_late 'the greatest numbers are 99999 of "input_ids", 1 of "attention_mask", 0 of "labels" (in step 0, batch 0 ' \
+  "${bert[@]}" --train token.jsonl --output x
+refused "--lora-rank needs --lora" "${bert[@]}" --train text.jsonl --output x --lora-rank 4
+refused "--blank is of --loss ctc, and the loss is own" "${bert[@]}" --train text.jsonl --output x --blank 3
+refused '--labels "classes": the model computes its own loss, and has no input of that name' "${bert[@]}" \
+  --train text.jsonl --output x --labels classes
 echo '{"pixel_values": "gone.npy", "labels": 0}' >broken.jsonl
 refused "gone.npy is missing" "${vit[@]}" --train broken.jsonl --output x
 refused "no parameter" "${bert[@]}" --train text.jsonl --output x --freeze 'nothing.*'
 [ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
+
+# A run overwrites neither its data nor its model, nor does it leave files among the former.
+mkdir data
+cp images.safetensors data/model.safetensors
+cp "$models/vit.pt2" data/model.pt2
+holds_it=", which the run reads and could overwrite: choose another folder for the output"
+refused "--output data: holds data/model.safetensors$holds_it" "${vit[@]}" --train data/model.safetensors --output data
+refused "--output data: holds data/model.safetensors$holds_it" "${vit[@]}" --train images.safetensors \
+  --validation data/model.safetensors --output data
+refused "--output data: holds data/model.pt2$holds_it" finetune_exported --model data/model.pt2 "${common[@]}" \
+  --train images.safetensors --output data
+refused "data: is the folder of the data" "${vit[@]}" --train data --output data
+cmp images.safetensors data/model.safetensors || fail "a refused run wrote into its data"
 
 # Text, from lines: the classes are told apart.
 runs "${bert[@]}" --train text.jsonl --validation text.jsonl --output text --epochs 30 --batch-size 4 \
@@ -176,6 +198,7 @@ refused '--loss mse: "logits" has sizes [6, 3] and "labels" [6]; they must have 
   --train images.safetensors --output x --loss mse --batch-size 6
 
 # Adapters.
-runs "${bert[@]}" --train text.jsonl --output adapted --epochs 1 --lora '*query' --lora '*value' --lora-rank 2
+runs "${bert[@]}" --train text.jsonl --output adapted --epochs 1 --sample-rate 8000 --lora '*query' --lora '*value' --lora-rank 2
+holds errors.txt "--sample-rate is not used: the data names no sound"
 [ -s adapted/adapter/adapter_model.safetensors ] || fail "no adapters were saved"
 [ -s adapted/model.pt2 ] || fail "a model with adapters was not exported"

@@ -145,6 +145,11 @@ runs konkanivani_transcribe --model model "$clip"
 holds said.txt "$clip"$'\t'
 runs konkanivani_transcribe --model model --json --n-best 3 corpus/audio
 [ "$(wc -l <said.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
+cp "$clip" $'caf\xe9.flac'
+runs konkanivani_transcribe --model model --json $'caf\xe9.flac'
+holds said.txt '"audio_filepath":"caf�.flac"'
+rm $'caf\xe9.flac'
+runs konkanivani_transcribe --model model --json --n-best 3 corpus/audio
 [ "$(head -n1 said.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
 mkdir -p empty "in capitals"
 cp "$clip" "in capitals/A.FLAC"
@@ -337,12 +342,15 @@ holds said.txt "names are those of the public KonkaniVani project"
 holds said.txt \
   'only weights carry over, not "epoch", "optimizer_state_dict", "scheduler_state_dict", "scaler_state_dict", "val' \
   '"scheduler_state_dict", "scaler_state_dict", "val_loss", "config": epochs'
+cp -r begun_with kept && rm -rf kept/snapshots
+refused "--output kept would overwrite --weights kept: choose another place" "${from_weights[@]}" kept \
+  "${python_sizes[@]}" --weights kept
 runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights begun_with
 grep -qE '^begun_with: [0-9]+ loaded$' said.txt || fail "--weights FOLDER said $(cat said.txt)"
 for name in encoder.blocks.1.attention.k_proj.weight ctc_head.weight; do
   same_tensor $name begun_with/model.safetensors begun_again/model.safetensors
 done
-runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights gone --resume auto
+runs "${from_weights[@]}" begun_again "${python_sizes[@]}" --seed 3 --weights begun_again --resume auto
 holds errors.txt "--weights is not read: the run resumes from a snapshot, with its weights"
 cp -r corpus other_letters
 sed -i 's/ा/q/g' other_letters/*.jsonl # as many, and others
@@ -376,6 +384,10 @@ refused "hold no characters" konkanivani_train --data broken --output x
 refused "--schedule: \"cosine\" is not linear|plateau" konkanivani_train --data corpus --output x --schedule cosine
 refused "--n-best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy \
   --n-best 2 "$clip"
+refused "--beam: greedy decoding keeps one text" konkanivani_transcribe --model model --decoding greedy --beam 4 "$clip"
+refused "--ctc-weight: attention decoding has no weights" konkanivani_transcribe --model model --decoding attention \
+  --ctc-weight 0.5 "$clip"
+refused "--mask-frames needs --spec-augment" konkanivani_train --data corpus --output x --mask-frames 5
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac
 cp -r model half

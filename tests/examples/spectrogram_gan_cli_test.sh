@@ -213,6 +213,11 @@ refused "wrong/generator.safetensors" gan_sample --model wrong --output y
 cp -r alone old && rm old/labels.safetensors
 refused "old/labels.safetensors: is missing, and samples draw their emotions from it" gan_sample --model old --output y
 [ ! -e y ] || fail "a refused run left a folder"
+cp -r corpus recordings
+refused "--output recordings: is a folder of recordings and their labels" "${sample[@]}" --output recordings
+rm -r recordings/audio && echo "song_id,valence_mean,arousal_mean" >recordings/labels.csv
+refused "--output recordings: is a folder of recordings and their labels" "${sample[@]}" --output recordings
+[ "$(cat recordings/labels.csv)" = "song_id,valence_mean,arousal_mean" ] || fail "labels were written over"
 runs gan_export --model alone --output generator.ts
 [ -s generator.ts ] || fail "gan_export wrote nothing"
 runs "${sample[@]}" --output samples --valence -0.5 --pictures 3 --sounds 1
@@ -243,6 +248,7 @@ runs "${sample[@]}" --output again --valence -0.5 --pictures 0 --sounds 0
 [ "$(find again -type f | wc -l)" = 2 ] || fail "files of an earlier call were left: $(ls again)"
 
 # Measures.
+refused "corpus: is the folder of the data" gan_measure --data corpus --output corpus alone
 refused "no MODEL given" gan_measure --data corpus --output z
 refused "distances need at least 2 clips each: there are 1 for validation and 1 for testing" gan_measure --data few \
   --output z alone

@@ -88,6 +88,10 @@ runs "${predict[@]}" --format csv music/whole.flac "music/a, b.FLAC"
 mv said.txt heard.csv
 [ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
 grep -q '^"music/a, b.FLAC",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
+cp music/whole.flac $'caf\xe9.flac'
+runs "${predict[@]}" --format json $'caf\xe9.flac'
+holds said.txt '"file":"caf�.flac"'
+rm $'caf\xe9.flac'
 runs "${predict[@]}" --format json music/whole.flac
 mv said.txt heard.json
 valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)
@@ -122,4 +126,8 @@ refused "model/curve.csv: has no column \"wer\", only step, " draw_curves --outp
 refused "nowhere.csv" draw_curves --output x.png --columns wer nowhere.csv
 printf 'step,loss\n1,nan\n' >none.csv
 refused "no curve has a finite point" draw_curves --output x.png --columns loss none.csv
+cp model/curve.csv kept.csv
+refused "--output kept.csv would overwrite FILE kept.csv: choose another place" draw_curves --output kept.csv \
+  --columns ccc_valence kept.csv
+cmp model/curve.csv kept.csv || fail "a curve was overwritten by its picture"
 [ ! -e x.png ] || fail "a refused picture was written"

@@ -45,6 +45,8 @@ grep -qE '^python: [0-9]+ loaded$' said.txt || fail "--weights FOLDER said $(cat
 for name in vit.encoder.layer.0.attention.attention.query.weight classifier.weight normalisation.mean; do
   same_tensor $name python/model.safetensors folder/model.safetensors
 done
+refused "--backbone-rate needs --pretrained" "${train[@]}" --output x --preset small --backbone-rate 0.5
+refused "--mask-frames needs --spec-augment" "${train[@]}" --output x --preset small --mask-frames 5
 refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
 refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
 refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --data nowhere --output x --unfreeze 1:2
@@ -95,6 +97,11 @@ has_remedy --gradient-checkpointing
 refused "nowhere" "${tuned[@]}" --data nowhere --output claimed
 [ ! -e claimed/config.json ] || fail "a run without data claimed its folder"
 refused ": is the folder of the data" "${tuned[@]}" --output "$corpus"
+cp -r "$folder" downloaded
+refused "--output downloaded would overwrite --pretrained downloaded: choose another place" "${train[@]}" \
+  --pretrained downloaded --output downloaded
+refused "--output python would overwrite --weights python: choose another place" "${small[@]}" --output python \
+  --weights python
 [ ! -e "$corpus/config.json" ] || fail "a run wrote into the folder of its data"
 exec 8<tuned
 flock 8
@@ -123,6 +130,14 @@ holds said.txt "330530 parameters, 7 training clips and 0 generated ones"
 holds said.txt "1 steps, the weights are the last, since no epoch ended; "
 has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
+
+# Weights that diverge after the last loss are an error, and no result.
+refused_late "the loss on validation clips is NaN or infinite: the weights have diverged" vit_train --data "$corpus" \
+  --cache cache --device cpu --preset small --batch-size 7 --output diverged --max-steps 2 --workers 1 --no-report \
+  --weight-decay 1e30 --warmup-steps 0
+[ ! -e diverged/model.safetensors ] || fail "weights that diverged are saved"
+[ ! -e diverged/summary.json ] || fail "a run that diverged has a summary"
+lacks diverged/curve.csv "-nan"
 
 # A rehearsal has three batches of each part, and says that it was one.
 runs vit_train --data "$corpus" --cache cache --device cpu --preset small --batch-size 1 --output rehearsed --quick \

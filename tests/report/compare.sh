@@ -16,6 +16,10 @@ cd "$folder"
 ! "$program" fast nowhere 2>said || fail "a folder that is not there is accepted"
 grep -qF nowhere/metrics.jsonl said || fail "the missing file is not named: $(cat said)"
 [ ! -e compare.html ] || fail "a page is written of runs that are not there"
+for file in report.html metrics.jsonl metrics.csv; do
+  ! "$program" slow fast --output fast/$file 2>said || fail "a page is written over a run's $file"
+  grep -qF "run_compare: --output fast/$file would overwrite DIR's fast/$file" said || fail "$file: $(cat said)"
+done
 mkdir other && cp -r fast other/
 "$program" fast other/fast --output twice.html >/dev/null
 grep -qF '"name":"other/fast"' twice.html || fail "two folders of one name are not told apart"

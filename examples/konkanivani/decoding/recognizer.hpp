@@ -5,6 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once
 
+#include <looptorch/app/command_line.hpp>
 #include <looptorch/base/error.hpp>
 
 #include "../model/model.hpp"
@@ -57,6 +58,17 @@ inline void check_method(const std::string& method) {
     if (method == known) return;
   }
   throw looptorch::UsageError("decoding \"" + method + "\" is not greedy, ctc, attention or joint");
+}
+
+/// Throws CommandLineError for a flag of `line` that `method` does not use, and UsageError for another method
+/// than the four.
+inline void check_decoding_flags(const looptorch::app::CommandLine& line, const std::string& method) {
+  check_method(method);
+  if (method != "joint" && line.is_given("ctc-weight"))
+    throw looptorch::app::CommandLineError("--ctc-weight: " + method +
+                                           " decoding has no weights, joint decoding has");
+  if (method == "greedy" && line.is_given("beam"))
+    throw looptorch::app::CommandLineError("--beam: greedy decoding keeps one text");
 }
 
 /// Returns the texts of a batch as ids, the best `n_best` of each clip first; greedy decoding returns one,

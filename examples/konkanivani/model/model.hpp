@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/layers/linear.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
@@ -74,7 +75,9 @@ inline void save_model(const KonkaniVani& model, const std::filesystem::path& fo
 /// Loads the model of `folder`.
 [[nodiscard]] inline KonkaniVani load_model(const std::filesystem::path& folder) {
   KonkaniVani model(load_config(folder / "config.json"));
-  looptorch::load_weights(model, folder / "model.safetensors");
+  const auto file = folder / "model.safetensors";
+  looptorch::load_weights(model, file);
+  looptorch::require_finite_weights(model, file.string());
   return model;
 }
 

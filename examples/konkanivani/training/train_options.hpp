@@ -59,6 +59,14 @@ struct TrainOptions {
           "--batch-frames and --batch-size are both 0: a batch needs a limit");
   }
 
+  /// Throws CommandLineError for a flag of `line` that would do nothing.
+  void check_used(const looptorch::app::CommandLine& line) const {
+    for (const char* const flag : {"mask-frames", "mask-bins"})
+      if (!spec_augment && line.is_given(flag))
+        throw looptorch::app::CommandLineError(
+            looptorch::message("--", flag, " needs --spec-augment, which masks"));
+  }
+
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
   [[nodiscard]] BatchSize batch() const { return {.frames = batch_frames, .clips = training.batch_size}; }
   [[nodiscard]] LossOptions loss() const { return {.ctc_weight = ctc_weight}; }
@@ -188,6 +196,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
                  "skips lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
   line.toggle("report-sound", options.report_sound,
               "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
+  line.on_parsed([&options](const looptorch::app::CommandLine& parsed) { options.check_used(parsed); });
 }
 
 }  // namespace konkanivani

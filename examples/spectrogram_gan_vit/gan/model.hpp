@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
@@ -94,7 +95,9 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
 /// Loads the generator of `folder`, in eval mode.
 [[nodiscard]] inline Generator load_generator(const std::filesystem::path& folder) {
   Generator generator(load_config(folder / "config.json"));
-  looptorch::load_weights(generator, folder / "generator.safetensors");
+  const auto file = folder / "generator.safetensors";
+  looptorch::load_weights(generator, file);
+  looptorch::require_finite_weights(generator, file.string());
   generator->eval();
   return generator;
 }

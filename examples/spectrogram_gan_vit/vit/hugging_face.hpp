@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
@@ -125,7 +126,8 @@ struct Pretrained {
 void save_vit(const ViT& model, const std::filesystem::path& folder);
 
 /// Loads what save_vit wrote, in eval mode. Throws ConfigError, looptorch::ModuleStateError, which names each
-/// tensor that is missing, surplus or of another shape, and what looptorch::load_weights throws.
+/// tensor that is missing, surplus or of another shape, and what looptorch::load_weights and
+/// require_finite_weights throw.
 [[nodiscard]] ViT load_vit(const std::filesystem::path& folder);
 
 // ---- Implementation ----
@@ -178,7 +180,9 @@ inline void save_vit(const ViT& model, const std::filesystem::path& folder) {
 
 inline ViT load_vit(const std::filesystem::path& folder) {
   ViT model(load_config(folder / "config.json"));
-  looptorch::load_weights(model, folder / "model.safetensors", {.rename = name_from_classifier});
+  const auto file = folder / "model.safetensors";
+  looptorch::load_weights(model, file, {.rename = name_from_classifier});
+  looptorch::require_finite_weights(model, file.string());
   model->eval();
   return model;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -56,13 +57,16 @@ struct TrainedClip {
 
 inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_rate,remark";
 
-/// Returns one line, without its end, in the format "text", "csv" or "json".
+/// Returns one line, without its end, in the format "text", "csv" or "json". In JSON, what is not UTF-8 in a
+/// file's name is written as U+FFFD.
 [[nodiscard]] inline std::string line_of(const Prediction& heard, const std::string& remark,
                                          const std::string& format) {
   const auto file = heard.file.string();
   if (format == "json") {
     auto line = looptorch::Json::object();
-    line.set("file", file).set("valence", heard.valence).set("arousal", heard.arousal);
+    line.set("file", looptorch::replace_invalid_utf8(file))
+        .set("valence", heard.valence)
+        .set("arousal", heard.arousal);
     line.set("seconds", heard.seconds).set("sample_rate", heard.sample_rate).set("remark", remark);
     return line.dump();
   }

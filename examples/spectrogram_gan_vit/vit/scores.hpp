@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -40,6 +41,15 @@ namespace spectrogram_vit {
 /// Figures by name: "loss", "ccc" (the mean of both), and "ccc_valence", "mse_valence", "r2_valence" and the
 /// same of arousal.
 using Scores = std::map<std::string, double>;
+
+/// Throws Error if the loss is NaN or infinite, as with weights that are; `clips` are those that were heard.
+inline void require_finite(const Scores& scores, const std::string& clips) {
+  if (const auto loss = scores.find("loss"); loss != scores.end() && !std::isfinite(loss->second))
+    throw looptorch::Error(
+        "the loss on " + clips +
+        " clips is NaN or infinite: the weights have diverged, and no model is saved; try a "
+        "lower --learning-rate or --weight-decay");
+}
 
 /// Sets figures, whose names get `prefix` and `suffix`.
 inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, const std::string& prefix,

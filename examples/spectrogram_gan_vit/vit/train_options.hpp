@@ -86,6 +86,17 @@ struct TrainOptions {
       throw CommandLineError("--unfreeze needs --pretrained: a model from scratch is trained whole");
   }
 
+  /// Throws CommandLineError for a flag of `line` that would do nothing.
+  void check_used(const looptorch::app::CommandLine& line) const {
+    using looptorch::app::CommandLineError;
+    if (from_scratch && line.is_given("backbone-rate"))
+      throw CommandLineError(
+          "--backbone-rate needs --pretrained: a model from scratch has one rate, --learning-rate");
+    for (const char* const flag : {"mask-frames", "mask-bins"})
+      if (!spec_augment && line.is_given(flag))
+        throw CommandLineError(looptorch::message("--", flag, " needs --spec-augment, which masks"));
+  }
+
   /// Returns settings that decide what is learnt and are in no policy's state.
   [[nodiscard]] std::map<std::string, std::string> settings() const {
     const auto hidden = looptorch::message(mask_frames, " frames, ", mask_bins, " bins");
@@ -209,6 +220,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
              "wrong lines, missing files and damaged audio: lists and skips them, or stops at the first"}},
        .fixed_shapes = true});
   accept_hub_name(line, options.pretrained);
+  line.on_parsed([&options](const looptorch::app::CommandLine& parsed) { options.check_used(parsed); });
 }
 
 }  // namespace spectrogram_vit

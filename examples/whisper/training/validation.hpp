@@ -177,7 +177,7 @@ class WriteCurve {
                                    table.curve("validation loss", "step", "loss")};
     if (has_error_rate_) curves.push_back(table.curve("validation word error rate", "step", "wer"));
     auto picture = file_;
-    app::write_png(picture.replace_extension(".png"), app::line_chart(curves, {.x_name = "step"}));
+    app::try_write_png(picture.replace_extension(".png"), app::line_chart(curves, {.x_name = "step"}));
   }
 
   std::filesystem::path file_;

@@ -6,6 +6,7 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/out_of_memory_help.hpp>
+#include <looptorch/app/program_warnings.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
@@ -34,6 +35,7 @@ enum ExitCode : int {
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
   kError = 2,            ///< a wrong flag, wrong data, a wrong setting, memory or a disk that is full
   kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run, or a policy's `Run::interrupt`
+  kStoppedBySighup = 129,
   kStoppedBySigint = 130,
   kStoppedBySigterm = 143,
 };
@@ -49,6 +51,7 @@ struct Interrupted : Error {
       : Error(reason + ": " + done),
         exit_code(signal == SIGINT    ? kStoppedBySigint
                   : signal == SIGTERM ? kStoppedBySigterm
+                  : signal == SIGHUP  ? kStoppedBySighup
                                       : kTimeIsUp) {}
   ExitCode exit_code;
 };
@@ -74,9 +77,10 @@ inline void require_written_output() {
 }  // namespace detail
 
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
-/// "program: sentence"; one that says that memory ran out also names the program's flags that help. `--help`
-/// goes to stdout. `least_batch` returns the smallest --batch-size that the program takes with the flags that
-/// were parsed, for a program that does not take 1.
+/// "program: sentence", as are looptorch's warnings, "program: warning: sentence"; an error that says that
+/// memory ran out also names the program's flags that help. `--help` goes to stdout. `least_batch` returns
+/// the smallest --batch-size that the program takes with the flags that were parsed, for a program that does
+/// not take 1.
 template <class Body>
 [[nodiscard]] int run_main(
     int argc, char* const* argv, CommandLine& line, Body&& body,
@@ -89,6 +93,7 @@ template <class Body>
     std::cerr << std::endl;
     return code;
   };
+  const ProgramWarnings warnings(line.program() + detail::rank_suffix());
 #ifdef SIGXFSZ
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it
 #endif

@@ -42,7 +42,6 @@
 
 #include <concepts>
 #include <filesystem>
-#include <initializer_list>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -60,14 +59,14 @@ struct NoCallback {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. The output must be none of the `data_folders`. Throws what choose_device, OutputFolder
-  /// and TrainingOptions::snapshot_to_resume throw.
+  /// names. The output must be none of the folders that the run reads, and hold none of the files: `read`.
+  /// Throws what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
-          std::initializer_list<std::filesystem::path> data_folders = {})
+          const std::vector<std::filesystem::path>& read = {})
       : training_(std::move(training)),
         output_(std::move(output)),
         device_(training_.choose_device()),
-        folder_(output_, data_folders),
+        folder_(output_, read),
         snapshot_(training_.snapshot_to_resume(snapshots())) {
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
@@ -87,6 +86,11 @@ class Session {
   /// Returns the snapshot that the run resumes from; one without a path for a new run.
   [[nodiscard]] const NewestSnapshot& snapshot() const { return snapshot_; }
   [[nodiscard]] bool resumes() const { return !snapshot_.path.empty(); }
+  /// Throws UsageError if a new run would overwrite what it begins with: if the output is the file or folder
+  /// `first` that `flag` names, or holds it. A run that resumes has no need of it.
+  void require_apart(const std::string& flag, const std::filesystem::path& first) const {
+    if (!resumes()) app::require_apart(output_, flag, first);
+  }
   /// Returns the seconds since the session was made.
   [[nodiscard]] double seconds() const { return stopwatch_.seconds(); }
   /// Returns the figures of the run, which finish() writes.

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace looptorch::app {
 
@@ -47,11 +48,20 @@ class TrainingProgram {
   [[nodiscard]] CommandLine& line() { return line_; }
   [[nodiscard]] TrainingOptions& options() { return options_; }
 
+  /// Names a file or folder that the run reads, before `run`: --output must not be it, nor hold it if it is a
+  /// file. The variable is read after the parse; an empty one is none.
+  TrainingProgram& reads(const std::filesystem::path& path) {
+    read_.push_back(&path);
+    return *this;
+  }
+
   /// Parses, makes the Session, calls `body(session)`, and returns the exit code for main, as run_main does.
   template <class Body>
   [[nodiscard]] int run(int argc, char* const* argv, Body&& body) {
     return run_main(argc, argv, line_, [&] {
-      Session session(options_, output_);
+      std::vector<std::filesystem::path> read;
+      for (const auto* path : read_) read.push_back(*path);
+      Session session(options_, output_, read);
       std::forward<Body>(body)(session);
     });
   }
@@ -59,6 +69,7 @@ class TrainingProgram {
  private:
   TrainingOptions options_;
   std::filesystem::path output_;
+  std::vector<const std::filesystem::path*> read_;
   CommandLine line_;
 };
 

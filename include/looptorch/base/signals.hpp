@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Turns SIGTERM and SIGINT into a flag that a run can poll. So a run that a scheduler or Ctrl-C stops can
-// finish the work under way. A second signal has its usual effect at once. A poll reads one atomic.
+// Turns SIGTERM, SIGINT and SIGHUP into a flag that a run can poll. So a run that a scheduler, Ctrl-C or a
+// closed terminal stops can finish the work under way. A second signal has its usual effect at once, but for
+// SIGHUP, which a closed terminal and its shell both send. A poll reads one atomic.
 #pragma once
 
 #include <signal.h>
@@ -17,7 +18,7 @@ namespace looptorch::detail {
 /// The state that all fits of a process share, from any thread. What the handler touches is lock-free.
 class SignalState {
  public:
-  static constexpr std::array kSignals{SIGTERM, SIGINT};
+  static constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP};
 
   static SignalState& instance() {
     static SignalState state;
@@ -52,11 +53,12 @@ class SignalState {
  private:
   static_assert(std::atomic<int>::is_always_lock_free);
 
-  /// Records a signal; async-signal-safe. A second signal is raised again under the previous handler and
-  /// takes effect when this one returns. `previous_` does not change while handlers are installed.
+  /// Records a signal; async-signal-safe. A second one, unless it is SIGHUP, is raised again under the
+  /// previous handler and takes effect when this one returns. `previous_` does not change while handlers are
+  /// installed.
   void receive(int signal) {
     const int error = errno;
-    if (int none = 0; !received_.compare_exchange_strong(none, signal)) {
+    if (int none = 0; !received_.compare_exchange_strong(none, signal) && signal != SIGHUP) {
       for (std::size_t i = 0; i < kSignals.size(); ++i)
         if (kSignals[i] == signal) ::sigaction(signal, &previous_[i], nullptr);
       ::raise(signal);
@@ -94,7 +96,16 @@ class SignalWatch {
 };
 
 inline std::string signal_name(int signal) {
-  return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "signal " + std::to_string(signal);
+  switch (signal) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "signal " + std::to_string(signal);
+  }
 }
 
 }  // namespace looptorch::detail

@@ -44,8 +44,9 @@ enum class OnSnapshotError {
 /// an epoch, and at the fit's end unless the fit fails. A snapshot due at an epoch's last window waits for
 /// the epoch's end, evaluation included. Training waits for a snapshot that is still being written.
 ///
-/// SIGTERM and SIGINT end the fit after the window under way, with a snapshot and FitStatus::interrupted. A
-/// second signal acts at once. The former handlers are restored after the fit.
+/// SIGTERM, SIGINT and SIGHUP (a closed terminal) end the fit after the window under way, with a snapshot and
+/// FitStatus::interrupted; one that is ignored, as under nohup, stays so. A second SIGTERM or SIGINT acts at
+/// once. The former handlers are restored after the fit.
 struct SnapshotEvery {
   std::filesystem::path folder = {};
   std::int64_t steps = 0;   ///< 0: not by steps.

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   struct sigaction action {};
   action.sa_handler = &pass_on;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaction(signal, &action, nullptr);
   int status = 0;
   if (!transfer_all(&::read, connection, reinterpret_cast<char*>(&status), sizeof(status))) return 126;
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);

@@ -94,3 +94,8 @@ TEST_CASE("run_main: errors are one line on stderr and an exit code") {
   const auto other = outcome_of([] { throw std::runtime_error("surprise"); });
   CHECK((other.code == 1 && other.err == "program: surprise\n"));
 }
+
+TEST_CASE("run_main: looptorch's warnings are lines of the program") {
+  const auto outcome = run({"--model=m", "x"}, [] { TORCH_WARN("looptorch: the rate jumps"); });
+  CHECK((outcome.code == 0 && outcome.err == "program: warning: the rate jumps\n"));
+}

@@ -213,6 +213,22 @@ TEST_CASE("Session: one run at a time in a folder, none in that of the data, and
                     Contains("the folder of the data"));
 }
 
+TEST_CASE("Session: a new run does not overwrite what it begins with; one that resumes may lie beside it") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  options.snapshot_every = 1, options.resume = "auto";
+  {
+    const app::Session session(options, folder / "run");
+    CHECK_NOTHROW(session.require_apart("--weights", folder / "other"));
+    CHECK_THROWS_WITH(session.require_apart("--weights", folder / "run"),
+                      Contains("run would overwrite --weights " + (folder / "run").string()));
+  }
+  trained_by_session(options, folder / "run");
+  CHECK_NOTHROW(app::Session(options, folder / "run").require_apart("--weights", folder / "run"));
+}
+
 TEST_CASE("Session: an interrupted fit is noted first, and then ends the program") {
   const TemporaryFolder folder;
   const CapturedStderr silent;

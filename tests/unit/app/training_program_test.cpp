@@ -7,6 +7,8 @@
 #include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,4 +62,26 @@ TEST_CASE("TrainingProgram: an error is a line and an exit code; flags that it c
           throw looptorch::UsageError("no digits");
         }) == app::kError);
   CHECK_THAT(said.text(), Contains("digits: ") && Contains("--output") && Contains("digits: no digits\n"));
+}
+
+TEST_CASE("TrainingProgram: no run begins in a folder that it reads, or that holds a file that it reads") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto output = folder / "run";
+  std::filesystem::create_directories(output);
+  std::ofstream(output / "model.pt2") << "x";
+  std::filesystem::path model, data, none;
+  app::TrainingProgram program("digits", "Reads digits.");
+  program.line().option("model", "FILE", model, "a model").option("data", "DIR", data, "digits");
+  program.reads(model).reads(data).reads(none);
+  const auto code = [&](const std::string& flag, const std::filesystem::path& path) {
+    model.clear(), data.clear();
+    return training_program::run(program, {"--output", output.string(), flag, path.string()},
+                                 [](app::Session&) {});
+  };
+  looptorch::testing::CapturedStderr said;
+  CHECK(code("--model", output / "model.pt2") == app::kError);
+  CHECK_THAT(said.text(), Contains("model.pt2, which the run reads and could overwrite"));
+  CHECK(code("--data", output) == app::kError);
+  CHECK_THAT(said.text(), Contains("run: is the folder of the data"));
+  CHECK(code("--model", folder / "model.pt2") == app::kDone);
 }

@@ -47,3 +47,18 @@ TEST_CASE("only what will be padded may be shorter than a fixed size") {
   CHECK_THROWS_WITH(fe::check_fits("a", torch::zeros({2, 4}), kImage, false),
                     "a: \"image\" has sizes [2, 4] in each sample, and the model takes [3, s1 <= 16]");
 }
+
+TEST_CASE("open sizes of one symbol are equal in a sample, or refused by both names") {
+  const auto column = [](const std::string& name, const std::string& symbol) {
+    return fe::Column{.name = name, .dims = {{{.symbol = symbol}, {.size = 2}}}};
+  };
+  fe::OpenSizes sizes;
+  sizes.add("a:1", torch::zeros({4, 2}), column("ids", "s1"));
+  CHECK_NOTHROW(sizes.add("a:1", torch::zeros({4, 2}), column("mask", "s1")));
+  CHECK_NOTHROW(sizes.add("a:1", torch::zeros({3, 2}), column("other", "s2")));
+  CHECK_NOTHROW(sizes.add("a:1", torch::zeros({3, 2}), column("computed", "")));
+  CHECK_NOTHROW(sizes.add("a:1", torch::zeros({3}), {.name = "labels"}));
+  CHECK_THROWS_WITH(
+      sizes.add("a:1", torch::zeros({3, 2}), column("mask", "s1")),
+      "a:1: \"mask\" has a size of 3 and \"ids\" of 4, and the model takes one size, s1, for both");
+}

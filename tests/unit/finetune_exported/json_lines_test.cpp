@@ -49,6 +49,19 @@ TEST_CASE("a field may name an array or a sound beside the lines, or anywhere") 
   CHECK(lines.get(0, kSound).equal(torch::tensor({0.5F, 0.25F})));
   CHECK(torch::allclose(lines.get(1, kSound), torch::full({8}, 0.5F), 0, 1e-4));
   CHECK(lines.get(2, kSound).equal(torch::tensor({1.0F})));
+  CHECK(lines.has_sounds());
+  write_text(folder / "arrays.jsonl", "{\"sound\": \"a.npy\"}\n{\"sound\": [1]}");
+  CHECK_FALSE(fe::JsonLines(folder / "arrays.jsonl", {kSound}, {}).has_sounds());
+}
+
+TEST_CASE("a line whose inputs differ in a size that they share is refused") {
+  const TemporaryFolder folder;
+  auto mask = kIds;
+  mask.name = "mask";
+  const auto file = write_text(folder / "a.jsonl", R"({"ids": [1], "mask": [1]}
+{"ids": [1, 2], "mask": [1]})");
+  CHECK_THROWS_WITH(fe::JsonLines(file, {kIds, mask}, {}),
+                    Contains(file.string() + ":2: \"mask\" has a size of 1 and \"ids\" of 2"));
 }
 
 TEST_CASE("a line that does not fit is refused with file and line when the file is opened") {

@@ -116,6 +116,37 @@ TEST_CASE("outputs and labels that are not there are refused when the objective 
       Contains("--count-labels: the data has no \"y\""));
 }
 
+TEST_CASE("options that would do nothing are refused") {
+  const TemporaryFolder folder;
+  const auto model = scores_model(folder / "model.pt2", torch::rand({2, 3}), "loss");
+  const auto refused = [&](const lt::ExportedModel& of, const fe::LossOptions& options,
+                           const std::string& why) {
+    CHECK_THROWS_WITH(fe::Objective(options, *of, fe::columns_of(of->inputs(), options.labels)), why);
+  };
+  const std::string own = ": the model computes its own loss, and has no ";
+  refused(model, {.labels = "y"}, "--labels \"y\"" + own + "input of that name");
+  refused(model, {.scores = "s"}, "--scores \"s\"" + own + "such output");
+  refused(model, {.scores = "loss"}, "--scores \"loss\"" + own + "input \"labels\" to compare them with");
+  refused(model, {.blank = 3}, "--blank is of --loss ctc, and the loss is own");
+  refused(model, {.kind = "mse", .scores = "loss", .blank = 3},
+          "--blank is of --loss ctc, and the loss is mse");
+  const auto both = loss_model(folder / "both.pt2");
+  CHECK_NOTHROW(fe::Objective({.scores = "loss"}, *both, fe::columns_of(both->inputs(), "labels")));
+}
+
+TEST_CASE("an index that is out of range names the columns of whole numbers and their greatest") {
+  const TemporaryFolder folder;
+  auto model = scores_model(folder / "model.pt2", torch::rand({2, 3}));
+  const fe::Objective objective({.kind = "cross-entropy", .labels = "y"}, *model, kX);
+  try {
+    objective(model, {{torch::rand({2, 3}), longs({99, 1})}});
+    FAIL("a label that is none was taken");
+  } catch (const c10::Error& error) {
+    CHECK(std::string(error.what_without_backtrace()) ==
+          "Target 99 is out of bounds: the greatest numbers are 99 of \"y\"");
+  }
+}
+
 TEST_CASE("cross entropy is LibTorch's, of one label a sample or of many, without ignored ones") {
   torch::manual_seed(1);
   const auto one = longs({2, -100, 0});

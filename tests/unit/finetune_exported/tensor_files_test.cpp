@@ -8,6 +8,7 @@
 #include <finetune_exported/tensor_files.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>

@@ -324,7 +324,7 @@ TEST_CASE("SnapshotEvery: a fit that fails leaves the snapshots that it wrote") 
 
 TEST_CASE(
     "SnapshotEvery: a signal ends the fit after the window, with a snapshot, and handlers are put back") {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     TemporaryFolder folder;
     const auto others = ::signal(signal, [](int) {});
     const auto before = handler_of(signal);
@@ -335,7 +335,7 @@ TEST_CASE(
     const auto result = run.fit();
     CHECK(result.status == lt::FitStatus::interrupted);
     CHECK(lt::to_string(result.status) == "interrupted");
-    CHECK(result.reason == (signal == SIGTERM ? "SIGTERM was received" : "SIGINT was received"));
+    CHECK(result.reason == lt::detail::signal_name(signal) + " was received");
     CHECK(result.steps == 6);
     CHECK(steps_in(folder.path()) == Steps{6});
     CHECK(handler_of(signal) == before);

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <c10/util/Exception.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,18 @@ namespace looptorch::app {
 /// Writes a PNG file in one step. Throws FileError too.
 inline void write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
   write_file_atomically(file, png_of(pixels));
+}
+
+/// Writes a PNG file in one step, for a run that goes on without its picture: warns and returns false if it
+/// cannot be written, as on a full disk.
+inline bool try_write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
+  try {
+    write_png(file, pixels);
+    return true;
+  } catch (const FileError& error) {
+    TORCH_WARN("looptorch: ", error.what(), ". The run goes on without this picture");
+    return false;
+  }
 }
 
 namespace detail {

@@ -73,10 +73,30 @@ class ConfigLines {
   std::string_view text_;
 };
 
-/// Returns the value of a JSON configuration as text: true and false as those words, an integer as it is.
-[[nodiscard]] inline std::string config_value(const Json& value, const std::string& place) {
+/// Returns the numbers in JSON text as they are written, in its order.
+[[nodiscard]] inline std::vector<std::string> written_numbers(std::string_view json) {
+  std::vector<std::string> numbers;
+  bool in_string = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      i += json[i] == '\\' ? 1 : 0;
+    } else if (json[i] == '-' || (json[i] >= '0' && json[i] <= '9')) {
+      numbers.emplace_back(json.substr(i, json.find_first_not_of("+-.eE0123456789", i) - i));
+      i += numbers.back().size() - 1;
+    }
+  }
+  return numbers;
+}
+
+/// Returns the value of a JSON configuration as text: true and false as those words, a number, which is the
+/// first of `numbers`, as it is written. Moves `numbers` on.
+[[nodiscard]] inline std::string config_value(const Json& value, const std::string& place,
+                                              std::vector<std::string>::const_iterator& numbers) {
   if (value.is_string()) return value.as_string();
-  if (value.is_bool() || value.is_number()) return value.dump();
+  if (value.is_number()) return *numbers++;
+  if (value.is_bool()) return value.dump();
   throw CommandLineError(
       message(place, " is ", value.kind(), "; a flag's value is text, a number, true or false"));
 }
@@ -86,13 +106,19 @@ class ConfigLines {
 [[nodiscard]] inline std::vector<ConfigWord> read_config(const std::filesystem::path& file) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
   try {
-    const std::string text = read_file(file, kMaxBytes);
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors write it
+    const std::string whole = read_file(file, kMaxBytes);
+    std::string_view text = whole;
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     if (!trimmed(text).starts_with('{')) return ConfigLines(file.string(), text).read();
     std::vector<ConfigWord> words;
     const Json json = Json::parse(text);
+    const std::vector<std::string> numbers = written_numbers(text);
+    auto number = numbers.begin();
     for (const auto& [key, value] : json.as_object()) {
       const std::string place = message(file.string(), ": ", key);
-      if (!value.is_null()) words.push_back({message("--", key, "=", config_value(value, place)), place});
+      if (!value.is_null())
+        words.push_back({message("--", key, "=", config_value(value, place, number)), place});
     }
     return words;
   } catch (const JsonError& error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a program finish its current work when SIGTERM or Ctrl-C asks it to stop. Training programs do not
-// need it: SnapshotEvery handles signals itself.
+// Lets a program finish its current work when SIGTERM, Ctrl-C or a closed terminal asks it to stop. Training
+// programs do not need it: SnapshotEvery handles signals itself.
 #pragma once
 
 #include <looptorch/app/run_main.hpp>
@@ -10,7 +10,8 @@
 
 namespace looptorch::app {
 
-/// While it lives, SIGTERM and SIGINT are recorded instead of ending the process. A second one ends it.
+/// While it lives, SIGTERM, SIGINT and SIGHUP are recorded instead of ending the process. A second SIGTERM or
+/// SIGINT ends it.
 class StopSignals {
  public:
   /// True once a signal was received.

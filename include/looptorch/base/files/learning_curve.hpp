@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -41,15 +42,16 @@ class LearningCurve {
     }
   }
 
-  /// Adds the row of a step; numbers have six significant digits. Drops rows of this step and of later ones,
-  /// which a run that went back to a snapshot makes again. Throws UsageError for another number of values
-  /// than columns, and for a file that begins with other columns, which stays unchanged. Throws FileError.
+  /// Adds the row of a step; numbers have six significant digits, and NaN no sign. Drops rows of this step
+  /// and of later ones, which a run that went back to a snapshot makes again. Throws UsageError for another
+  /// number of values than columns, and for a file that begins with other columns, which stays unchanged.
+  /// Throws FileError.
   void add(std::int64_t step, const std::vector<double>& values) const {
     if (values.size() != columns_)
       throw UsageError(message(file_.string(), ": ", values.size(), " values for the ", columns_,
                                " columns behind \"step\""));
     auto text = header_ + '\n' + rows_before(step) + std::to_string(step);
-    for (const double value : values) text += message(',', value);
+    for (const double value : values) text += std::isnan(value) ? ",nan" : message(',', value);
     write_file_atomically(file_, text + '\n');
   }
 

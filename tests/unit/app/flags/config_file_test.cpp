@@ -90,6 +90,21 @@ TEST_CASE("config file: a JSON object") {
   CHECK(program.optimizer == "adafactor");
 }
 
+TEST_CASE("config file: a byte-order mark is skipped, and numbers of JSON are taken as they are written") {
+  const ConfigFile file;
+  const std::string mark = "\xEF\xBB\xBF";
+  CHECK(parsed({"--config", file.write(mark + "output=a\nbatch-size=5\n", "1")}).training.batch_size == 5);
+  const auto json =
+      mark + R"({"output": "4\" 5", "batch_size": 7, "cache": null, "share": 2.5E-1, "lr": 1e-5})";
+  const auto program = parsed({"--config", file.write(json, "2")});
+  CHECK(program.output == "4\" 5");
+  CHECK(program.training.batch_size == 7);
+  CHECK(program.share == 0.25);
+  CHECK(program.training.learning_rate == 1e-5);
+  CHECK_THROWS_WITH(parsed({"--output=x", "--config", file.write("{\"seed\": 12345678901234567890}", "3")}),
+                    Contains("seed: --seed: ") && Contains("12345678901234567890"));
+}
+
 TEST_CASE("config file: the command line counts first, and a later file before an earlier one") {
   const ConfigFile file;
   const auto first = file.write("output=a\nbatch-size=5\nfp16\nepochs=3\nreport=true\nrecipe=fast\n", "1");

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string>
+
 using looptorch::app::Interrupted, looptorch::app::StopSignals;
 
 namespace {
@@ -16,7 +18,7 @@ template <class Body>
 int status_of(Body body) {
   const auto child = ::fork();
   if (child == 0) {
-    for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);  // not Catch2's
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);  // not Catch2's
     body();
     ::_exit(0);
   }
@@ -53,4 +55,32 @@ TEST_CASE("A signal is recorded while signals are watched, and has its usual eff
     });
     CHECK((WIFSIGNALED(second) && WTERMSIG(second) == signal));
   }
+}
+
+TEST_CASE("A closed terminal's SIGHUP is recorded, however often it comes, and a SIGTERM behind it acts") {
+  const int hung_up = status_of([] {
+    const StopSignals signals;
+    ::raise(SIGHUP);
+    ::raise(SIGHUP);
+    try {
+      StopSignals::throw_if_received("some was done");
+    } catch (const Interrupted& interrupted) {
+      const bool names_it = std::string(interrupted.what()) == "SIGHUP was received: some was done";
+      ::_exit(names_it ? interrupted.exit_code : 1);
+    }
+  });
+  CHECK((WIFEXITED(hung_up) && WEXITSTATUS(hung_up) == 129));
+  const int ended = status_of([] {
+    const StopSignals signals;
+    ::raise(SIGHUP);
+    ::raise(SIGTERM);
+  });
+  CHECK((WIFSIGNALED(ended) && WTERMSIG(ended) == SIGTERM));
+  const int under_nohup = status_of([] {
+    ::signal(SIGHUP, SIG_IGN);
+    const StopSignals signals;
+    ::raise(SIGHUP);
+    ::_exit(StopSignals::received() ? 1 : 0);
+  });
+  CHECK((WIFEXITED(under_nohup) && WEXITSTATUS(under_nohup) == 0));
 }

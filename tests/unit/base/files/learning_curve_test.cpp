@@ -5,6 +5,7 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -21,6 +22,8 @@ TEST_CASE("a learning curve has its header once and a row a step") {
   curve.add(10, {2.5, 1});
   curve.add(20, {0.123456789, std::numeric_limits<double>::quiet_NaN()});
   CHECK(read_file(file) == "step,loss,wer\n10,2.5,1\n20,0.123457,nan\n");
+  curve.add(20, {std::copysign(std::numeric_limits<double>::quiet_NaN(), -1.0), 1});
+  CHECK(read_file(file) == "step,loss,wer\n10,2.5,1\n20,nan,1\n");
 }
 
 TEST_CASE("a resumed run makes later rows again, and loses none before them") {

@@ -11,6 +11,7 @@
 #include <konkanivani/training/evaluation.hpp>
 #include <konkanivani/training/objective.hpp>
 
+#include <cmath>
 #include <sstream>
 
 using namespace konkanivani_test;
@@ -45,6 +46,16 @@ TEST_CASE("A recognizer is saved with its vocabulary and hears the same when it 
   }
 }
 
+TEST_CASE("A recognizer whose weights are NaN is refused by name, and would write empty texts") {
+  const TemporaryFolder folder;
+  auto recognizer = tiny_recognizer();
+  recognizer.model->named_parameters()["ctc_head.bias"].detach()[0] = std::nan("");
+  konkanivani::save_recognizer(recognizer, folder.path());
+  CHECK_THROWS_WITH(
+      konkanivani::load_recognizer(folder.path(), at::kCPU),
+      (folder / "model.safetensors").string() + ": the weights \"ctc_head.bias\" hold NaN or infinity");
+}
+
 TEST_CASE("A vocabulary of another size than the model's is refused") {
   const TemporaryFolder folder;
   auto recognizer = tiny_recognizer();
@@ -54,6 +65,28 @@ TEST_CASE("A vocabulary of another size than the model's is refused") {
                                konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point));
   CHECK_THROWS_WITH(konkanivani::load_recognizer(folder.path(), at::kCPU),
                     folder.path().string() + ": a vocabulary of 9 for a model of 8");
+}
+
+TEST_CASE("Flags that a decoding does not use are refused") {
+  konkanivani::DecodingOptions options{.method = "joint", .beam = {}};
+  std::int64_t beam = 8;
+  lt::app::CommandLine line("transcribe", "");
+  line.option("decoding", "NAME", options.method, "").option("beam", "N", beam, "");
+  line.option("ctc-weight", "X", options.beam.ctc_weight, "");
+  line.on_parsed(
+      [&](const lt::app::CommandLine& parsed) { konkanivani::check_decoding_flags(parsed, options.method); });
+  const auto parse = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "transcribe");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    return line.parse(static_cast<int>(argv.size()), argv.data());
+  };
+  CHECK(parse({"--beam=4", "--ctc-weight=0.5", "--decoding=joint"}));
+  CHECK(parse({"--decoding=greedy"}));
+  CHECK_THROWS_WITH(parse({"--decoding=attention", "--ctc-weight=0.5"}),
+                    "--ctc-weight: attention decoding has no weights, joint decoding has");
+  CHECK_THROWS_WITH(parse({"--decoding=greedy", "--beam=4"}), "--beam: greedy decoding keeps one text");
+  CHECK_THROWS_WITH(parse({"--decoding=other"}), Contains("is not greedy, ctc, attention or joint"));
 }
 
 TEST_CASE("Each decoding is the one that its name says") {

@@ -46,6 +46,9 @@ TEST_CASE("A prediction is a line to read, of CSV, or of JSON, with what was don
   CHECK(remark(30, 44100) == "resampled from 44100 Hz");
   CHECK(remark(2, 22050) == "2.0 s, padded to 30 s");
   CHECK(line_of(heard, note, "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50\t(" + note + ")");
+  auto latin1 = heard;
+  latin1.file = "caf\xe9.mp3";
+  CHECK(looptorch::Json::parse(line_of(latin1, "", "json")).at("file").as_string() == "caf\xEF\xBF\xBD.mp3");
   CHECK(line_of(heard, "", "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50");
   CHECK(line_of(heard, note, "csv") == "\"a, \"\"b\"\".mp3\",-0.2500,0.5000,12.34,8000,\"" + note + "\"");
   const auto json = looptorch::Json::parse(line_of(heard, note, "json"));

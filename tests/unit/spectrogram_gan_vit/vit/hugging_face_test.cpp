@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 using Catch::Contains;
@@ -211,6 +212,15 @@ TEST_CASE("A ViT saved in transformers' form has its names, and is the model aga
   tensors.erase("classifier.bias");
   lt::save_safetensors(folder / "model.safetensors", tensors);
   CHECK_THROWS_WITH(vit::load_vit(folder.path()), Contains("1 missing: head.bias"));
+}
+
+TEST_CASE("A ViT whose weights are infinite is refused by file and name") {
+  const TemporaryFolder folder;
+  const vit::ViT model(vit::ViTBackbone(vit::size_named("small")));
+  model->named_parameters()["head.bias"].detach()[0] = std::numeric_limits<float>::infinity();
+  vit::save_vit(model, folder.path());
+  CHECK_THROWS_WITH(vit::load_vit(folder.path()), (folder / "model.safetensors").string() +
+                                                      ": the weights \"head.bias\" hold NaN or infinity");
 }
 
 TEST_CASE("Folders that transformers saved load: classifier or model, prefix or none, biases or none") {

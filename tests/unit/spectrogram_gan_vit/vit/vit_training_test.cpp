@@ -184,6 +184,12 @@ TEST_CASE("Scores are numpy's over a whole set, however it is cut into batches")
   }
 }
 
+TEST_CASE("Scores of weights that have diverged are no result") {
+  CHECK_NOTHROW(spectrogram_vit::require_finite({{"loss", 0.5}, {"ccc", std::nan("")}}, "validation"));
+  CHECK_THROWS_WITH(spectrogram_vit::require_finite({{"loss", std::nan("")}}, "validation"),
+                    Catch::StartsWith("the loss on validation clips is NaN or infinite: "));
+}
+
 TEST_CASE("The linear probe is ridge regression on mean mel energies, and knows what is linear in them") {
   torch::manual_seed(2);
   const auto energies = at::randn({60, 6}), weights = at::randn({6, 2});
@@ -400,11 +406,20 @@ TEST_CASE("Settings that contradict each other are refused, and presets set the 
   vit::TrainOptions parsed;
   lt::app::CommandLine line("vit_train", "");
   vit::add_flags(line, parsed);
-  std::vector<std::string> words{"vit_train", "--data", "d",        "--epochs", "3",
-                                 "--preset",  "small",  "--output", "o"};
-  std::vector<char*> arguments;
-  for (auto& word : words) arguments.push_back(word.data());
-  REQUIRE(line.parse(static_cast<int>(arguments.size()), arguments.data()));
+  const auto parse = [&](const std::vector<std::string>& flags) {
+    parsed = {};
+    std::vector<std::string> words{"vit_train", "--data", "d", "--output", "o"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    return line.parse(static_cast<int>(arguments.size()), arguments.data());
+  };
+  CHECK_THROWS_WITH(parse({"--preset", "small", "--backbone-rate", "0.1"}),
+                    Contains("--backbone-rate needs --pretrained"));
+  CHECK_THROWS_WITH(parse({"--mask-frames", "9"}), Contains("--mask-frames needs --spec-augment"));
+  CHECK_THROWS_WITH(parse({"--mask-bins", "9"}), Contains("--mask-bins needs --spec-augment"));
+  CHECK(parse({"--backbone-rate", "0.1", "--mask-frames", "9", "--spec-augment"}));
+  REQUIRE(parse({"--epochs", "3", "--preset", "small"}));
   CHECK(parsed.training.epochs == 3);
   CHECK(parsed.n_mels == 64);
   CHECK(parsed.data == "d");
