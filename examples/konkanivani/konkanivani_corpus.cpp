@@ -3,6 +3,7 @@
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
 // speech: a model trained only on it understands espeak-ng, not people.
 #include <looptorch/app/process/process.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
@@ -155,7 +156,7 @@ void make_corpus(const Options& options) {
         message("--min-words ", options.min_words, " is more than --max-words ", options.max_words));
   auto splits = plan(options);
   app::run_process({"espeak-ng", "--version"});
-  fs::create_directories(options.output / "audio");
+  app::create_output_folder("output", options.output / "audio");
   std::vector<Clip*> clips;
   for (auto& split : splits) {
     for (auto& clip : split.clips) clips.push_back(&clip);

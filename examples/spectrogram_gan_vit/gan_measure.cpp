@@ -4,6 +4,7 @@
 // predicts the emotion of generated clips.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -153,7 +154,7 @@ void run(const Options& options) {
   const auto device = app::choose_device(options.judges.device);
   auto generators = load_generators(options, device);
   const auto n_mels = generators.front()->config().n_mels;
-  fs::create_directories(options.output);
+  app::create_output_folder("output", options.output);
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_skipped(notes.skipped);

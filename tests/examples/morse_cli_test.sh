@@ -14,6 +14,8 @@ refused "--clips" morse_corpus --output none --clips 3
 refused "--conditions" morse_corpus --output none --conditions awful
 refused "30 to 20 words a minute" morse_corpus --output none --slowest 30 --fastest 20
 refused "may take 23.04 s" morse_corpus --output none --slowest 5 --longest 8
+touch taken
+refused "--output: cannot create the folder taken/audio: Not a directory" morse_corpus --output taken
 [ ! -e none ] || fail "a refused run left a folder"
 
 runs morse_corpus --output first --clips 40 --longest 8

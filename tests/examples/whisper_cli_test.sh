@@ -274,7 +274,16 @@ holds said.txt "over 5 clips"
 has_keys measured.json wer cer seconds
 holds measured.json '"normalizer": "english"'
 [ "$(grep -c '"heard":' heard.json)" = 5 ] || fail "transcripts: $(cat heard.json)"
+holds heard.json '"fallback": false'
 evaluate=(whisper_evaluate --model "$tiny")
+# Results replace neither the manifest nor each other, and are refused before anything is decoded.
+cp short/test.jsonl kept.jsonl
+refused "--transcripts and --manifest name the same file" "${evaluate[@]}" --manifest kept.jsonl --transcripts kept.jsonl
+refused "--summary and --transcripts name the same file" "${evaluate[@]}" --manifest kept.jsonl --summary a.json \
+  --transcripts ./a.json
+refused "--summary nodir/a.json: there is no folder nodir" "${evaluate[@]}" --manifest kept.jsonl \
+  --summary nodir/a.json
+cmp -s kept.jsonl short/test.jsonl || fail "whisper_evaluate replaced its manifest"
 refused "short/noisy.jsonl:5: \"text\" is empty" "${evaluate[@]}" --manifest short/noisy.jsonl --strict
 refused "cut.wav: cut off" "${evaluate[@]}" --manifest cut.jsonl
 refused "--manifest is missing" "${evaluate[@]}"
@@ -347,6 +356,14 @@ refused "--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml" whisper_exp
 refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
 refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml
+refused "--ggml and --model name the same file" whisper_export --model out --ggml out/model.safetensors
+# A run's folder is no place for imported weights, whether it is finished or under way.
+refused "--output out holds a training run (" whisper_import --ctranslate2 ct2 --output out
+mkdir locked
+exec 8<locked
+flock 8
+refused "locked: another run writes its results there" whisper_import --ctranslate2 ct2 --output locked
+exec 8<&-
 cp -r "$tiny" torn
 # a NaN
 printf '\0\0\xc0\x7f' |

@@ -3,6 +3,7 @@
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
 #include <looptorch/app/process/process.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
@@ -126,7 +127,7 @@ void write_manifest(const Split& split, const fs::path& root) {
 void make_corpus(const Options& options) {
   app::run_process({"espeak-ng", "--version"});
   app::run_process({"sox", "--version"});
-  fs::create_directories(options.output / "audio");
+  app::create_output_folder("output", options.output / "audio");
   auto splits = plan(options);
   std::vector<Clip*> clips;
   for (auto& split : splits) {

@@ -164,6 +164,26 @@ TEST_CASE("adapters whose model is missing are refused with what to set") {
   CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("names no model"));
 }
 
+TEST_CASE("a run's output is neither the model's folder nor the one that its adapters are for") {
+  const TemporaryFolder folder;
+  for (const auto* name : {"base", "adapters", "more"}) fs::create_directories(folder / name);
+  const auto adapt = [&](const char* name, const std::string& base) {
+    lt::write_file_atomically(folder / name / "adapter_config.json",
+                              R"({"base_model_name_or_path": ")" + base + "\"}");
+  };
+  adapt("adapters", (folder / "base").string());
+  adapt("more", "../adapters");
+  const fs::path more = folder / "more";
+  CHECK(whisper::folders_of(more).size() == 3);
+  CHECK_THROWS_WITH(whisper::require_other_folder(more, more), Contains("is the folder of --model, whose"));
+  for (const auto* base : {"base", "adapters"})
+    CHECK_THROWS_WITH(whisper::require_other_folder(folder / base, more),
+                      Contains("is the folder of the model that the adapters of --model are for, whose "));
+  CHECK_NOTHROW(whisper::require_other_folder(folder / "new", more));
+  adapt("adapters", "../more");
+  CHECK_NOTHROW(whisper::require_other_folder(folder / "new", more));  // which cannot be loaded
+}
+
 TEST_CASE("adapters of a model of the Hub find what was downloaded under its name") {
   const TemporaryFolder folder;
   fs::copy(kAdapted, folder / "alone");
