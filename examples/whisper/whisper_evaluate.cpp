@@ -90,8 +90,10 @@ int main(int argc, char** argv) {
               "JSON to write, with wer, cer, normalizer, clips and seconds");
   line.option("transcripts", "FILE", options.transcripts,
               "JSON to write, with each clip's text and what was heard");
-  line.option("language", "CODE", options.language,
-              "what is spoken where a line has no \"language\" of its own, or auto: detected");
+  line.option(
+      "language", "CODE", options.language,
+      "what is spoken where a line has no \"language\" of its own, as en or English, or auto: detected");
+  whisper::accept_language_name(line, options.language);
   line.option(
       "normalizer", "NAME", options.normalizer,
       "of both texts: english (Whisper's), marks, characters, none, or auto: by each clip's language");

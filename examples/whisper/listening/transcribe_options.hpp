@@ -112,8 +112,10 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.choice("output-format", options.output_format, {"txt", "srt", "vtt", "tsv", "json", "all"},
               "writes files of this format instead of the lines");
   line.option("output-dir", "DIR", options.output_dir, "where the files go");
-  line.option("language", "CODE", options.language,
-              "what is spoken, or auto: detected for each file; English-only models ignore it");
+  line.option(
+      "language", "CODE", options.language,
+      "what is spoken, as en or English, or auto: detected for each file; English-only models ignore it");
+  accept_language_name(line, options.language);
   add_flags(line, options.hearing);
   line.toggle("condition-on-previous-text", options.condition_on_previous_text,
               "makes the text so far the prompt of the next window of a long file");

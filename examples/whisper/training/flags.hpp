@@ -88,8 +88,9 @@ inline void add_validation_flags(looptorch::app::CommandLine& line, FinetuneOpti
 inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
   line.option(
       "language", "CODE", options.language,
-      "language of lines without a \"language\"; auto: each line has one, and the model is not told it "
-      "when measured; English-only models ignore it");
+      "language of lines without a \"language\", as en or English; auto: each line has one, and the model is "
+      "not told it when measured; English-only models use it for the normaliser alone");
+  accept_language_name(line, options.language);
   line.choice("gradient-checkpointing", options.recompute, {"none", "encoder", "all"},
               "layers that are recomputed in backward: less memory, more time; without a value: all", "all");
   line.flag("no-gradient-checkpointing", options.recompute, "none", "recomputes no layer");
