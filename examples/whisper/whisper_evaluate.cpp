@@ -59,6 +59,7 @@ void evaluate(const Options& options) {
   (void)whisper::choose_normalizer(options.normalizer, options.language);
   auto recognizer =
       whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
+  whisper::require_finite(recognizer.model, options.model);
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   options.hearing.apply(recognizer);
   const whisper::ClipCheck check{

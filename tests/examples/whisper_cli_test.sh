@@ -370,6 +370,7 @@ printf '\0\0\xc0\x7f' |
   dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --ggml torn.ggml
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --pt2 torn_pt2
+refused "torn: the weight model.encoder" "${evaluate[@]/$tiny/torn}" --manifest short/test.jsonl
 [ ! -e torn.ggml ] || fail "whisper_export wrote a model with a NaN"
 rm -r again half/model.safetensors
 refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2
