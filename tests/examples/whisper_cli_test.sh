@@ -149,6 +149,7 @@ done
 # Two steps, twice into the same folder: the second run does not take over what the first one left.
 twice=(whisper_finetune --model "$tiny" --output twice "${data[@]}" --batch-size 2 --no-fallback)
 runs "${twice[@]}" --max-steps 1 --bf16
+has_keys twice/summary.json best_step best_wer curve # measured within the epoch, as the run ended
 runs "${twice[@]}" --max-steps 2 --fp32
 holds twice/summary.json '"steps": 2'
 has_report twice 2 # begun anew by the second run
