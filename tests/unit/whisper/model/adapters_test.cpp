@@ -308,6 +308,22 @@ TEST_CASE("flags that save memory are refused where they contradict each other")
   CHECK_NOTHROW(parsed({"--fit", "4GB", "--lora-alpha", "3"}).check());  // which may choose adapters
 }
 
+TEST_CASE("flags that would do nothing are refused") {
+  const auto refused = [](std::vector<std::string> words, const std::string& why) {
+    INFO(words.front());
+    CHECK_THROWS_WITH(parsed(std::move(words)).check(), Contains(why));
+  };
+  refused({"--lora", "4", "--save-dtype", "fp16"}, "--save-dtype fp16 has no effect with --lora");
+  for (const std::string mask : {"time-masks", "mask-frames", "mel-masks", "mask-bins"})
+    refused({"--" + mask, "3"}, "--" + mask + " has no effect without --spec-augment");
+  refused({"--report-sound", "--no-report"}, "--report-sound has no effect without --report");
+  refused({"--histograms", "--no-report"}, "--histograms has no effect without --report");
+  CHECK_NOTHROW(
+      parsed({"--mask-bins", "3", "--spec-augment", "--histograms", "--report-sound", "--save-dtype", "fp16"})
+          .check());
+  CHECK_NOTHROW(parsed({"--no-report", "--no-report-sound", "--no-histograms"}).check());
+}
+
 TEST_CASE("patterns of adapters are full names, or of the decoder where the encoder is frozen") {
   using Names = std::vector<std::string>;
   const auto patterns = [](const std::vector<std::string>& words) { return parsed(words).memory.patterns(); };
