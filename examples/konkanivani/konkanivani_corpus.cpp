@@ -34,6 +34,7 @@ namespace kv = konkanivani;
 using looptorch::message;
 
 constexpr std::int64_t kRate = 16000;
+constexpr std::uintmax_t kWavHeader = 44;  // bytes
 
 struct Options {
   fs::path output;
@@ -122,6 +123,7 @@ void speak(Clip& clip, const fs::path& root) {
   const auto spoken = file.string() + ".spoken.wav";
   app::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-p",
                     std::to_string(clip.pitch), "-w", spoken, "--", clip.text});
+  app::require_written(spoken, kWavHeader);
   const auto samples_T = looptorch::audio::decode(spoken, {.sample_rate = kRate}).samples_T;
   fs::remove(spoken);
   if (samples_T.abs().max().item<float>() == 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks the places that a program's flags name for its results, before the work that they are to hold: that
-// no result replaces what is read, or another result, and that each can be written.
+// no result replaces what is read, or another result, and that each can be written. Afterwards, that another
+// program has written its own.
 //
 //   app::require_distinct_files({{"summary", options.summary}}, {{"manifest", options.manifest}});
 //   app::create_output_folder("output", options.output);
@@ -8,11 +9,13 @@
 
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
 
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -82,6 +85,18 @@ inline void create_output_folder(const std::string& flag, const std::filesystem:
   if (!error) error = std::make_error_code(std::errc::not_a_directory);
   throw CommandLineError(
       message("--", flag, ": cannot create the folder ", folder.string(), ": ", error.message()));
+}
+
+/// Throws FileError if `file`, which another program was to write, has not more than `header` bytes, or if it
+/// has filled its disk, so that its end may be missing: programs as espeak-ng do not notice a failed write.
+inline void require_written(const std::filesystem::path& file, std::uintmax_t header = 0) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  const bool is_cut = !error && size <= header;
+  const auto left = std::filesystem::space(file, error).available;
+  if (error || is_cut || left == 0)
+    throw FileError(
+        message(file.string(), ": could not be written", !error && left == 0 ? ": the disk is full" : ""));
 }
 
 }  // namespace looptorch::app

@@ -53,3 +53,12 @@ TEST_CASE("app: an output folder is created, or refused with its flag") {
     CHECK_THROWS_WITH(app::create_output_folder("output-dir", wrong),
                       Contains("--output-dir: cannot create the folder " + wrong.string() + ": "));
 }
+
+TEST_CASE("app: what another program could not write is an error") {
+  const looptorch::testing::TemporaryFolder root;
+  const fs::path file = root.path() / "spoken.wav";
+  CHECK_THROWS_WITH(app::require_written(file), Contains("spoken.wav: could not be written"));
+  looptorch::write_file_atomically(file, "RIFF");
+  CHECK_THROWS_AS(app::require_written(file, 4), looptorch::FileError);
+  CHECK_NOTHROW(app::require_written(file, 3));
+}

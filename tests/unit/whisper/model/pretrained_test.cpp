@@ -59,7 +59,7 @@ TEST_CASE("weights that are not finite are refused by name, also in 16 bits, and
     auto weight = model->named_parameters()["model.decoder.layers.0.fc1.weight"];
     weight.fill_(dtype == at::kHalf ? 60000. : 3e38);
     CHECK_NOTHROW(whisper::require_finite(model, "tuned"));
-    for (const double wrong : {std::nan(""), INFINITY, -INFINITY}) {
+    for (const double wrong : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
       weight.flatten()[3] = wrong;
       CHECK_THROWS_WITH(whisper::require_finite(model, "tuned"),
                         Catch::Contains("tuned: the weight model.decoder.layers.0.fc1.weight holds NaN or "));
