@@ -3,6 +3,7 @@
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
 // speech: a model trained only on it understands espeak-ng, not people.
 #include <looptorch/app/process/process.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
@@ -33,6 +34,7 @@ namespace kv = konkanivani;
 using looptorch::message;
 
 constexpr std::int64_t kRate = 16000;
+constexpr std::uintmax_t kWavHeader = 44;  // bytes
 
 struct Options {
   fs::path output;
@@ -121,6 +123,7 @@ void speak(Clip& clip, const fs::path& root) {
   const auto spoken = file.string() + ".spoken.wav";
   app::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-p",
                     std::to_string(clip.pitch), "-w", spoken, "--", clip.text});
+  app::require_written(spoken, kWavHeader);
   const auto samples_T = looptorch::audio::decode(spoken, {.sample_rate = kRate}).samples_T;
   fs::remove(spoken);
   if (samples_T.abs().max().item<float>() == 0)
@@ -155,7 +158,7 @@ void make_corpus(const Options& options) {
         message("--min-words ", options.min_words, " is more than --max-words ", options.max_words));
   auto splits = plan(options);
   app::run_process({"espeak-ng", "--version"});
-  fs::create_directories(options.output / "audio");
+  app::create_output_folder("output", options.output / "audio");
   std::vector<Clip*> clips;
   for (auto& split : splits) {
     for (auto& clip : split.clips) clips.push_back(&clip);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures a trained model on a manifest: character and word error rate, by any of the four decodings.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -30,6 +31,7 @@ struct Options {
 };
 
 void evaluate(Options options) {
+  app::require_distinct_files({{"summary", options.summary}}, {{"manifest", options.manifest}});
   kv::SkippedItems listed;
   const app::PrintAtEnd print_at_end(listed);
   auto* const skipped = options.reading.skips_bad_audio() ? &listed : nullptr;

@@ -2,6 +2,7 @@
 // Draws labelled spectrograms from a trained generator, as tensors for training, pictures and sound.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
@@ -134,7 +135,7 @@ void sample(Options options) {
   generator->to(device);
   const auto scale = sg::load_loudness(options.model / "loudness.json");
   const auto labels_N2 = sg::load_labels(options.model);
-  fs::create_directories(options.output);
+  app::create_output_folder("output", options.output);
   clear(options.output);
   std::string labels = lt::message(kHeader, '\n');
   for (std::int64_t first = 0; first < options.count; first += kClipsInFile) {

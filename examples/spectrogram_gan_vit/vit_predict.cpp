@@ -3,6 +3,7 @@
 // and draws the ViT's attention. Reports unusable files and continues.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/probe.hpp>
 #include <looptorch/data/audio_files.hpp>
@@ -93,7 +94,7 @@ void predict(const Options& options) {
     return looptorch::is_audio_file(file) || sg::is_saved_spectrogram(file);
   });
   Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
-  if (!options.attention.empty()) fs::create_directories(options.attention);
+  if (!options.attention.empty()) app::create_output_folder("attention", options.attention);
   if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
   std::set<std::string> taken;
   std::size_t failed = 0;

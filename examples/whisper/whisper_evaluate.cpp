@@ -2,6 +2,7 @@
 // Measures a model on the clips of a manifest: word and character error rate, of all clips and by language,
 // decoded as in whisper_transcribe. It shows how a data set is checked and read without a Trainer.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -53,9 +54,12 @@ void report(const Options& options, const whisper::Transcripts& heard, std::size
 
 void evaluate(const Options& options) {
   const app::Stopwatch stopwatch;
+  app::require_distinct_files({{"summary", options.summary}, {"transcripts", options.transcripts}},
+                              {{"manifest", options.clips.manifest}});
   (void)whisper::choose_normalizer(options.normalizer, options.language);
   auto recognizer =
       whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
+  whisper::require_finite(recognizer.model, options.model);
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   options.hearing.apply(recognizer);
   const whisper::ClipCheck check{
@@ -66,9 +70,10 @@ void evaluate(const Options& options) {
   std::cerr << skipped.describe({.at_most = whisper::kListedClips}) << std::flush;
   const auto heard = whisper::transcribe_all(recognizer, speech, options.reading.workers);
   if (!options.transcripts.empty())
-    whisper::save_transcripts(options.transcripts,
-                              {options.model, options.language, options.clips.max_seconds, true}, speech,
-                              heard);
+    whisper::save_transcripts(
+        options.transcripts,
+        {options.model, options.language, options.clips.max_seconds, options.hearing.fallback}, speech,
+        heard);
   report(options, heard, skipped.count(), stopwatch.seconds());
 }
 
@@ -82,10 +87,14 @@ int main(int argc, char** argv) {
                 "Hugging Face folder of the model, or the name of one that was downloaded");
   app::accept_hub_name(line, options.model);
   line.required("manifest", "FILE", options.clips.manifest, "JSONL (audio_filepath, text), CSV or TSV");
-  line.option("summary", "FILE", options.summary, "JSON with wer, cer, normalizer, clips and seconds");
-  line.option("transcripts", "FILE", options.transcripts, "JSON with each clip's text and what was heard");
-  line.option("language", "CODE", options.language,
-              "what is spoken where a line has no \"language\" of its own, or auto: detected");
+  line.option("summary", "FILE", options.summary,
+              "JSON to write, with wer, cer, normalizer, clips and seconds");
+  line.option("transcripts", "FILE", options.transcripts,
+              "JSON to write, with each clip's text and what was heard");
+  line.option(
+      "language", "CODE", options.language,
+      "what is spoken where a line has no \"language\" of its own, as en or English, or auto: detected");
+  whisper::accept_language_name(line, options.language);
   line.option(
       "normalizer", "NAME", options.normalizer,
       "of both texts: english (Whisper's), marks, characters, none, or auto: by each clip's language");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts a Hugging Face folder, such as whisper_finetune writes, for other programs: a CTranslate2 folder
 // for faster-whisper, a GGML file for whisper.cpp, or files of torch.export.
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/base/error.hpp>
@@ -21,6 +22,7 @@
 #include <iostream>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 namespace app = looptorch::app;
 namespace fs = std::filesystem;
@@ -34,12 +36,17 @@ struct Options {
   std::optional<ExportType> type;  ///< Without one: fp32 for CTranslate2, fp16 for GGML.
 };
 
-void check_folder(const char* flag, const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!fs::is_directory(folder, error))
-    throw app::CommandLineError(
-        looptorch::message("--", flag, ": cannot create the folder ", folder.string()));
+/// Returns the files that a model may be read from.
+std::vector<app::NamedPath> files_of(const fs::path& model) {
+  std::vector<app::NamedPath> files;
+  std::error_code none;
+  for (const auto& folder : whisper::folders_of(model))
+    for (const auto& entry : fs::directory_iterator(folder, none)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".safetensors" || extension == ".json" || extension == ".txt")
+        files.push_back({"model", entry.path()});
+    }
+  return files;
 }
 
 void check_targets(const Options& options) {
@@ -47,14 +54,16 @@ void check_targets(const Options& options) {
     throw app::CommandLineError("nothing to write: give --ctranslate2, --ggml or --pt2");
   if (options.type && options.ctranslate2.empty() && options.ggml.empty())
     throw app::CommandLineError("--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml");
-  if (!options.pt2.empty()) check_folder("pt2", options.pt2);
+  app::require_distinct_files({{"ggml", options.ggml}}, files_of(options.model));
+  if (!options.pt2.empty()) app::create_output_folder("pt2", options.pt2);
   if (!options.ggml.empty() && options.type == ExportType::fp32)
     throw app::CommandLineError("--fp32: whisper.cpp cannot compute with it; give --fp16 or --int8");
   if (options.ctranslate2.empty()) return;
-  check_folder("ctranslate2", options.ctranslate2);
+  app::create_output_folder("ctranslate2", options.ctranslate2);
   std::error_code error;
-  if (fs::equivalent(options.ctranslate2, options.model, error))
-    throw app::CommandLineError("--ctranslate2: must be another folder than --model");
+  for (const auto& folder : whisper::folders_of(options.model))
+    if (fs::equivalent(options.ctranslate2, folder, error))
+      throw app::CommandLineError("--ctranslate2: must be another folder than --model");
 }
 
 /// The source of an export, read and checked before anything is written.

@@ -75,14 +75,15 @@ constexpr auto with_trainer = [](whisper::Recognizer& recognizer, const whisper:
       .memory_flags = Options::memory_flags()};
   lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::shard_of_rank());
 
-  lt::Trainer trainer(model, *optimizer, LabelLoss{}, memory_policies(options),
-                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
-                      lt::Validate{std::move(validation), measure, {.every = options.validate_every}},
-                      lt::When{options.early_stopping > 0,
-                               lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
-                      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
-                      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
-                      app::run_policies(training, options.output, *model, details).without<lt::Autocast<>>());
+  lt::Trainer trainer(
+      model, *optimizer, LabelLoss{}, memory_policies(options),
+      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
+      lt::Validate{std::move(validation), measure, {.every = options.validate_every, .at_end = true}},
+      lt::When{options.early_stopping > 0,
+               lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
+      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
+      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
+      app::run_policies(training, options.output, *model, details).without<lt::Autocast<>>());
   use(trainer, clips);
 };
 

@@ -2,6 +2,7 @@
 // Converts a CTranslate2 Whisper folder (faster-whisper's format) or a file of openai-whisper to a Hugging
 // Face folder, which this example's other programs and transformers read. Writes config.json last: a folder
 // that has one is complete.
+#include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
@@ -53,13 +54,14 @@ void check_folders(const Options& options) {
   if (!fs::is_directory(source, error)) {
     throw app::CommandLineError(flag + ": " + source.string() + " is not a folder");
   }
-  fs::create_directories(options.output, error);
-  if (!fs::is_directory(options.output, error)) {
-    throw app::CommandLineError("--output: cannot create the folder " + options.output.string());
-  }
-  if (fs::equivalent(source, options.output)) {
+  if (fs::equivalent(source, options.output, error)) {
     throw app::CommandLineError("--output: must be another folder than " + flag);
   }
+  for (const auto* name : {"summary.json", "run.conf", "snapshots", "metrics.jsonl", "adapter_config.json"})
+    if (fs::exists(options.output / name, error))
+      throw looptorch::UsageError(
+          looptorch::message("--output ", options.output.string(), " holds a training run (", name,
+                             "), whose weights the imported ones would replace: choose another folder"));
 }
 
 /// Returns a folder's tokenizer; refuses what the other programs would refuse.
@@ -122,6 +124,7 @@ void write(const Folder& folder, const fs::path& output, at::ScalarType dtype) {
 
 void import_model(const Options& options) {
   check_folders(options);
+  const app::OutputFolder locked(options.output);
   const auto dtype = whisper::dtype_of(options.save_dtype);
   auto folder = options.openai.empty() ? convert_ctranslate2(options.ctranslate2)
                                        : convert_openai(options.openai, options.tokenizer);
@@ -144,7 +147,8 @@ int main(int argc, char** argv) {
               "with --openai: a Hugging Face folder of a model with the same vocabulary; its\n"
               "tokenizer.json and generation_config.json are taken, the latter's heads for word\n"
               "times only from a model of the same size");
-  line.required("output", "DIR", options.output, "folder to write, made if it is not there");
+  line.required("output", "DIR", options.output,
+                "folder to write, made if it is not there; not one that a training has filled");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
               "of the weights in --output; 16 bits take half the space");
   return app::run_main(argc, argv, line, [&] { import_model(options); });

@@ -39,6 +39,7 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
     throw looptorch::UsageError("--fp16 needs an accelerator; a CPU computes in --bf16 or --fp32");
   auto recognizer =
       whisper::load_recognizer(options.model, device, options.language, whisper::dtype_of(options.precision));
+  whisper::require_finite(recognizer.model, options.model);
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   recognizer.model->decoder()->hold_half_weights();
   options.hearing.apply(recognizer);

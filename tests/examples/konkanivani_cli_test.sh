@@ -139,6 +139,8 @@ for method in greedy ctc attention joint; do
   holds said.txt " over 3 clips"
   holds $method.json "\"decoding\": \"$method\""
 done
+refused "--summary and --manifest name the same file" konkanivani_evaluate --model model --manifest corpus/test.jsonl \
+  --summary corpus/test.jsonl
 clip=${clips[0]}
 runs konkanivani_transcribe --model model "$clip"
 [ "$(wc -l <said.txt)" = 1 ] || fail "transcribe said $(cat said.txt)"

@@ -12,8 +12,11 @@ has_help morse_corpus output seed clips slowest fastest shortest longest charact
 refused "--output" morse_corpus
 refused "--clips" morse_corpus --output none --clips 3
 refused "--conditions" morse_corpus --output none --conditions awful
-refused "30 to 20 words a minute" morse_corpus --output none --slowest 30 --fastest 20
+refused "30 to 20 words a minute: --slowest must be at most --fastest" morse_corpus --output none --slowest 30 --fastest 20
+refused "clips of 10 to 5 s: --shortest must be " morse_corpus --output none --shortest 10 --longest 5
 refused "may take 23.04 s" morse_corpus --output none --slowest 5 --longest 8
+touch taken
+refused "--output: cannot create the folder taken/audio: Not a directory" morse_corpus --output taken
 [ ! -e none ] || fail "a refused run left a folder"
 
 runs morse_corpus --output first --clips 40 --longest 8

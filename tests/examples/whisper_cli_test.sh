@@ -149,6 +149,7 @@ done
 # Two steps, twice into the same folder: the second run does not take over what the first one left.
 twice=(whisper_finetune --model "$tiny" --output twice "${data[@]}" --batch-size 2 --no-fallback)
 runs "${twice[@]}" --max-steps 1 --bf16
+has_keys twice/summary.json best_step best_wer curve # measured within the epoch, as the run ended
 runs "${twice[@]}" --max-steps 2 --fp32
 holds twice/summary.json '"steps": 2'
 has_report twice 2 # begun anew by the second run
@@ -274,7 +275,16 @@ holds said.txt "over 5 clips"
 has_keys measured.json wer cer seconds
 holds measured.json '"normalizer": "english"'
 [ "$(grep -c '"heard":' heard.json)" = 5 ] || fail "transcripts: $(cat heard.json)"
+holds heard.json '"fallback": false'
 evaluate=(whisper_evaluate --model "$tiny")
+# Results replace neither the manifest nor each other, and are refused before anything is decoded.
+cp short/test.jsonl kept.jsonl
+refused "--transcripts and --manifest name the same file" "${evaluate[@]}" --manifest kept.jsonl --transcripts kept.jsonl
+refused "--summary and --transcripts name the same file" "${evaluate[@]}" --manifest kept.jsonl --summary a.json \
+  --transcripts ./a.json
+refused "--summary nodir/a.json: there is no folder nodir" "${evaluate[@]}" --manifest kept.jsonl \
+  --summary nodir/a.json
+cmp -s kept.jsonl short/test.jsonl || fail "whisper_evaluate replaced its manifest"
 refused "short/noisy.jsonl:5: \"text\" is empty" "${evaluate[@]}" --manifest short/noisy.jsonl --strict
 refused "cut.wav: cut off" "${evaluate[@]}" --manifest cut.jsonl
 refused "--manifest is missing" "${evaluate[@]}"
@@ -347,12 +357,21 @@ refused "--fp32, --fp16 and --int8 are for --ctranslate2 and --ggml" whisper_exp
 refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
 refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
 refused "nowhere" whisper_export --model nowhere --ggml model.ggml
+refused "--ggml and --model name the same file" whisper_export --model out --ggml out/model.safetensors
+# A run's folder is no place for imported weights, whether it is finished or under way.
+refused "--output out holds a training run (" whisper_import --ctranslate2 ct2 --output out
+mkdir locked
+exec 8<locked
+flock 8
+refused "locked: another run writes its results there" whisper_import --ctranslate2 ct2 --output locked
+exec 8<&-
 cp -r "$tiny" torn
 # a NaN
 printf '\0\0\xc0\x7f' |
   dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --ggml torn.ggml
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --pt2 torn_pt2
+refused "torn: the weight model.encoder" "${evaluate[@]/$tiny/torn}" --manifest short/test.jsonl
 [ ! -e torn.ggml ] || fail "whisper_export wrote a model with a NaN"
 rm -r again half/model.safetensors
 refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2

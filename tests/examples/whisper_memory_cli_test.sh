@@ -112,6 +112,9 @@ refused_late "RunSettings: the validation list (--validation or --transcripts) i
 cp -r "$tiny" own
 refused "is the folder of --model" "${tune[@]}" --model own --output ./own/../own --lora 4
 refused "is the folder of --model" "${tune[@]}" --model adapted --output adapted --lora 4
+lora=(--lora 2 --max-steps 1)
+runs "${tune[@]}" --model own --output on_own "${lora[@]}"
+refused "is the folder of the model that the adapters of --model are for" "${tune[@]}" --model on_own --output own
 refused "plain holds a whole model, model.safetensors" "${tune[@]}" --output plain --lora 4
 cmp "$tiny/model.safetensors" own/model.safetensors || fail "a refused run changed the model"
 refused "--lora-alpha is of adapters: give their rank, as --lora 8" "${tune[@]}" --output bad --lora-alpha 4

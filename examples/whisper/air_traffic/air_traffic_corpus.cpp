@@ -3,6 +3,7 @@
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
 #include <looptorch/app/process/process.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
@@ -28,7 +29,8 @@ namespace app = looptorch::app;
 namespace fs = std::filesystem;
 
 constexpr std::array kVoices{"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp"};
-constexpr double kLongestSeconds = 8.0;  // of a sentence; all are shorter at every speed
+constexpr std::uintmax_t kWavHeader = 44;  // bytes
+constexpr double kLongestSeconds = 8.0;    // of a sentence; all are shorter at every speed
 
 struct Options {
   fs::path output;
@@ -92,6 +94,7 @@ void speak(Clip& clip, const fs::path& root) {
     const auto spoken = file.string() + ".spoken.wav", resampled = file.string() + ".partial.flac";
     app::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w",
                       spoken, "--", clip.text});
+    app::require_written(spoken, kWavHeader);
     app::run_process({"sox", "-R", "-V1", spoken, "-r", "16000", "-c", "1", "-b", "16", resampled});
     fs::remove(spoken);
     fs::rename(resampled, file);
@@ -126,7 +129,7 @@ void write_manifest(const Split& split, const fs::path& root) {
 void make_corpus(const Options& options) {
   app::run_process({"espeak-ng", "--version"});
   app::run_process({"sox", "--version"});
-  fs::create_directories(options.output / "audio");
+  app::create_output_folder("output", options.output / "audio");
   auto splits = plan(options);
   std::vector<Clip*> clips;
   for (auto& split : splits) {

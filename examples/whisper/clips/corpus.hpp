@@ -96,11 +96,13 @@ struct Corpus {
 
 namespace detail {
 
-/// Gives utterances without a language the recognizer's, unless it detects languages.
+/// Replaces the languages of utterances by their codes, and gives those without one the recognizer's, unless
+/// it detects languages.
 inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const Recognizer& recognizer) {
-  if (recognizer.detects_language) return;
+  const std::string other = recognizer.detects_language ? "" : recognizer.language;
   for (auto& utterance : utterances)
-    if (utterance.language.empty()) utterance.language = recognizer.language;
+    utterance.language =
+        utterance.language.empty() ? other : language_code(recognizer.decoding.special, utterance.language);
 }
 
 /// Adds to `check` that a segment ends within its recording: packed with others, it would spoil their window.

@@ -30,15 +30,14 @@ inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are liste
 /// A further check of a line or a segment, which throws a looptorch::Error for a wrong one.
 using UtteranceCheck = std::function<void(const looptorch::Utterance&)>;
 
-/// Returns a check of languages: known to the model, and given where `is_needed`. A model without special
-/// tokens for languages takes any.
+/// Returns a check of languages: those that language_code takes, and given where `is_needed` by a
+/// multilingual model.
 inline UtteranceCheck check_language(const SpecialTokens& special, bool is_needed) {
   return [special, is_needed](const looptorch::Utterance& utterance) {
     const auto& language = utterance.language;
-    if (special.languages.empty()) return;
-    if (language.empty() && is_needed)
+    if (language.empty() && is_needed && !special.languages.empty())
       throw looptorch::ManifestError("\"language\" is missing, and --language auto names none");
-    if (!language.empty()) (void)detail::language_id(special, language);
+    if (!language.empty()) (void)language_code(special, language);
   };
 }
 

@@ -9,6 +9,7 @@
 #include <looptorch/base/json/json.hpp>
 
 #include "../model/config.hpp"
+#include "../text/languages.hpp"
 #include "../text/special_token_ids.hpp"
 #include "decoding_options.hpp"
 
@@ -71,6 +72,24 @@ inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
 
 }  // namespace detail
 
+/// Returns the code of a language that the model knows, from openai-whisper's names ("English") or codes in
+/// any case. English-only models, whose normaliser alone depends on it, know all of Whisper's. Throws
+/// GenerationConfigError for another.
+[[nodiscard]] inline std::string language_code(const SpecialTokens& special, const std::string& language) {
+  const auto& known = special.languages;
+  const auto is_known = [&](const std::string& text) {
+    return std::any_of(known.begin(), known.end(), [&](const auto& each) { return each.first == text; });
+  };
+  if (is_known(language)) return language;
+  const auto code = code_of_language(language);
+  if (code.empty() && known.empty())
+    throw GenerationConfigError("\"" + language +
+                                "\" is no language of Whisper's: give its name or code, as German or de");
+  if (!known.empty() && !is_known(code))
+    throw GenerationConfigError("the model does not know the language \"" + language + "\"");
+  return code;
+}
+
 /// The result's language: that of the speech, or English.
 enum class Task { transcribe, translate };
 
@@ -108,7 +127,7 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
   if (json.get("eos_token_id", nullptr).is_array()) options.other_ends = id_list(json, "eos_token_id");
   std::erase(options.other_ends, config.eos_token_id);
   options.special = special_tokens(json, config);
-  set_prompt(options, language);
+  set_prompt(options, language_code(options.special, language));
   for (const auto* ids : {&options.prompt, &options.suppress, &options.begin_suppress}) {
     check_ids(*ids, config.vocab_size);
   }
@@ -195,7 +214,7 @@ inline looptorch::Json generation_by_config(const std::filesystem::path& file, s
 }
 
 /// Returns the decoding options of the model in `folder` for transcription without timestamps. `language`
-/// ("en", "kn", ...) matters only to multilingual models. Throws GenerationConfigError, or
+/// (as language_code takes it) matters only to multilingual models. Throws GenerationConfigError, or
 /// looptorch::FileError.
 inline DecodingOptions load_decoding_options(const std::filesystem::path& folder, const WhisperConfig& config,
                                              const std::string& language = "en") {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/white_space.hpp>
@@ -30,6 +31,11 @@ struct HearingOptions {
   bool fallback = true, capture = false;
   std::optional<bool> timestamps{};  ///< Off, unless times are needed.
   FallbackOptions thresholds{};
+
+  /// True if the best of several texts is taken, of a beam or drawn.
+  [[nodiscard]] bool chooses_texts() const {
+    return beam_size > 1 || (best_of > 1 && (fallback || temperature > 0));
+  }
 
   /// Sets the recognizer's decoding, whose weights must keep their places with `capture`. Throws
   /// CommandLineError for an invalid list of tokens, and GenerationConfigError for what the model cannot do.
@@ -73,12 +79,12 @@ inline void HearingOptions::apply(Recognizer& recognizer) const {
   decoding.length_penalty = length_penalty, decoding.without_timestamps = !timestamps.value_or(false);
   recognizer.task = task == "translate" ? Task::translate : Task::transcribe;
   set_prompt(decoding, recognizer.language, recognizer.task);
-  if (suppress_tokens != "model") {
+  if (suppress_tokens != "model" && suppress_tokens != "-1") {
     const auto vocabulary = recognizer.model->config().vocab_size;
     decoding.suppress.clear();
     if (suppress_tokens != "none") decoding.suppress = detail::parse_ids(suppress_tokens, vocabulary);
   }
-  if (const auto text = looptorch::trimmed(initial_prompt); !text.empty())
+  if (const auto text = looptorch::trimmed(initial_prompt); !text.empty() && text != "None")
     decoding.previous = recognizer.tokenizer.encode(" " + std::string(text));
   if (!capture) return;
   if (const auto device = recognizer.options().device(); looptorch::CapturedCall::is_supported(device))
@@ -111,14 +117,19 @@ inline void add_flags(looptorch::app::CommandLine& line, HearingOptions& options
   line.option("no-speech-threshold", "P", options.thresholds.no_speech,
               "an unsure text with a higher probability of no speech is left empty", {.min = 0, .max = 1});
   line.option("initial-prompt", "TEXT", options.initial_prompt,
-              "read as what was said before: names and spellings to prefer");
+              "read as what was said before: names and spellings to prefer; None: nothing");
   line.option("suppress-tokens", "IDS", options.suppress_tokens,
-              "never written: ids with commas, none, or model: those of generation_config.json");
+              "never written: ids with commas, none, or model or -1: those of generation_config.json");
   line.toggle(
       "timestamps", options.timestamps,
       "decodes timestamps, too, which the text leaves out; by default in files longer than a window, and "
       "where times are written");
   line.toggle("capture", options.capture, "runs each token as one CUDA graph, after a clip's first");
+  require_effect(
+      line, {"patience"}, [&options] { return options.beam_size > 1; }, "without --beam-size");
+  require_effect(
+      line, {"length-penalty"}, [&options] { return options.chooses_texts(); },
+      "where one text is decoded: give --beam-size, or --best-of with --fallback or --temperature");
 }
 
 }  // namespace whisper

@@ -184,8 +184,8 @@ inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptio
 
 }  // namespace detail
 
-/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` matters to multilingual
-/// models only; "auto" detects it for each clip. Throws a looptorch::Error that names the file at fault.
+/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` is one that language_code
+/// takes, or "auto", which detects it for each clip. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en", at::ScalarType dtype = at::kFloat) {
   const bool detects = language == "auto";
@@ -197,10 +197,11 @@ inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Devic
   decoding.ends_loops = true;
   auto tokenizer = load_folder_tokenizer(described);
   detail::check_special_tokens(tokenizer, decoding, model->config().vocab_size, described);
+  auto code = detects ? "en" : language_code(decoding.special, language);
   return {.model = std::move(model),
           .tokenizer = std::move(tokenizer),
           .decoding = std::move(decoding),
-          .language = detects ? "en" : language,
+          .language = std::move(code),
           .detects_language = detects,
           .weights = std::move(weights)};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/base/error.hpp>
@@ -111,9 +112,15 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   accept_hub_name(line, options.model);
   line.choice("output-format", options.output_format, {"txt", "srt", "vtt", "tsv", "json", "all"},
               "writes files of this format instead of the lines");
-  line.option("output-dir", "DIR", options.output_dir, "where the files go");
-  line.option("language", "CODE", options.language,
-              "what is spoken, or auto: detected for each file; English-only models ignore it");
+  line.option("output-dir", "DIR", options.output_dir,
+              "where the files go; without --output-format, files of all formats");
+  line.on_parsed([&options](const looptorch::app::CommandLine& parsed) {
+    if (parsed.is_given("output-dir") && options.output_format.empty()) options.output_format = "all";
+  });
+  line.option(
+      "language", "CODE", options.language,
+      "what is spoken, as en or English, or auto: detected for each file; English-only models ignore it");
+  accept_language_name(line, options.language);
   add_flags(line, options.hearing);
   line.toggle("condition-on-previous-text", options.condition_on_previous_text,
               "makes the text so far the prompt of the next window of a long file");
@@ -140,6 +147,10 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.choice("sample-format", options.pcm.samples, {"s16le", "f32le"}, "of the raw samples");
   line.option("channels", "N", options.pcm.channels, "of the raw samples, whose mean is heard",
               {.min = 1, .max = 64});
+  require_effect(
+      line, {"sample-rate", "sample-format", "channels"},
+      [&options] { return std::ranges::find(options.files, "-") != options.files.end(); },
+      "on files, which have headers: it is of raw samples on stdin, whose FILE is -");
   line.toggle("stream", options.stream,
               "hears raw samples as they arrive; without it, and with --vad, once all are there, as a file");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");

@@ -2,6 +2,7 @@
 // Writes transcripts as files of each format. Each file appears whole or not at all.
 #pragma once
 
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 
@@ -21,12 +22,12 @@ namespace whisper {
 /// Writes transcripts: a file for each recording and format.
 class TranscriptFiles {
  public:
-  /// Makes the folder. `format` is one of kTranscriptFormats, or "all". Throws std::filesystem's error.
+  /// Makes the folder. `format` is one of kTranscriptFormats, or "all". Throws CommandLineError if it cannot.
   TranscriptFiles(std::filesystem::path folder, std::string_view format, SubtitleOptions options)
       : folder_(std::move(folder)), options_(options) {
     for (const auto known : kTranscriptFormats)
       if (format == known || format == "all") formats_.emplace_back(known);
-    std::filesystem::create_directories(folder_);
+    looptorch::app::create_output_folder("output-dir", folder_);
   }
 
   /// Throws UsageError if two recordings have the same name without folder and extension: the files of one

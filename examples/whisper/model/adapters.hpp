@@ -12,6 +12,7 @@
 #include "model.hpp"
 
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,6 +24,7 @@ namespace detail {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr int kMostAdapters = 16;  // that adapt each other, down to a model
 
 }  // namespace detail
 
@@ -66,14 +68,23 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 /// Returns the folder with the tokenizer and settings of the model in `folder`: itself, or that of the
 /// adapted model, as peft writes none. Throws LoraError for adapters that adapt each other.
 [[nodiscard]] inline std::filesystem::path described_by(std::filesystem::path folder) {
-  constexpr int kMostAdapters = 16;
-  for (int i = 0; i < kMostAdapters; ++i) {
+  for (int i = 0; i < detail::kMostAdapters; ++i) {
     if (!holds_adapters(folder) || std::filesystem::exists(folder / "config.json")) return folder;
     folder = adapted_folder(folder);
   }
-  throw looptorch::LoraError(looptorch::message(
-      (folder / detail::kAdapterConfig).string(),
-      ": these adapters are for others, and those for others still: no model in ", kMostAdapters, " folders"));
+  throw looptorch::LoraError(
+      looptorch::message((folder / detail::kAdapterConfig).string(),
+                         ": these adapters are for others, and those for others still: no model in ",
+                         detail::kMostAdapters, " folders"));
+}
+
+/// Returns the folders from which a model is read: `folder`, and those that its adapters are for, down to the
+/// model's. Throws what adapted_folder throws.
+[[nodiscard]] inline std::vector<std::filesystem::path> folders_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> all{folder};
+  while (holds_adapters(all.back()) && std::ssize(all) <= detail::kMostAdapters)
+    all.push_back(adapted_folder(all.back()));
+  return all;
 }
 
 /// Adds the adapters of `folder` to the weights. Throws what load_lora throws.
@@ -86,14 +97,16 @@ inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) 
   for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
 }
 
-/// Throws UsageError for an output folder that is the model's: the run would replace the weights that it, and
-/// adapters, begin with.
+/// Throws UsageError for an output folder that is the model's, or one that its adapters are for: the run
+/// would replace the weights that it, and adapters, begin with. Throws what adapted_folder throws.
 inline void require_other_folder(const std::filesystem::path& output, const std::filesystem::path& model) {
   std::error_code none;
-  if (std::filesystem::equivalent(output, model, none))
-    throw looptorch::UsageError(looptorch::message(
-        "--output ", output.string(),
-        " is the folder of --model, whose weights the run would replace: choose another folder"));
+  for (const auto& folder : folders_of(model))
+    if (std::filesystem::equivalent(output, folder, none))
+      throw looptorch::UsageError(
+          looptorch::message("--output ", output.string(), " is the folder of ",
+                             folder == model ? "--model" : "the model that the adapters of --model are for",
+                             ", whose weights the run would replace: choose another folder"));
 }
 
 /// Throws UsageError if adapters written to `output` would replace a whole model.

@@ -48,11 +48,11 @@ class Clips {
       : ranges_(std::move(ranges)), random_(seed), texts_(looptorch::derive_seed(seed, 1)) {
     if (ranges_.conditions.empty()) throw MorseError("there are no conditions to choose from");
     if (!(ranges_.seconds.low > 0 && ranges_.seconds.low <= ranges_.seconds.high))
-      throw MorseError(
-          looptorch::message("clips of ", ranges_.seconds.low, " to ", ranges_.seconds.high, " s"));
+      throw MorseError(looptorch::message("clips of ", ranges_.seconds.low, " to ", ranges_.seconds.high,
+                                          " s: --shortest must be above 0 and at most --longest"));
     if (!(ranges_.words_per_minute.low <= ranges_.words_per_minute.high))
       throw MorseError(looptorch::message(ranges_.words_per_minute.low, " to ", ranges_.words_per_minute.high,
-                                          " words a minute"));
+                                          " words a minute: --slowest must be at most --fastest"));
     if (ranges_.characters > 0) {
       if (.6 + unit_seconds(ranges_.words_per_minute.low) <= ranges_.seconds.high) return;
       throw MorseError(looptorch::message("no character fits into ", ranges_.seconds.high, " s"));

@@ -3,6 +3,7 @@
 // code groups, keyed at 15 to 40 words a minute, from clean signals to weak ones in noise, as FLAC or WAV
 // with CSV manifests for `whisper_finetune`.
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
@@ -80,7 +81,7 @@ void write_manifest(const Split& split, const fs::path& root) {
 
 void make_corpus(const Options& options) {
   const auto splits = plan(options);
-  fs::create_directories(options.output / "audio");
+  app::create_output_folder("output", options.output / "audio");
   std::vector<const Item*> items;
   double seconds = 0;
   for (const Split& split : splits)

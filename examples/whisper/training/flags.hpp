@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/app/weights/hub_model.hpp>
 
@@ -33,7 +34,7 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
               "stops at the first wrong line; else wrong lines are listed and skipped");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json");
   line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
-              "type of the saved weights; 16 bits take half the space");
+              "type of the saved weights; 16 bits take half the space; adapters of --lora are saved in fp32");
   line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",
               {.max = 100, .above = 0});
   line.option("max-audio-seconds", "S", corpus.max_audio_seconds,
@@ -62,11 +63,16 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions&
               "frames of 10 ms in such a mask at most, and at most a fifth of the clip", {.min = 0});
   line.option("mel-masks", "N", masks.mel_masks, "masks over mel bins in a clip", {.min = 0});
   line.option("mask-bins", "N", masks.max_bins, "mel bins in such a mask at most", {.min = 0});
+  require_effect(
+      line, {"time-masks", "mask-frames", "mel-masks", "mask-bins"},
+      [&options] { return options.spec_augment; }, "without --spec-augment");
 }
 
 inline void add_validation_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  line.option("validate-every", "STEPS", options.validate_every,
-              "steps between measurements of the validation clips; 0: an epoch", {.min = 0});
+  line.option(
+      "validate-every", "STEPS", options.validate_every,
+      "steps between measurements of the validation clips; 0: an epoch; the last step is always measured",
+      {.min = 0});
   line.choice(
       "best", options.best, {"wer", "loss", "last"},
       "weights to keep: those with the lowest word error rate or loss in validation, or the last; wer "
@@ -83,13 +89,16 @@ inline void add_validation_flags(looptorch::app::CommandLine& line, FinetuneOpti
               "characters (counts them instead of words), none, or auto: by each clip's language");
   line.toggle("report-sound", options.report_sound,
               "lets the report play the validation clips that it shows, up to a minute in all (2.6 MB)");
+  require_effect(
+      line, {"report-sound"}, [&options] { return options.training.report; }, "without --report");
 }
 
 inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
   line.option(
       "language", "CODE", options.language,
-      "language of lines without a \"language\"; auto: each line has one, and the model is not told it "
-      "when measured; English-only models ignore it");
+      "language of lines without a \"language\", as en or English; auto: each line has one, and the model is "
+      "not told it when measured; English-only models use it for the normaliser alone");
+  accept_language_name(line, options.language);
   line.choice("gradient-checkpointing", options.recompute, {"none", "encoder", "all"},
               "layers that are recomputed in backward: less memory, more time; without a value: all", "all");
   line.flag("no-gradient-checkpointing", options.recompute, "none", "recomputes no layer");

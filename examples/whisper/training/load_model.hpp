@@ -17,6 +17,7 @@ namespace whisper {
 /// never holds wider weights than the run's.
 [[nodiscard]] inline Recognizer load_model(const FinetuneOptions& options, at::Device device) {
   auto recognizer = load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
+  require_finite(recognizer.model, options.model);
   options.apply(recognizer);
   options.memory.apply(recognizer.model);
   recognizer.model->to(device);

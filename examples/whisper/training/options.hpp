@@ -61,6 +61,9 @@ struct FinetuneOptions {
       throw looptorch::app::CommandLineError(
           "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
     memory.check(training.mixed_precision());
+    if (memory.lora > 0 && save_dtype != "fp32")
+      throw looptorch::app::CommandLineError("--save-dtype " + save_dtype +
+                                             " has no effect with --lora, whose adapters are saved in fp32");
     if (memory.cache_encoder && training.cache.empty())
       throw looptorch::app::CommandLineError("--cache-encoder fills a cache: name it by --cache");
     if (memory.cache_encoder && spec_augment)

@@ -109,8 +109,9 @@ inline void print_result(const Comparison& heard, const FinetuneOptions& options
     }
   if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
   std::cout << "word error rate " << heard.rates_before.all << " before, " << heard.rates_after.all
-            << " after " << result.steps << " steps; " << seconds << " s in all\n"
-            << "the model is in " << options.output.string() << std::endl;
+            << " after " << result.steps << " steps; " << seconds << " s in all" << std::endl;
+  if (!options.training.quick)  // a rehearsal said already that it has none
+    std::cout << "the model is in " << options.output.string() << std::endl;
 }
 
 }  // namespace whisper

@@ -78,8 +78,9 @@ inline void forget_plan(const std::filesystem::path& run) { std::filesystem::rem
 }
 
 /// Returns the sentence that a run without --fit needs if a snapshot is refused; empty if the snapshot's run
-/// was begun without it, too.
+/// was begun without it, too, and without a snapshot, as where --replay refuses a window.
 [[nodiscard]] inline std::string plan_remedy(const std::filesystem::path& snapshot) {
+  if (snapshot.empty()) return {};
   const auto file = detail::fit_file_of(snapshot);
   if (!std::filesystem::exists(file)) return {};
   try {

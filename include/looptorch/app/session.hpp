@@ -167,8 +167,8 @@ class Session {
                 << " holds no result. Begin the run itself in another folder" << std::endl;
   }
   /// Saves the model's own weights to model.safetensors and writes summary.json with `figures`, the number of
-  /// steps, time and memory. Prints the summary to std::cout, and on std::cerr where the weights are. On rank
-  /// 0 only.
+  /// steps, time and memory. Prints the summary to std::cout, and on std::cerr where the weights are, except
+  /// of a rehearsal. On rank 0 only.
   void finish(const torch::nn::Module& model, const std::vector<std::pair<std::string, Json>>& figures) {
     const auto weights = output_ / "model.safetensors";
     finish([&](Summary& summary) {
@@ -178,7 +178,7 @@ class Session {
     });
     if (!leads()) return;
     std::cout << summary_.text() << std::endl;
-    std::cerr << "the weights are in " << weights.string() << std::endl;
+    if (!training_.quick) std::cerr << "the weights are in " << weights.string() << std::endl;
   }
 
  private:

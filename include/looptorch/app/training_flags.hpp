@@ -7,6 +7,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/training_options.hpp>
 
 #include <algorithm>
@@ -227,6 +228,8 @@ class TrainingFlagWriter {
     if (has(report)) {
       line_.toggle("histograms", options_.histograms,
                    "adds each parameter's distribution at each epoch's end to the report");
+      require_effect(
+          line_, {"histograms"}, [&options = options_] { return options.report; }, "without --report");
       line_.on_parsed([&options = options_](const CommandLine& line) {
         options.program = line.program();
         options.settings = line.settings();

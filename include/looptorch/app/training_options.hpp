@@ -218,9 +218,10 @@ struct TrainingOptions {
     return chosen;
   }
 
-  /// Writes to stderr which snapshots were skipped, or that there is none; nothing without --resume.
+  /// Writes to stderr which snapshots were skipped, or that there is none; nothing without --resume, and with
+  /// --replay, which resumes nothing.
   void print_resume(const NewestSnapshot& chosen) const {
-    if (!resume.empty()) std::cerr << chosen.describe() << std::flush;
+    if (!resume.empty() && replay.empty()) std::cerr << chosen.describe() << std::flush;
   }
 
   [[nodiscard]] std::uint64_t unsigned_seed() const { return static_cast<std::uint64_t>(seed); }

@@ -55,6 +55,9 @@ struct ValidateOptions {
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
   std::int64_t per_epoch = 0;  ///< In place of `every`: how often an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
+  /// Also after the run's last step, if the number of steps is known: the weights that a run ends with are
+  /// then measured where `max_steps` or `every` would leave them out.
+  bool at_end = false;
   /// Batches evaluated on each rank before the first step, without a result, to find a wrong shape or name
   /// early. The run has the same bits with and without.
   std::int64_t sanity = 0;
@@ -131,12 +134,14 @@ class Validate {
       TORCH_WARN("looptorch: ", describe(),
                  " evaluates at the end of each epoch, and a loop of step() has none: give `every` in steps");
     const bool by_steps = options_.every > 0 && progress.step % options_.every == 0;
-    if (by_steps || ends_part(progress, state)) evaluate(window.run, state);
+    const bool at_end = ends_run(progress) && progress.batch != progress.batches_per_epoch;
+    if (by_steps || ends_part(progress, state) || at_end) evaluate(window.run, state);
   }
   void on_epoch_end(EpochContext& epoch, State& state) const {
     state.parts = 0;
     const bool is_done = state.at_step == epoch.run.progress().step;
-    if (options_.every == 0 || (epoch.run.batch_limit() && !is_done)) evaluate(epoch.run, state);
+    const bool is_last = epoch.run.batch_limit() || ends_run(epoch.run.progress());
+    if (is_last ? !is_done : options_.every == 0) evaluate(epoch.run, state);
   }
 
   void state_dict(StateDict& out, State& state) const {
@@ -175,6 +180,11 @@ class Validate {
   }
 
   [[nodiscard]] std::string describe() const { return "a Validate named " + options_.name; }
+
+  /// True with `at_end` after the run's last step.
+  [[nodiscard]] bool ends_run(const Progress& progress) const {
+    return options_.at_end && progress.total_steps && progress.step >= *progress.total_steps;
+  }
 
   /// True in the window that completes one of `per_epoch` parts of its epoch. False for the last part, which
   /// ends with the epoch.

@@ -47,7 +47,8 @@ class ReplayWindow {
   explicit ReplayWindow(Engine& engine) : engine_(engine) {}
 
   [[nodiscard]] Replayed run(const std::filesystem::path& path) {
-    const NewestSnapshot found = find_snapshot(path);
+    const NewestSnapshot found =
+        find_snapshot(path, "bundle of a window to replay, as Autopsy keeps them in its folder");
     SnapshotContents contents = found.take();
     const std::string called = found.path.string();
     const WindowBundle bundle = WindowBundle::take_from(contents, called);

@@ -131,6 +131,17 @@ TEST_CASE("The snapshot to resume from is the one that --resume names") {
                     "--resume-changed says how a run goes on: give --resume, too");
 }
 
+TEST_CASE("A run that has nothing to resume says so, and one that replays a window does not") {
+  const auto said = [](const TrainingOptions& options) {
+    looptorch::testing::CapturedStderr captured;
+    options.print_resume({});
+    return captured.text();
+  };
+  CHECK(said({.resume = "auto"}) == "no snapshot to resume from: starts a new run\n");
+  CHECK(said({.resume = "auto", .replay = "bad-windows"}).empty());
+  CHECK(said({}).empty());
+}
+
 TEST_CASE("Seeds: the generators repeat, and derived seeds differ from the run's and from each other") {
   const TrainingOptions options{.seed = 4};
   options.seed_generators();

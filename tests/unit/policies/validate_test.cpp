@@ -103,6 +103,36 @@ TEST_CASE("an evaluation at the start comes before the first step of a run, once
   CHECK(stepping.metrics().find("validation.loss") == untrained);
 }
 
+TEST_CASE("an evaluation at the end comes after the last step of a run, unless it was evaluated") {
+  using Steps = std::vector<std::int64_t>;
+  CHECK(evaluated({.at_end = true}, 5, {.epochs = 4, .max_steps = 7}) == Steps{5, 7});
+  CHECK(evaluated({.at_end = true}, 5, {.epochs = 4, .max_steps = 2}) == Steps{2});
+  CHECK(evaluated({.at_end = true}, 5, {.epochs = 2}) == Steps{5, 10});
+  CHECK(evaluated({.at_end = true}, 5, {.max_steps = 5}) == Steps{5});
+  CHECK(evaluated({.every = 3, .at_end = true}, 5, {.epochs = 2}) == Steps{3, 6, 9, 10});
+  CHECK(evaluated({.every = 5, .at_end = true}, 5, {.epochs = 2}) == Steps{5, 10});
+  CHECK(evaluated({.per_epoch = 2, .at_end = true}, 4, {.max_steps = 7}) == Steps{2, 4, 6, 7});
+  CHECK(evaluated({.at_end = true}, 5, {.max_steps = 3}, 2) == Steps{3});  // windows of 2, 2 and 1
+  CHECK(evaluated({}, 5, {.epochs = 4, .max_steps = 7}) == Steps{5});
+
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  std::int64_t evaluations = 0;
+  lt::Trainer trainer(net, sgd, toy::objective,
+                      lt::Validate{toy::batches(1),
+                                   [&](toy::Net&, const toy::Batch&) { return -1.0 * ++evaluations; },
+                                   {.at_end = true}},
+                      lt::RestoreBest{.out = nullptr}, lt::On{lt::kObserve, [](lt::WindowContext& window) {
+                                                                if (window.run.progress().step == 2)
+                                                                  window.run.interrupt("a signal");
+                                                              }});
+  CHECK(trainer.fit(toy::batches(5), {.max_steps = 4}).status == lt::FitStatus::interrupted);
+  CHECK(evaluations == 0);
+  trainer.fit(toy::batches(5), {.max_steps = 4});
+  CHECK(evaluations == 1);
+  CHECK(trainer.policy<lt::RestoreBest>().best.step() == 4);
+}
+
 TEST_CASE("sanity tries some batches before the first step, whose results nobody sees") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -182,6 +182,8 @@ TEST_CASE("replay: another model, a damaged bundle and a plain snapshot are refu
   write_snapshot(folder / "plain", same.trainer.snapshot());
   CHECK_THROWS_AS(replay<Batch>(same.trainer, folder / "plain"), UsageError);
   CHECK_THROWS_AS(replay<numbered::Batch>(same.trainer, folder / "nothing"), SnapshotError);
+  CHECK_THROWS_WITH(replay<Batch>(same.trainer, folder / "nothing"),
+                    Catch::Contains("nothing: holds no bundle of a window to replay, as Autopsy keeps them"));
   for (const auto& file : std::filesystem::directory_iterator(bundle)) {
     const auto size = std::filesystem::file_size(file.path());
     std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);

@@ -18,7 +18,8 @@ inline whisper::FinetuneOptions parsed(std::vector<std::string> words) {
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  REQUIRE(line.parse(static_cast<int>(words.size()), argv.data()));
+  const bool runs = line.parse(static_cast<int>(words.size()), argv.data());
+  REQUIRE(runs);
   return options;
 }
 

@@ -27,6 +27,7 @@ inline constexpr auto kFamiliarFlags = std::to_array<FamiliarFlag>({
     {"early-stopping-patience", "early-stopping"},
     {"early-stopping-patience", "patience"},
     {"eval-steps", "validate-every"},
+    {"fp16 false", "fp32"},
     {"gradient-accumulation-steps", "gradient-accumulation"},
     {"load-in-8bit", "int8-base"},
     {"lora-r", "lora"},

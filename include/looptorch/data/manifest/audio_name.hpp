@@ -69,6 +69,8 @@ class AudioFinder {
     if (is_file(path)) return path;
     const auto found = files_.find(path);
     if (found.size() == 1) return found.front();
+    if (std::error_code none; std::filesystem::is_directory(path, none))
+      throw ManifestError(message("audio file ", path.string(), " is a folder"));
     const auto& shown = is_windows_path(name) ? std::string(name) : path.string();
     if (found.empty())
       throw ManifestError(message("audio file ", shown, " does not exist", hint_for_missing(name)));

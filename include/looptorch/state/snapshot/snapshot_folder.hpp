@@ -46,8 +46,9 @@ struct ListedSnapshot {
 [[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
 
 /// Reads the snapshot at `path`, or the newest intact one in that folder of them. Throws SnapshotError for a
-/// path that holds no intact snapshot.
-[[nodiscard]] NewestSnapshot find_snapshot(const std::filesystem::path& path);
+/// path that holds no intact snapshot: "holds no " and what is `sought`.
+[[nodiscard]] NewestSnapshot find_snapshot(const std::filesystem::path& path,
+                                           const std::string& sought = "snapshot to resume from");
 
 /// Removes what processes that no longer run have begun to write or to delete, and returns those paths.
 /// Leaves alone what a living process is writing, and any folder that holds other files than a snapshot has.
@@ -139,7 +140,7 @@ inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) 
   return newest;
 }
 
-inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
+inline NewestSnapshot find_snapshot(const std::filesystem::path& path, const std::string& sought) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored) || path.extension() == ".pt")
     throw SnapshotError(
@@ -149,8 +150,7 @@ inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
   if (detail::is_snapshot(path))
     return detail::held_snapshot(path.has_filename() ? path : path.parent_path());
   NewestSnapshot newest = find_newest_snapshot(path);
-  if (newest.path.empty())
-    throw SnapshotError(path.string() + ": holds no snapshot to resume from" + newest.reasons());
+  if (newest.path.empty()) throw SnapshotError(path.string() + ": holds no " + sought + newest.reasons());
   return newest;
 }
 

@@ -103,9 +103,10 @@ class SnapshotWork {
 inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
   for (const ListedSnapshot& snapshot : list_snapshots(folder))
     if (snapshot.step > step && is_sound(snapshot.path))
-      throw UsageError(message("SnapshotEvery is to write into ", folder.string(), " from step ", step,
-                               " on, and there is ", snapshot.path.filename().string(),
-                               " already: resume from it (fit's `resume`), or choose another folder"));
+      throw UsageError(message(
+          "SnapshotEvery is to write into ", folder.string(), " from step ", step, " on, and there is ",
+          snapshot.path.filename().string(),
+          " already: resume from it (--resume of programs, `resume` of fit), or choose another folder"));
 }
 
 /// Creates the folder, locks it, and removes what killed processes left there. Throws SnapshotError if that

@@ -131,7 +131,7 @@ TEST_CASE("an audio file that does not exist is an error unless told otherwise")
   const std::string line = R"({"audio_filepath": "gone.wav", "text": "x"})";
   CHECK(corpus.complaint(line) == "audio file " + (corpus / "gone.wav").string() + " does not exist");
   CHECK(corpus.complaint(R"({"audio_filepath": "clips", "text": "x"})") ==
-        "audio file " + (corpus / "clips").string() + " does not exist");
+        "audio file " + (corpus / "clips").string() + " is a folder");
   CHECK(corpus.load(line, {.check_files = false}).size() == 1);
 }
 

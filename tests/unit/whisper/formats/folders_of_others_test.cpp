@@ -106,6 +106,17 @@ TEST_CASE("Without generation_config.json, or with a minimal one, special tokens
   CHECK(whisper::load_recognizer(folder.path()).decoding.prompt == whole.prompt);
 }
 
+TEST_CASE("Languages are those of Whisper by name or code, for an English-only model too") {
+  const Folder folder;
+  for (const auto* language : {"en", "EN", "English"})
+    CHECK(whisper::load_recognizer(folder.path(), at::kCPU, language).language == "en");
+  CHECK(whisper::load_recognizer(folder.path(), at::kCPU, "Haitian Creole").language == "ht");
+  for (const std::string wrong : {"", "xx", "nan", "/tmp"})
+    CHECK_THROWS_WITH(whisper::load_recognizer(folder.path(), at::kCPU, wrong),
+                      (folder / "generation_config.json").string() + ": \"" + wrong +
+                          "\" is no language of Whisper's: give its name or code, as German or de");
+}
+
 TEST_CASE("A multilingual model's languages and tasks are the tokenizer's, if its settings lack them") {
   const Folder folder;
   folder.speak_two_languages();

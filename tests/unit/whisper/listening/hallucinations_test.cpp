@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Invented words and the silence around them by cases, and by what tests/parity/whisper_silences.py recorded
 // from openai-whisper. Tests whisper: headers
-// Tests whisper/listening: transcribe_options
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

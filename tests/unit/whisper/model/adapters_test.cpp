@@ -164,6 +164,26 @@ TEST_CASE("adapters whose model is missing are refused with what to set") {
   CHECK_THROWS_WITH(whisper::load_pretrained(folder / "alone"), Contains("names no model"));
 }
 
+TEST_CASE("a run's output is neither the model's folder nor the one that its adapters are for") {
+  const TemporaryFolder folder;
+  for (const auto* name : {"base", "adapters", "more"}) fs::create_directories(folder / name);
+  const auto adapt = [&](const char* name, const std::string& base) {
+    lt::write_file_atomically(folder / name / "adapter_config.json",
+                              R"({"base_model_name_or_path": ")" + base + "\"}");
+  };
+  adapt("adapters", (folder / "base").string());
+  adapt("more", "../adapters");
+  const fs::path more = folder / "more";
+  CHECK(whisper::folders_of(more).size() == 3);
+  CHECK_THROWS_WITH(whisper::require_other_folder(more, more), Contains("is the folder of --model, whose"));
+  for (const auto* base : {"base", "adapters"})
+    CHECK_THROWS_WITH(whisper::require_other_folder(folder / base, more),
+                      Contains("is the folder of the model that the adapters of --model are for, whose "));
+  CHECK_NOTHROW(whisper::require_other_folder(folder / "new", more));
+  adapt("adapters", "../more");
+  CHECK_NOTHROW(whisper::require_other_folder(folder / "new", more));  // which cannot be loaded
+}
+
 TEST_CASE("adapters of a model of the Hub find what was downloaded under its name") {
   const TemporaryFolder folder;
   fs::copy(kAdapted, folder / "alone");
@@ -286,6 +306,22 @@ TEST_CASE("flags that save memory are refused where they contradict each other")
       parsed({"--lora", "8", "--lora-dropout", "0.1", "--cache-encoder", "--freeze-encoder", "--cache", "c"})
           .check());
   CHECK_NOTHROW(parsed({"--fit", "4GB", "--lora-alpha", "3"}).check());  // which may choose adapters
+}
+
+TEST_CASE("flags that would do nothing are refused") {
+  const auto refused = [](std::vector<std::string> words, const std::string& why) {
+    INFO(words.front());
+    CHECK_THROWS_WITH(parsed(std::move(words)).check(), Contains(why));
+  };
+  refused({"--lora", "4", "--save-dtype", "fp16"}, "--save-dtype fp16 has no effect with --lora");
+  for (const std::string mask : {"time-masks", "mask-frames", "mel-masks", "mask-bins"})
+    refused({"--" + mask, "3"}, "--" + mask + " has no effect without --spec-augment");
+  refused({"--report-sound", "--no-report"}, "--report-sound has no effect without --report");
+  refused({"--histograms", "--no-report"}, "--histograms has no effect without --report");
+  CHECK_NOTHROW(
+      parsed({"--mask-bins", "3", "--spec-augment", "--histograms", "--report-sound", "--save-dtype", "fp16"})
+          .check());
+  CHECK_NOTHROW(parsed({"--no-report", "--no-report-sound", "--no-histograms"}).check());
 }
 
 TEST_CASE("patterns of adapters are full names, or of the decoder where the encoder is frozen") {

@@ -377,6 +377,7 @@ TEST_CASE("--fit: a run that is resumed continues with the choice that it began 
   const auto chosen = choosing.choose(given, 1);
   REQUIRE(chosen.options.training.batch_size < 8);
   CHECK(whisper::plan_remedy(snapshot).empty());
+  CHECK(whisper::plan_remedy("").empty());  // of a window that --replay refuses
   whisper::save_plan(folder.path(), chosen);
   CHECK_THAT(whisper::plan_remedy(snapshot),
              Contains(". The run was begun by --fit, which chose: " + chosen.saving) &&
