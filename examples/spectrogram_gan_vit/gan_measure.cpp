@@ -4,7 +4,6 @@
 // predicts the emotion of generated clips.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
-#include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run/output_folder.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -152,7 +151,6 @@ app::Summary summary_of(const Measures& first, const Measures& last, const sg::R
 
 void run(const Options& options) {
   const app::Stopwatch stopwatch;
-  app::create_output_folder("output", options.output);
   const app::OutputFolder folder(options.output, {options.data});
   const auto device = app::choose_device(options.judges.device);
   auto generators = load_generators(options, device);
