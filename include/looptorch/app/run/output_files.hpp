@@ -36,10 +36,11 @@ namespace detail {
 [[nodiscard]] inline bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code error;
   if (std::filesystem::equivalent(a, b, error)) return true;
-  const auto whole_a = std::filesystem::weakly_canonical(a, error);
-  if (error) return false;
-  const auto whole_b = std::filesystem::weakly_canonical(b, error);
-  return !error && whole_a == whole_b;
+  const auto whole = [&](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  };
+  const auto whole_a = whole(a), whole_b = whole(b);
+  return !whole_a.empty() && whole_a == whole_b;
 }
 
 /// Throws CommandLineError unless a file can be created in the output's folder, or replaced there.

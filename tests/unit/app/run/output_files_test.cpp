@@ -25,6 +25,8 @@ TEST_CASE("app: a result replaces neither what is read nor another result") {
   CHECK_THROWS_WITH(
       app::require_distinct_files({{"summary", result}, {"transcripts", folder / "." / "a.json"}}),
       Contains("--summary and --transcripts name the same file") && Contains("a name of its own"));
+  CHECK_THROWS_WITH(app::require_distinct_files({{"summary", "a.json"}, {"transcripts", "./a.json"}}),
+                    Contains("--summary and --transcripts name the same file"));
   CHECK_NOTHROW(app::require_distinct_files({{"summary", result}, {"transcripts", other}, {"more", ""}},
                                             {{"manifest", clips}, {"test", ""}}));
   CHECK_FALSE(fs::exists(result));
