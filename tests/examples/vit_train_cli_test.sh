@@ -133,7 +133,7 @@ has_no_report small
 
 # Weights that diverge after the last loss are an error, and no result.
 refused_late "the loss on validation clips is NaN or infinite: the weights have diverged" vit_train --data "$corpus" \
-  --cache cache --device cpu --preset small --batch-size 7 --output diverged --max-steps 2 --workers 1 --no-report \
+  --cache cache --device cpu --preset small --batch-size 7 --output diverged --max-steps 1 --workers 1 --no-report \
   --weight-decay 1e30 --warmup-steps 0
 [ ! -e diverged/model.safetensors ] || fail "weights that diverged are saved"
 [ ! -e diverged/summary.json ] || fail "a run that diverged has a summary"
