@@ -8,6 +8,7 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 
 #include "clips/clip_check.hpp"
 #include "clips/corpus.hpp"
@@ -59,7 +60,7 @@ void evaluate(const Options& options) {
   (void)whisper::choose_normalizer(options.normalizer, options.language);
   auto recognizer =
       whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
-  whisper::require_finite(recognizer.model, options.model);
+  looptorch::require_finite_weights(*recognizer.model, options.model.string());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   options.hearing.apply(recognizer);
   const whisper::ClipCheck check{

@@ -5,6 +5,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/audio_files.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 
 #include "listening/file_transcriber.hpp"
 #include "listening/growing_files.hpp"
@@ -39,7 +40,7 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
     throw looptorch::UsageError("--fp16 needs an accelerator; a CPU computes in --bf16 or --fp32");
   auto recognizer =
       whisper::load_recognizer(options.model, device, options.language, whisper::dtype_of(options.precision));
-  whisper::require_finite(recognizer.model, options.model);
+  looptorch::require_finite_weights(*recognizer.model, options.model.string());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   recognizer.model->decoder()->hold_half_weights();
   options.hearing.apply(recognizer);

@@ -116,20 +116,6 @@ inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarTy
   return model;
 }
 
-/// Throws UsageError, with the first name, for a loaded model with weights that are not finite, whose texts would
-/// be noise. Takes a tenth of the time of a copy of the weights.
-inline void require_finite(const Whisper& model, const std::filesystem::path& folder) {
-  torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
-  for (const auto& weight : model->parameters()) sums.push_back(weight.sum(at::kFloat));
-  if (at::stack(sums).isfinite().all().item<bool>()) return;
-  for (const auto& item : model->named_parameters())
-    if (!item.value().isfinite().all().item<bool>())
-      throw looptorch::UsageError(looptorch::message(
-          folder.string(), ": the weight ", item.key(),
-          " holds NaN or an infinite number: take weights that were saved before training diverged"));
-}
-
 /// Copies the files to `output` that describe the model of `source`: tokenizer and settings.
 inline void copy_settings(const std::filesystem::path& source, const std::filesystem::path& output,
                           at::ScalarType dtype) {

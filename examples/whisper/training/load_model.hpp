@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/shapes_only/shapes_only.hpp>
+#include <looptorch/state/weights/finite_weights.hpp>
 
 #include "../decoding/recognizer.hpp"
 #include "../model/adapters.hpp"
@@ -17,7 +18,7 @@ namespace whisper {
 /// never holds wider weights than the run's.
 [[nodiscard]] inline Recognizer load_model(const FinetuneOptions& options, at::Device device) {
   auto recognizer = load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
-  require_finite(recognizer.model, options.model);
+  looptorch::require_finite_weights(*recognizer.model, options.model.string());
   options.apply(recognizer);
   options.memory.apply(recognizer.model);
   recognizer.model->to(device);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Refuses weights that are NaN or infinite, as a training that diverged or a damaged file leaves them: a model
-// would compute NaN, or no text, of every input. Reads each tensor once, 0.1 s for 100 million weights.
+// Refuses weights that are NaN or infinite, as a training that diverged or a damaged file leaves them: a
+// model would compute NaN, or no text, of every input. Adds up each tensor, which takes a tenth of a copy's
+// time.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -9,17 +10,28 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/sum.h>
 
+#include <cmath>
 #include <string>
 
 namespace looptorch {
+namespace detail {
+
+/// True if all elements are finite. A sum that is finite says so without a pass that writes.
+[[nodiscard]] inline bool is_finite(const at::Tensor& tensor) {
+  const auto wide = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return std::isfinite(tensor.sum(wide).item<double>()) || tensor.isfinite().all().item<bool>();
+}
+
+}  // namespace detail
 
 /// Throws StateError, which names `where`, such as the weights' file, and the first tensor at fault, if a
 /// parameter or a buffer holds NaN or infinity. Not for a model with a mask of infinities among its buffers.
 template <class Module>
 void require_finite_weights(const Module& module, const std::string& where) {
   for (const auto& [name, tensor] : state_dict(module))
-    if (tensor.is_floating_point() && !tensor.detach().isfinite().all().template item<bool>())
+    if (tensor.is_floating_point() && !detail::is_finite(tensor.detach()))
       throw StateError(message(where, ": the weights \"", name, "\" hold NaN or infinity"));
 }
 

@@ -22,3 +22,18 @@ TEST_CASE("Weights that are NaN or infinite are refused by file and name, in par
   norm->to(at::kBFloat16);
   CHECK_THROWS_AS(lt::require_finite_weights(norm, "a.safetensors"), lt::StateError);
 }
+
+TEST_CASE("weights in 16 bits are checked, too, and large finite ones pass") {
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    torch::nn::Linear net(64, 64);
+    net->to(dtype);
+    const torch::NoGradGuard no_gradients;
+    net->weight.fill_(dtype == at::kHalf ? 60000.0 : 3e38);  // whose sum overflows
+    CHECK_NOTHROW(looptorch::require_finite_weights(*net, "tuned"));
+    for (const double wrong : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      net->weight[0][3] = wrong;
+      CHECK_THROWS_WITH(looptorch::require_finite_weights(*net, "tuned"),
+                        "tuned: the weights \"weight\" hold NaN or infinity");
+    }
+  }
+}

@@ -51,22 +51,6 @@ TEST_CASE("a saved folder holds what the loaded one held") {
   CHECK(output.entries() == 3);
 }
 
-TEST_CASE("weights that are not finite are refused by name, also in 16 bits, and large finite ones are not") {
-  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    whisper::Whisper model = whisper_test::tiny_model();
-    model->to(dtype);
-    torch::NoGradGuard no_grad;
-    auto weight = model->named_parameters()["model.decoder.layers.0.fc1.weight"];
-    weight.fill_(dtype == at::kHalf ? 60000. : 3e38);
-    CHECK_NOTHROW(whisper::require_finite(model, "tuned"));
-    for (const double wrong : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
-      weight.flatten()[3] = wrong;
-      CHECK_THROWS_WITH(whisper::require_finite(model, "tuned"),
-                        Catch::Contains("tuned: the weight model.decoder.layers.0.fc1.weight holds NaN or "));
-    }
-  }
-}
-
 TEST_CASE("the real folder keeps every tensor through load and save") {
   const auto folder = whisper_test::real_model_folder();
   if (!folder) return;
