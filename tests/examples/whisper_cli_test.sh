@@ -334,9 +334,9 @@ holds said.txt "training on 8 clips of up to 6 s"
 
 refused "give either --ctranslate2 DIR or --openai FILE" whisper_import --output none
 refused "--openai needs --tokenizer DIR" whisper_import --openai small.pt --output none
-refused "cannot open" whisper_import --openai small.pt --tokenizer "$model" --output none
+refused "cannot open" whisper_import --openai small.pt --tokenizer "$model" --output imported
 printf 'PK\3\4 and no more' >cut.pt
-refused "cut.pt: the archive is cut off" whisper_import --openai cut.pt --tokenizer "$model" --output none
+refused "cut.pt: the archive is cut off" whisper_import --openai cut.pt --tokenizer "$model" --output imported
 
 # Out and in again: from 16 bits to CTranslate2's folder and GGML's file, and the folder back to the same 16 bits.
 runs whisper_export --model out --ctranslate2 ct2 --ggml model.ggml --fp16
@@ -371,7 +371,7 @@ printf '\0\0\xc0\x7f' |
   dd of=torn/model.safetensors bs=1 seek=$(($(stat -c %s torn/model.safetensors) - 4)) conv=notrunc status=none
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --ggml torn.ggml
 refused " holds NaN: export one that was saved before training diverged" whisper_export --model torn --pt2 torn_pt2
-refused "torn: the weight model.encoder" "${evaluate[@]/$tiny/torn}" --manifest short/test.jsonl
+refused "torn: the weights \"model.encoder" "${evaluate[@]/$tiny/torn}" --manifest short/test.jsonl
 [ ! -e torn.ggml ] || fail "whisper_export wrote a model with a NaN"
 rm -r again half/model.safetensors
 refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2
