@@ -151,6 +151,7 @@ app::Summary summary_of(const Measures& first, const Measures& last, const sg::R
 
 void run(const Options& options) {
   const app::Stopwatch stopwatch;
+  for (const auto& model : options.models) app::require_apart(options.output, "MODEL", model);
   const app::OutputFolder folder(options.output, {options.data});
   const auto device = app::choose_device(options.judges.device);
   auto generators = load_generators(options, device);

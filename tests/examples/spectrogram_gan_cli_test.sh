@@ -249,6 +249,7 @@ runs "${sample[@]}" --output again --valence -0.5 --pictures 0 --sounds 0
 
 # Measures.
 refused "corpus: is the folder of the data" gan_measure --data corpus --output corpus alone
+refused "--output alone would overwrite MODEL alone" gan_measure --data corpus --output alone alone
 refused "no MODEL given" gan_measure --data corpus --output z
 refused "distances need at least 2 clips each: there are 1 for validation and 1 for testing" gan_measure --data few \
   --output z alone
