@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # links.sh REPOSITORY: what the documentation and the errors point at exists. Checks Markdown links to files and
-# headings, and the docs/errors.md#anchor that each compile-time error names.
+# headings, and the docs/errors.md#anchor that each compile-time error names. No markers of a merge are left.
 set -euo pipefail
 
 cd "$1"
@@ -17,6 +17,10 @@ anchors() { # as GitHub makes them of headings, and explicit <a name="..."> or <
 }
 
 has_anchor() { [ -e "$1" ] && anchors "$1" | grep -qxF -- "$2"; }
+
+if markers=$(grep -rnE '^(<<<<<<<|>>>>>>>)( |$)' README.md docs examples include tests packaging CMakeLists.txt); then
+  broken 'left by a merge' "$markers"
+fi
 
 while IFS= read -r page; do
   while IFS= read -r target; do

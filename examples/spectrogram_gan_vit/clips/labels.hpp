@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The emotion labels of the training songs, saved beside the model as labels.safetensors. gan_sample draws
-// its conditions from them: the generator is untrained on labels that are unlike all of these.
+// its conditions from them, since the generator has learnt no others.
 //
 // Shapes: N songs.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Trains on the micro-batches of a window that may be rerun, at first and in a retry. Saves the update's
+// Trains on a micro-batch of a window that may be rerun, in the first run and in retries. Saves the update's
 // state before the first micro-batch, notes overflows of gradients, and splits kept batches into pieces if
 // memory is short.
 #pragma once

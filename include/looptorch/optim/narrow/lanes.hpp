@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Tools for loops over blocks of 256 numbers that compilers vectorise: random bits for rounding, a root
-// without a library call, and `run_widest`, which picks the instruction set at run time. Each loop is also
-// compiled for AVX2 and AVX-512, since baseline x86-64, for which users compile, takes 3 to 4 times as long.
+// Tools for loops over blocks of 256 numbers that compilers vectorise; a lane is a number's place in its
+// block. Has random bits for rounding, a square root that vectorises, and `run_widest`, which picks the
+// instruction set at run time. Each loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the
+// compilers' default, is 3 to 4 times slower.
 #pragma once
 
 #include <looptorch/base/random.hpp>
