@@ -44,7 +44,7 @@ struct EditCounts {
   friend bool operator==(const EditCounts&, const EditCounts&) = default;
 };
 
-/// What happened to a token of the reference. An insertion has no such token.
+/// A step of an alignment. All but an insertion use up a token of the reference.
 enum class EditKind : std::uint8_t { hit, substitution, deletion, insertion };
 
 /// One word or character of an alignment.

@@ -13,7 +13,7 @@
 
 namespace looptorch {
 
-/// What `replay` found in a bundle's window, beside what was recorded when the bundle was written.
+/// The result of `replay`: a bundle's window run again, and what was recorded when the bundle was written.
 struct Replayed {
   std::filesystem::path bundle;
   WindowPlace place = {};             ///< The window's number, epoch and batches.

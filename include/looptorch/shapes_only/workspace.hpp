@@ -19,7 +19,8 @@
 
 namespace looptorch::detail::shapes {
 
-/// What is being simulated: whether workspaces count, and with how many threads. `ShapesOnly` sets it.
+/// The settings of a simulated run, which `ShapesOnly` sets: whether workspaces count, and the number of
+/// threads.
 struct CountedRun {
   bool workspaces = true;  ///< False to count only results.
   int threads = 1;         ///< Threads of the real run's kernels; those that only return shapes have one.

@@ -18,7 +18,7 @@
 
 namespace looptorch {
 
-/// What `load_manifest` checks.
+/// The checks of `load_manifest`.
 struct ManifestOptions {
   bool check_files = true;                           ///< each audio file must exist
   std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
@@ -50,7 +50,7 @@ struct ManifestOptions {
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
-/// What `read_manifest` checks, and whether the first wrong line ends the reading.
+/// The checks of `read_manifest`, and its answer to a wrong line: to stop, or to list the line and go on.
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`

@@ -31,7 +31,7 @@
 
 namespace looptorch {
 
-/// What becomes of the tensors that a block saves for backward.
+/// The treatment of tensors that a block saves for backward.
 enum class CheckpointMode {
   recompute,  ///< The block is recomputed in backward.
   light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.

@@ -42,8 +42,7 @@ namespace looptorch::detail {
 /// wait: the training thread writes no file, and leaves unread numbers on their device.
 class MetricFeed final : public MetricSink {
  public:
-  /// Notes earlier publications, which are not this fit's metrics. Ends the files of a loop of `step` that
-  /// did not end.
+  /// Ends the files of a loop of `step` that did not end. Notes earlier publications, none of this fit's.
   void prepare(Run& run) {
     end(FitStatus::interrupted);
     published_.clear();

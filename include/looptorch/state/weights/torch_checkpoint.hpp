@@ -131,15 +131,10 @@ class TorchHost final : public PickleHost {
   }
 
   PickleValue call(const std::string& global, const std::vector<PickleValue>& arguments) override {
-    if (global == "torch._utils._rebuild_tensor_v2" && arguments.size() >= 4) {
-      require_plain(arguments, 6);
-      return tensor(arguments, std::nullopt);
-    }
-    if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 &&
-        arguments[6].is(Kind::global)) {
-      require_plain(arguments, 7);
-      return tensor(arguments, torch_type(arguments[6].object->text));
-    }
+    if (global == "torch._utils._rebuild_tensor_v2" && arguments.size() >= 4)
+      return tensor(arguments, std::nullopt, /*metadata=*/6);
+    if (global == "torch._utils._rebuild_tensor_v3" && arguments.size() >= 7 && arguments[6].is(Kind::global))
+      return tensor(arguments, torch_type(arguments[6].object->text), /*metadata=*/7);
     if (global.starts_with("torch._utils._rebuild_parameter") && !arguments.empty() &&
         arguments[0].is(Kind::tensor))
       return arguments[0];
@@ -219,15 +214,13 @@ class TorchHost final : public PickleHost {
     return numbers;
   }
 
-  /// Throws PickleError for metadata: they mark numbers that are to be conjugated or negated.
-  static void require_plain(const std::vector<PickleValue>& arguments, std::size_t metadata) {
+  /// Makes a tensor of (storage, offset, sizes, strides, ...). `metadata` is the place of what marks numbers
+  /// that are to be conjugated or negated, which is refused.
+  PickleValue tensor(const std::vector<PickleValue>& arguments, std::optional<at::ScalarType> given,
+                     std::size_t metadata) {
     if (metadata < arguments.size() && arguments[metadata].is(Kind::dict) &&
         !arguments[metadata].object->items.empty())
       throw PickleError("has a conjugated or negated view: save tensor.resolve_conj().resolve_neg() instead");
-  }
-
-  /// Makes a tensor of (storage, offset, sizes, strides, ...).
-  PickleValue tensor(const std::vector<PickleValue>& arguments, std::optional<at::ScalarType> given) {
     const PickleValue& storage = arguments[0];
     if (!storage.is(Kind::other) || storage.object->items.empty() || !arguments[1].is(Kind::integer))
       throw PickleError("has a tensor without a storage");
