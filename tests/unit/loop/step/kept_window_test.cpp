@@ -8,6 +8,7 @@
 #include <looptorch/policies/on.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "support/no_leaks.hpp"
 #include "support/toy.hpp"
 
 namespace lt = looptorch;
@@ -62,15 +63,6 @@ void train_by_hand(Duel& duel, torch::optim::Optimizer& critic, torch::optim::Op
     }
 }
 
-/// Checks before each update that only its own parameters have gradients.
-struct NoLeaks {
-  void before_update(lt::UpdateContext& update) const {
-    for (std::size_t i = 0; i < update.run.updates().size(); ++i)
-      for (const auto& parameter : update.run.updates()[i].parameters)
-        CHECK(parameter.grad().defined() == (i == update.index()));
-  }
-};
-
 }  // namespace
 
 TEST_CASE("two updates give the gradients of the loop written by hand") {
@@ -81,7 +73,7 @@ TEST_CASE("two updates give the gradients of the loop written by hand") {
     auto our_critic = sgd(*ours->critic, 0.3), our_player = sgd(*ours->player, 0.2);
     auto their_critic = sgd(*theirs->critic, 0.3), their_player = sgd(*theirs->player, 0.2);
     lt::Trainer trainer(ours, lt::Update{our_critic, critic_loss}, lt::Update{our_player, player_loss},
-                        lt::Accumulate<>{window}, NoLeaks{});
+                        lt::Accumulate<>{window}, lt::testing::NoLeaks{});
     const auto result = trainer.fit(data, {.epochs = 3});
     train_by_hand(theirs, their_critic, their_player, data, static_cast<std::size_t>(window), 3);
     INFO("length " << length << " window " << window);
@@ -199,7 +191,7 @@ TEST_CASE("players that are no part of the model, and only captured, do not leak
       stranger,
       lt::Update{critic, [&](toy::Net&, const toy::Batch& batch) { return critic_loss(model, batch); }},
       lt::Update{player, [&](toy::Net&, const toy::Batch& batch) { return player_loss(model, batch); }},
-      lt::Accumulate<3>{}, NoLeaks{});
+      lt::Accumulate<3>{}, lt::testing::NoLeaks{});
   trainer.fit(data);
   train_by_hand(reference, reference_critic, reference_player, data, 3, 1);
   CHECK(toy::distance(model, reference) < 1e-12);

@@ -6,6 +6,7 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "support/no_leaks.hpp"
 #include "support/reference.hpp"
 #include "unit/spectrogram_gan_vit/support.hpp"
 
@@ -95,15 +96,6 @@ double distance(gan::Gan& a, gan::Gan& b) {
   for (std::size_t i = 0; i < pa.size(); ++i) largest = std::max(largest, difference(pa[i], pb[i]));
   return largest;
 }
-
-/// Checks before each update that only its own parameters have gradients.
-struct NoLeaks {
-  void before_update(lt::UpdateContext& update) const {
-    for (std::size_t i = 0; i < update.run.updates().size(); ++i)
-      for (const auto& parameter : update.run.updates()[i].parameters)
-        CHECK(parameter.grad().defined() == (i == update.index()));
-  }
-};
 
 }  // namespace
 
@@ -259,7 +251,7 @@ TEST_CASE("Accumulation 2 is the loop written by hand with the large batch, to f
         (*model)->discriminator->eval();  // no power iterations: one a batch
       const auto data = unequal_batches(length);
       Optimizers our_optimizers(ours), their_optimizers(theirs);
-      auto trainer = trainer_of(ours, our_optimizers, options, lt::Accumulate<2>{}, NoLeaks{});
+      auto trainer = trainer_of(ours, our_optimizers, options, lt::Accumulate<2>{}, lt::testing::NoLeaks{});
       torch::manual_seed(11);
       const auto result = trainer.fit(data);
       train_by_hand(theirs, their_optimizers, data, 2, options);
