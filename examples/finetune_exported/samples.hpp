@@ -3,7 +3,7 @@
 // tensors, and pads shorter ones.
 #pragma once
 
-#include <looptorch/data/stack_samples.hpp>
+#include <looptorch/data/batch/stack_samples.hpp>
 
 #include "check_fits.hpp"
 #include "columns.hpp"

@@ -8,8 +8,8 @@
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
-#include <looptorch/base/hex.hpp>
-#include <looptorch/base/parallel_for_each.hpp>
+#include <looptorch/base/process/parallel_for_each.hpp>
+#include <looptorch/base/text/hex.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 
 #include "corpus/sentences.hpp"

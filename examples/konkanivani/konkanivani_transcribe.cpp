@@ -4,8 +4,8 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/base/text/utf8.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 
 #include "clips/data.hpp"
 #include "decoding/recognizer.hpp"

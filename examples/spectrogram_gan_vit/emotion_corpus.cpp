@@ -8,7 +8,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/parallel_for_each.hpp>
+#include <looptorch/base/process/parallel_for_each.hpp>
 
 #include "corpus/catalogue.hpp"
 

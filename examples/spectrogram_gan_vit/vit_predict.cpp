@@ -6,7 +6,7 @@
 #include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/probe.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 
 #include "clips/saved_spectrogram.hpp"
 #include "clips/spectrogram.hpp"

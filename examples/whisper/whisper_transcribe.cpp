@@ -4,7 +4,7 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/state/weights/finite_weights.hpp>
 
 #include "listening/file_transcriber.hpp"

@@ -5,7 +5,7 @@
 // micro-batch > update), open loop/step/: fit_loop.hpp, window.hpp, micro_batch.hpp, update_step.hpp.
 #pragma once
 
-#include <looptorch/base/call_in_progress.hpp>
+#include <looptorch/base/process/call_in_progress.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/bundle.hpp>
 #include <looptorch/loop/compose/check_batch.hpp>

@@ -14,7 +14,7 @@
 #include <looptorch/audio/log_mel.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/data/samplers/weighted_sampler.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/trainer.hpp>
 

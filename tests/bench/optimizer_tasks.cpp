@@ -12,7 +12,7 @@
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: this is no rule of an optimizer.
 // alone
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: an optimizer's rule has no `advance`: mark the field that counts steps by `.counter`.
 // alone
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
 
 #include <array>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Batches that move to a device: copies beside the computation, from pinned memory, which the computation
 // waits for.
-// Tests data: copy_stream
+// Tests data/batch: copy_stream
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 
 #include "device/support/work.hpp"
 #include "support/device.hpp"

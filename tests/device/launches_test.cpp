@@ -4,11 +4,11 @@
 // there.
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/libtorch_version.hpp>
+#include <looptorch/base/process/libtorch_version.hpp>
 #include <looptorch/layers/linear_node.hpp>
-#include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
+#include <looptorch/optim/gradients/finite_gradients.hpp>
 #include <looptorch/optim/muon.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/average_weights.hpp>

@@ -12,7 +12,7 @@
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 
 #include "support/device.hpp"
 

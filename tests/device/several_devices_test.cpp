@@ -5,7 +5,7 @@
 
 #include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/base/device/readback.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "device/support/training.hpp"

@@ -2,7 +2,7 @@
 # rooms.sh REPOSITORY: the headers of include/looptorch include one another in one direction only.
 #
 # A room is a folder. The floors below say which top-level rooms a room may include; within and between all rooms, folders
-# in folders too, no chain of includes comes back to where it began.
+# in folders too, no chain of includes comes back to where it began. docs/architecture.md names where to begin in each.
 set -euo pipefail
 
 cd "$1/include/looptorch"
@@ -57,4 +57,10 @@ room_of() { sed -E 's|/[^/ ]*\.hpp| |g; s|([^ /]+\.hpp)|\1|g'; }
 if ! circle=$(room_of <<<"$edges" | awk '$1 != $2 { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null); then
   fail "rooms that include one another in a circle: $(sed 's/^tsort: //; s/^-: //' <<<"$circle" | tr '\n' ' ')"
 fi
+# The page names the header to begin with in each room, as a path within it.
+while IFS='|' read -r _ folder _ begin _; do
+  folder=$(tr -d '` ' <<<"$folder") begin=$(tr -d '` ' <<<"$begin")
+  [[ $folder == */ ]] || continue
+  [ -e "$folder$begin" ] && [[ $begin == *.hpp ]] || fail "docs/architecture.md: $folder begins with '$begin', which is no header of it"
+done < <(sed -n '/^| folder | holds | begin with /,/^$/p' "$1/docs/architecture.md")
 exit $status

@@ -8,10 +8,10 @@
 #include <looptorch/base/files/equivalent_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/text/utf8.hpp>
+#include <looptorch/base/text/white_space.hpp>
 #include <looptorch/base/unicode/canonical_form.hpp>
-#include <looptorch/base/utf8.hpp>
-#include <looptorch/base/white_space.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 

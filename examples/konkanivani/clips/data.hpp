@@ -9,11 +9,11 @@
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/batch_empty.hpp>
-#include <looptorch/data/dataset.hpp>
-#include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/samplers/length_bucket_sampler.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 

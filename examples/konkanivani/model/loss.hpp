@@ -6,7 +6,7 @@
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once
 
-#include <looptorch/data/batch_empty.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
 #include <looptorch/layers/ctc_loss.hpp>
 #include <looptorch/objective/loss.hpp>
 

@@ -4,7 +4,7 @@
 // character for two characters. Other characters are unchanged. Takes linear time.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <algorithm>
 #include <iterator>

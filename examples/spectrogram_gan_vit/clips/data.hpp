@@ -6,9 +6,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/batch_empty.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
 #include <looptorch/data/cache/cached_identity.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/manifest/listed_lines.hpp>
 

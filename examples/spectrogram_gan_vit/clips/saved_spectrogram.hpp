@@ -7,7 +7,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/npy.hpp>
 
 #include "picture.hpp"

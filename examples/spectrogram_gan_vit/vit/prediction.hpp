@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -7,7 +7,7 @@
 
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 
 #include "../clips/generated.hpp"
 #include "../clips/leakage.hpp"

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/batch_empty.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
 #include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include "../audio/clip_mels.hpp"
 #include "../decoding/generation.hpp"

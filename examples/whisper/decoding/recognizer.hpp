@@ -4,7 +4,7 @@
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/loop/evaluation.hpp>
 
 #include "../model/pretrained.hpp"

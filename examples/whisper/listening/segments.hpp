@@ -4,7 +4,7 @@
 // two timestamps meet.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "../decoding/fallback.hpp"
 #include "../text/python_text.hpp"

@@ -3,7 +3,7 @@
 // stream, although a window may end within a character.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "../decoding/recognizer.hpp"
 #include "../text/python_text.hpp"

@@ -3,7 +3,7 @@
 // spaces, where tokens make whole characters.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "../text/python_text.hpp"
 #include "../text/tokenizer.hpp"

@@ -7,7 +7,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/base/parallel_for_each.hpp>
+#include <looptorch/base/process/parallel_for_each.hpp>
 
 #include "morse_clips.hpp"
 

@@ -4,7 +4,7 @@
 // are not letters.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "unicode_classes.hpp"
 

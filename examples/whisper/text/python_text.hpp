@@ -3,7 +3,7 @@
 // those of openai-whisper, byte for byte.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
 
 #include <array>

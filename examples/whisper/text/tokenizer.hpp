@@ -8,7 +8,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/keyed_hash.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "byte_pair_encoding.hpp"
 #include "gpt2_split.hpp"

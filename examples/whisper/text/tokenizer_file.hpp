@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <array>
 #include <cstddef>

@@ -9,7 +9,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>

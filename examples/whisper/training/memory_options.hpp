@@ -7,12 +7,12 @@
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/white_space.hpp>
+#include <looptorch/base/text/white_space.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
 
 #include "../model/model.hpp"
 

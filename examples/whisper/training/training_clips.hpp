@@ -8,7 +8,7 @@
 
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/random.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 

@@ -5,7 +5,7 @@
 
 #include <looptorch/adapters/int8_weight.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/dropout.h>

@@ -3,7 +3,7 @@
 // "[W1129 12:00:00 file.hpp:212] Warning: ...". LibTorch's own stay as they are.
 #pragma once
 
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 
 #include <c10/util/Exception.h>
 

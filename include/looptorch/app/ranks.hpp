@@ -10,9 +10,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/rank_environment.hpp>
-#include <looptorch/data/distributed_sampler.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 

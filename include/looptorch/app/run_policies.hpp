@@ -14,8 +14,8 @@
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/rank_environment.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/bundle.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/policies/accumulate.hpp>

@@ -28,7 +28,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/parts/flop_meter.hpp>

@@ -14,7 +14,7 @@
 #include <looptorch/audio/sound_file/sound_part.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

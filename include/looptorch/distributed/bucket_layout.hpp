@@ -4,7 +4,7 @@
 // So each rank's shard is contiguous.
 #pragma once
 
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>

@@ -15,8 +15,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
-#include <looptorch/base/hex.hpp>
-#include <looptorch/base/signals.hpp>
+#include <looptorch/base/process/signals.hpp>
+#include <looptorch/base/text/hex.hpp>
 #include <looptorch/distributed/group_ranks.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/sync_batch_norm.hpp>

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/tensor_list.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
 #include <looptorch/distributed/bucket_layout.hpp>
 #include <looptorch/distributed/chunk_sums.hpp>
-#include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -5,16 +5,16 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
-#include <looptorch/base/hex.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/base/tensor_list.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
+#include <looptorch/base/text/hex.hpp>
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/shard_layout.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/rank_environment.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/distributed/nccl.hpp>
 #include <looptorch/distributed/rank_watch.hpp>

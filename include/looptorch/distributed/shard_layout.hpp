@@ -3,8 +3,8 @@
 // one rank, or is cut into shards for several. Every rank computes the same division, without communication.
 #pragma once
 
-#include <looptorch/base/tensor_list.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/rank_environment.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/ranks.hpp>

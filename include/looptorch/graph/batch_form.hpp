@@ -5,7 +5,7 @@
 // nothing else.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/graph/graph_reasons.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/graph/batch_form.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/graph/graph_reasons.hpp>

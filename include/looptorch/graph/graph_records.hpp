@@ -11,7 +11,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/optim/fused_call.hpp>
+#include <looptorch/optim/fused/fused_call.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>

@@ -7,7 +7,7 @@
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
@@ -20,7 +20,7 @@
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

@@ -8,7 +8,7 @@
 #include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/gradient_versions.hpp>

@@ -4,7 +4,7 @@
 // backward begins.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/flops/flop_counter.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>

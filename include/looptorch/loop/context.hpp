@@ -9,7 +9,7 @@
 #include <looptorch/loop/update_context.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 

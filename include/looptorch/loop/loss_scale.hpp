@@ -13,8 +13,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
-#include <looptorch/optim/small_updates.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/near_names.hpp>
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/base/text/near_names.hpp>
 
 #include <algorithm>
 #include <cstddef>

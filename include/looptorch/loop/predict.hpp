@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/evaluation.hpp>
 

@@ -9,7 +9,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <concepts>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,7 +4,7 @@
 // all models.
 #pragma once
 
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/metric_board.hpp>
@@ -214,7 +214,7 @@ class Run {
     if (!sink_) return;
     const Quantity quantity(value);
     sink_->record(MetricSink::kWholeRun, name,
-                quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
+                  quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
   }
   /// Logs texts, pictures, sound or distributions, if a policy logs metrics. They replace those offered by
   /// this name before.

@@ -2,7 +2,7 @@
 // Gives the library's free functions, such as preflight and replay, access to a Trainer's private members.
 #pragma once
 
-#include <looptorch/base/call_in_progress.hpp>
+#include <looptorch/base/process/call_in_progress.hpp>
 
 namespace looptorch::detail {
 

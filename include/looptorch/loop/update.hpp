@@ -4,9 +4,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/tensor_list.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>

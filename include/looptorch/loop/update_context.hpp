@@ -10,7 +10,7 @@
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/objective/running_mean.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full_like.h>

@@ -9,7 +9,7 @@
 //   at::Tensor attended = lt::keep(attend, q, k, v);
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/memory/recompute/kept_call.hpp>
 
 #include <functional>

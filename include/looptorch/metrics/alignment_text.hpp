@@ -9,7 +9,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/tables/unicode_ranges.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>

@@ -5,7 +5,7 @@
 // normal forms. Takes linear time, with two table look-ups for each character beyond ASCII.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/tables/unicode_ranges.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 

@@ -4,7 +4,7 @@
 // errors and words. The rate equals that of Python's jiwer.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
 

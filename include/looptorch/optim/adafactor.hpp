@@ -6,13 +6,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/optim/fused_call.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/fused_call.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/fused/rounded_weight.hpp>
+#include <looptorch/optim/gradients/norms.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
 #include <looptorch/optim/kernels/adafactor_kernels.hpp>
-#include <looptorch/optim/moment_fields.hpp>
-#include <looptorch/optim/norms.hpp>
-#include <looptorch/optim/rounded_weight.hpp>
-#include <looptorch/optim/small_updates.hpp>
+#include <looptorch/optim/state/moment_fields.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -294,9 +294,9 @@ struct AdafactorRule {
 
 }  // namespace detail
 
-/// Adafactor. optim/fused_optimizer.hpp has its members. Rounding of 16-bit weights has the same bits on a
-/// CPU and in the kernels for NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take,
-/// draw from the device's generator.
+/// Adafactor. optim/fused/fused_optimizer.hpp has its members. Rounding of 16-bit weights has the same bits
+/// on a CPU and in the kernels for NVIDIA's GPUs; tensor operations, which other accelerators and dtypes
+/// take, draw from the device's generator.
 class Adafactor : public detail::FusedOptimizer<detail::AdafactorRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -6,14 +6,14 @@
 // the loss scale for fp16 weights), clips, and skips an overflowed step.
 #pragma once
 
-#include <looptorch/optim/adam_rule.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/adam_rule.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/fused/rounded_weight.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
 #include <looptorch/optim/kernels/adamw_8bit_kernels.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/narrow/coded_tensor.hpp>
 #include <looptorch/optim/narrow/eight_bit_loop.hpp>
-#include <looptorch/optim/rounded_weight.hpp>
-#include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -242,7 +242,7 @@ struct AdamW8bitRule {
 
 }  // namespace detail
 
-/// AdamW with 8-bit moments. optim/fused_optimizer.hpp has its members. 16-bit weights are rounded
+/// AdamW with 8-bit moments. optim/fused/fused_optimizer.hpp has its members. 16-bit weights are rounded
 /// stochastically. Rounding has the same bits on a CPU and in the kernel; tensor operations draw from the
 /// device's generator. A coded parameter must stay contiguous.
 class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule>, public KeepsSmallUpdates {

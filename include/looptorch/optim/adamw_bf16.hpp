@@ -6,14 +6,14 @@
 // the loss scale for fp16 weights), clips, and skips an overflowed step.
 #pragma once
 
-#include <looptorch/optim/adam_rule.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/adam_rule.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
 #include <looptorch/optim/kernels/adamw_bf16_kernels.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
-#include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
-#include <looptorch/optim/small_updates.hpp>
+#include <looptorch/optim/state/moment_accumulator.hpp>
 
 #include <ATen/Parallel.h>
 
@@ -177,7 +177,7 @@ struct AdamWBf16Rule {
 }  // namespace detail
 
 /// AdamW with bf16 moments, for weights in bf16 or fp16; fp32 weights among them stay exact.
-/// optim/fused_optimizer.hpp has its members. Rounding has the same bits on a CPU and in the kernel for
+/// optim/fused/fused_optimizer.hpp has its members. Rounding has the same bits on a CPU and in the kernel for
 /// NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take, draw from the device's
 /// generator.
 class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>>,

@@ -4,9 +4,9 @@
 // Speed, memory and skipped steps are as described in fused_adamw.hpp.
 #pragma once
 
-#include <looptorch/optim/adam_rule.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
-#include <looptorch/optim/moment_accumulator.hpp>
+#include <looptorch/optim/fused/adam_rule.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/state/moment_accumulator.hpp>
 
 #include <ATen/ops/_fused_adam.h>
 
@@ -36,7 +36,7 @@ struct AdamKernel {
 
 }  // namespace detail
 
-/// Adam. optim/fused_optimizer.hpp has its members.
+/// Adam. optim/fused/fused_optimizer.hpp has its members.
 class FusedAdam : public detail::AccumulatesMoments<
                       detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>>> {
  public:

@@ -5,9 +5,9 @@
 // moments per parameter, from its first gradient on.
 #pragma once
 
-#include <looptorch/optim/adam_rule.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
-#include <looptorch/optim/moment_accumulator.hpp>
+#include <looptorch/optim/fused/adam_rule.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/state/moment_accumulator.hpp>
 
 #include <ATen/ops/_fused_adamw.h>
 
@@ -37,7 +37,7 @@ struct AdamWKernel {
 
 }  // namespace detail
 
-/// AdamW. optim/fused_optimizer.hpp has its members.
+/// AdamW. optim/fused/fused_optimizer.hpp has its members.
 class FusedAdamW : public detail::AccumulatesMoments<
                        detail::FusedOptimizer<detail::AdamRule<FusedAdamWOptions, detail::AdamWKernel>>> {
  public:

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/optim/fused_call.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
-#include <looptorch/optim/moment_fields.hpp>
+#include <looptorch/optim/fused/fused_call.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/state/moment_fields.hpp>
 
 #include <ATen/ops/_fused_sgd.h>
 
@@ -101,8 +101,8 @@ struct SGDRule {
 
 }  // namespace detail
 
-/// SGD. optim/fused_optimizer.hpp has its members. Only with dampening, `step` reads `found_inf` in steps in
-/// which some parameter has its first gradient.
+/// SGD. optim/fused/fused_optimizer.hpp has its members. Only with dampening, `step` reads `found_inf` in
+/// steps in which some parameter has its first gradient.
 class FusedSGD : public detail::FusedOptimizer<detail::SGDRule> {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/optim/adam_rule.hpp>
-#include <looptorch/optim/fused_optimizer.hpp>
-#include <looptorch/optim/rounded_weight.hpp>
-#include <looptorch/optim/small_updates.hpp>
+#include <looptorch/optim/fused/adam_rule.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
+#include <looptorch/optim/fused/rounded_weight.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/matmul.h>
@@ -155,9 +155,9 @@ struct MuonRule {
 
 }  // namespace detail
 
-/// Muon. optim/fused_optimizer.hpp has its members. A convolution is a matrix of its output channels. 16-bit
-/// weights are rounded stochastically. The constructor throws UsageError for a parameter of fewer than two
-/// dimensions in a group without `adamw`.
+/// Muon. optim/fused/fused_optimizer.hpp has its members. A convolution is a matrix of its output channels.
+/// 16-bit weights are rounded stochastically. The constructor throws UsageError for a parameter of fewer than
+/// two dimensions in a group without `adamw`.
 class Muon : public detail::FusedOptimizer<detail::MuonRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

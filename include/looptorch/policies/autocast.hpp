@@ -7,9 +7,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/libtorch_version.hpp>
+#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss_scale.hpp>
 #include <looptorch/loop/phase.hpp>

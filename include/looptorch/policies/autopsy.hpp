@@ -6,13 +6,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
-#include <looptorch/optim/finite_gradients.hpp>
+#include <looptorch/optim/gradients/finite_gradients.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
 

@@ -7,7 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/visit_held.hpp>
+#include <looptorch/base/tensors/visit_held.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/weight_averages.hpp>

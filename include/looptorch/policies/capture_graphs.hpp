@@ -6,7 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/graph/graphed_end.hpp>
 #include <looptorch/graph/graphed_micro_batch.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>

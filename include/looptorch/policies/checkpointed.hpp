@@ -10,7 +10,7 @@
 //   lt::Trainer trainer(net, optimizer, objective, lt::When{save_memory, lt::Checkpointed<EncoderLayer>{}});
 #pragma once
 
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/checkpoint.hpp>

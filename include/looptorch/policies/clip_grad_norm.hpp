@@ -12,7 +12,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
-#include <looptorch/optim/norms.hpp>
+#include <looptorch/optim/gradients/norms.hpp>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>

@@ -11,7 +11,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
-#include <looptorch/optim/frozen_scope.hpp>
+#include <looptorch/optim/gradients/frozen_scope.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/policies/parts/parameter_owners.hpp>
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 

@@ -6,8 +6,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/type_name.hpp>
-#include <looptorch/base/visit_held.hpp>
+#include <looptorch/base/tensors/visit_held.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>

@@ -5,7 +5,7 @@
 // loss, and so waits for the device, only when it writes.
 #pragma once
 
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/loader_stats.hpp>
 #include <looptorch/loop/context.hpp>

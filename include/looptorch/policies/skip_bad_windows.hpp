@@ -5,10 +5,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/exclude_samples.hpp>
+#include <looptorch/data/datasets/exclude_samples.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run_phase.hpp>

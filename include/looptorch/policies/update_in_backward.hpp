@@ -14,8 +14,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
-#include <looptorch/optim/moment_accumulator.hpp>
-#include <looptorch/optim/per_parameter_optimizer.hpp>
+#include <looptorch/optim/interface/per_parameter_optimizer.hpp>
+#include <looptorch/optim/state/moment_accumulator.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>

@@ -3,10 +3,10 @@
 // results.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/out_of_memory.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/evaluate.hpp>

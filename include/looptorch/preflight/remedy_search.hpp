@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/loop.hpp>
-#include <looptorch/optim/frozen_scope.hpp>
+#include <looptorch/optim/gradients/frozen_scope.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/preflight/preflight_report.hpp>

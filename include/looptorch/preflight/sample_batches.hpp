@@ -3,8 +3,8 @@
 // smaller micro-batches it collates only the first samples of each list.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/batch/batch.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 
 #include <algorithm>
 #include <cstddef>

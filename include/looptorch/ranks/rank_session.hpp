@@ -5,13 +5,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/step/window_state.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 
 #include <c10/util/ScopeExit.h>
 

@@ -9,8 +9,8 @@
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <cstddef>
 #include <optional>

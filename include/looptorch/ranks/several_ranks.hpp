@@ -21,8 +21,8 @@
 #include <looptorch/loop/solo_ranks.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/window.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/ranks/gather_skipped.hpp>
 #include <looptorch/ranks/in_lockstep.hpp>
 #include <looptorch/ranks/rank_session.hpp>

@@ -7,7 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/step/redo_state.hpp>

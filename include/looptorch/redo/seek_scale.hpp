@@ -4,7 +4,7 @@
 // waits for the gradients.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/redo/retry.hpp>
 #include <looptorch/redo/train_rerunnable.hpp>

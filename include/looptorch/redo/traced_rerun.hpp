@@ -8,10 +8,10 @@
 #include <looptorch/autopsy/operator_watch.hpp>
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/tensor_list.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch.hpp>
-#include <looptorch/data/batch_state.hpp>
+#include <looptorch/data/batch/batch.hpp>
+#include <looptorch/data/batch/batch_state.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>

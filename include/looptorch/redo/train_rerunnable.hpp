@@ -4,15 +4,15 @@
 // memory is short.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
-#include <looptorch/data/batch_slice.hpp>
+#include <looptorch/data/batch/batch.hpp>
+#include <looptorch/data/batch/batch_slice.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/optim/finite_gradients.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/finite_gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/terminal.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/process/terminal.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_lines.hpp>

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/report/tensorboard/events.hpp>
 #include <looptorch/report/tensorboard/wire.hpp>
 

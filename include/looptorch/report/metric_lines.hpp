@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/report/metric_row.hpp>
 
 #include <algorithm>

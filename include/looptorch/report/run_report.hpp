@@ -8,7 +8,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_files.hpp>
 #include <looptorch/report/run_page.hpp>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/state_comparison.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 

@@ -6,8 +6,8 @@
 //   listed.on_request.I   names in listed.I of policies that may differ if the resumed run asks for it
 #pragma once
 
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/resume_rule.hpp>

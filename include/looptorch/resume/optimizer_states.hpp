@@ -7,13 +7,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/state_names.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>

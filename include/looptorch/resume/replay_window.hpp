@@ -5,9 +5,9 @@
 
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch_state.hpp>
+#include <looptorch/data/batch/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/redo_state.hpp>

@@ -4,7 +4,7 @@
 // fit, replay_window.hpp for a replay. differences.hpp says what may differ.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/data/loader/regrouping.hpp>

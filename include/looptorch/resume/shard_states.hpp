@@ -3,13 +3,13 @@
 // full state. So a run resumes on any number of ranks, sharded or not.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
 #include <looptorch/state/snapshot/optimizer_part.hpp>
 

@@ -14,8 +14,8 @@
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>
-#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/optimizer_states.hpp>

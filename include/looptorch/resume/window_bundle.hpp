@@ -13,7 +13,7 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/batch_state.hpp>
+#include <looptorch/data/batch/batch_state.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/redo/traced_rerun.hpp>

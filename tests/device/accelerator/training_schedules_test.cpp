@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A whole training run on a device that is behind the host: pinned batches from a loader's worker, offloaded
 // and recomputed blocks, accumulation, clipping and loss scaling give the same weights in every schedule.
-// Tests data: copy_stream
+// Tests data/batch: copy_stream
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/random.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include "support/kernels/emulated_kernels.hpp"
 

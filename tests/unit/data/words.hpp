@@ -2,7 +2,7 @@
 // The datasets that datasets are made of in these tests, and all that one holds.
 #pragma once
 
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -6,7 +6,7 @@
 // Tests resume: saved_feed
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/distributed_sampler.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/distributed/shard_optimizer.hpp>
 #include <looptorch/policies.hpp>

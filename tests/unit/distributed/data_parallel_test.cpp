@@ -8,7 +8,7 @@
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/distributed_sampler.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/profile.hpp>

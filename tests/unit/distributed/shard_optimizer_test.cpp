@@ -4,7 +4,7 @@
 // run the hidden cases of all files here whose names begin with "part: ".
 //
 // Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, shard_layout
-// Tests optim: optimizer_shards
+// Tests optim/state: optimizer_shards
 // Tests ranks: rank_update
 // Tests resume: shard_states
 // Tests state/snapshot: optimizer_part

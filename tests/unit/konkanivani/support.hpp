@@ -2,7 +2,7 @@
 // What the tests of the KonkaniVani example share: a tiny random model and clips of several lengths.
 #pragma once
 
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 
 #include <konkanivani/model/model.hpp>
 

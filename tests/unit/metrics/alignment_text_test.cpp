@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/alignment_text.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Adafactor against transformers' (tests/parity/adafactor.py).
-// Tests optim: rounded_weight, small_updates
+// Tests optim/fused: rounded_weight
+// Tests optim/interface: small_updates
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/optim/adafactor.hpp>
 
-#include "recorded.hpp"
+#include "unit/optim/recorded.hpp"
 
 namespace adafactor_test {
 

@@ -5,7 +5,7 @@
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 
-#include "narrow_recorded.hpp"
+#include "unit/optim/narrow_recorded.hpp"
 
 namespace lt = looptorch;
 

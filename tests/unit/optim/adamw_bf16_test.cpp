@@ -6,7 +6,7 @@
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 
-#include "narrow_recorded.hpp"
+#include "unit/optim/narrow_recorded.hpp"
 
 namespace lt = looptorch;
 

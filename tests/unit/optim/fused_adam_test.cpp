@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // FusedAdam against torch.optim.Adam, recorded by tests/parity/optimizers.py. What all fused optimizers have
 // in common is in fused_optimizer_test.cpp.
-// Tests optim: adam_rule
+// Tests optim/fused: adam_rule
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/fused_adam.hpp>
 
-#include "recorded.hpp"
+#include "unit/optim/recorded.hpp"
 
 namespace lt = looptorch;
 

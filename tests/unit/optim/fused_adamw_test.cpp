@@ -5,7 +5,7 @@
 
 #include <looptorch/optim/fused_adamw.hpp>
 
-#include "recorded.hpp"
+#include "unit/optim/recorded.hpp"
 
 namespace lt = looptorch;
 

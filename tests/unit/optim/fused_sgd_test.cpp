@@ -5,7 +5,7 @@
 
 #include <looptorch/optim/fused_sgd.hpp>
 
-#include "recorded.hpp"
+#include "unit/optim/recorded.hpp"
 
 namespace lt = looptorch;
 using recorded::flat;

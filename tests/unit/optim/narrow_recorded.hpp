@@ -4,7 +4,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include "support/reference.hpp"
 

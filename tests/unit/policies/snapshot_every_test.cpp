@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Tests base/files: folder_lock
-// Tests base: signals
+// Tests base/process: signals
 // Tests state/snapshot: snapshot_work
 #include "support/precompiled.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // UpdateInBackward against the same run with updates at the window's end.
-// Tests optim: per_parameter_optimizer
+// Tests optim/interface: per_parameter_optimizer
 // Tests policies: update_in_backward
 // Tests policies/parts: backward_hooks
 // Tests loop/step: in_backward

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // UpdateInBackward over windows of several micro-batches, against Accumulate and against the rule of AdamA.
-// Tests optim: moment_accumulator
+// Tests optim/state: moment_accumulator
 // Tests optim/narrow: rounded_sum
 // Tests policies/parts: narrow_sums, moment_sums
 #include "support/precompiled.hpp"

@@ -3,7 +3,7 @@
 // part; and everything that optimizers keep, LibTorch's own and a user's.
 // Tests loop: parameter_names
 // Tests resume: optimizer_states
-// Tests optim: optimizer_state
+// Tests optim/state: optimizer_state
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

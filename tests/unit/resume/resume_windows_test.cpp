@@ -6,11 +6,11 @@
 // Tests resume: saved_feed
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/distributed_sampler.hpp>
-#include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/loader/on_device.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
+#include <looptorch/data/samplers/length_bucket_sampler.hpp>
+#include <looptorch/data/samplers/weighted_sampler.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 

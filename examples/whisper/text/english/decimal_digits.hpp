@@ -2,7 +2,7 @@
 // Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Takes linear time.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "text_patterns.hpp"
 

@@ -5,7 +5,7 @@
 // in Python 270; the first call takes 1 ms more. For other languages see normalize.hpp.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/unicode/white_space.hpp>
 

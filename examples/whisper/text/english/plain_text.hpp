@@ -3,8 +3,8 @@
 // symbol and punctuation mark. Up to three table look-ups for each character beyond ASCII.
 #pragma once
 
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/base/unicode/canonical_form.hpp>
-#include <looptorch/base/utf8.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
 #include "plain_letters.hpp"

@@ -4,7 +4,7 @@
 // time.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
 #include "plain_letters.hpp"

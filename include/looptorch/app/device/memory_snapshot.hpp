@@ -7,8 +7,8 @@
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/base/rank_environment.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
+#include <looptorch/base/process/terminal.hpp>
 
 #include <c10/core/Device.h>
 

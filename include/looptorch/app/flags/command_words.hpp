@@ -4,7 +4,7 @@
 
 #include <looptorch/app/flags/familiar_flags.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
-#include <looptorch/base/near_names.hpp>
+#include <looptorch/base/text/near_names.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/app/run_main.hpp>
-#include <looptorch/base/signals.hpp>
+#include <looptorch/base/process/signals.hpp>
 
 #include <string>
 

@@ -7,7 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/folder_lock.hpp>
-#include <looptorch/base/rank_environment.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
 
 #include <algorithm>
 #include <filesystem>

@@ -9,7 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/checksum.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/near_names.hpp>
+#include <looptorch/base/text/near_names.hpp>
 
 #include <algorithm>
 #include <cstddef>

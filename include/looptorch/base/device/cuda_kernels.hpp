@@ -9,7 +9,7 @@
 #include <looptorch/base/device/kernel_cache.hpp>
 #include <looptorch/base/device/kernel_source.hpp>
 #include <looptorch/base/device/nvrtc.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/DeviceGuard.h>

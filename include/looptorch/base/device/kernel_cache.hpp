@@ -9,7 +9,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/hash/checksum.hpp>
-#include <looptorch/base/hex.hpp>
+#include <looptorch/base/text/hex.hpp>
 
 #include <cstddef>
 #include <cstdint>

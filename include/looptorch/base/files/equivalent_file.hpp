@@ -4,8 +4,8 @@
 // Reads each folder once.
 #pragma once
 
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/base/unicode/canonical_form.hpp>
-#include <looptorch/base/utf8.hpp>
 
 #include <algorithm>
 #include <filesystem>

@@ -7,7 +7,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/config_rows.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/near_names.hpp>
+#include <looptorch/base/text/near_names.hpp>
 
 #include <algorithm>
 #include <filesystem>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hex.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/text/hex.hpp>
 
 #include <cstdint>
 #include <string>

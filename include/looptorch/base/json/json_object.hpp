@@ -5,7 +5,7 @@
 
 #include <looptorch/base/hash/keyed_hash.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/visit_held.hpp>
+#include <looptorch/base/tensors/visit_held.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,8 +5,8 @@
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/text_encoding.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/text_encoding.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
-#include <looptorch/base/visit_held.hpp>
+#include <looptorch/base/tensors/visit_held.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <array>
 #include <charconv>

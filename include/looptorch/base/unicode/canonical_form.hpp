@@ -4,8 +4,8 @@
 // ASCII.
 #pragma once
 
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/base/unicode/canonical_tables.hpp>
-#include <looptorch/base/utf8.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/cache/cached_options.hpp>
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 
 #include <unistd.h>
 

@@ -10,8 +10,8 @@
 #include <looptorch/data/cache/sample_codec.hpp>
 #include <looptorch/data/cache/sample_pack.hpp>
 #include <looptorch/data/cache/sample_store.hpp>
-#include <looptorch/data/dataset.hpp>
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 
 #include <c10/core/GradMode.h>
 

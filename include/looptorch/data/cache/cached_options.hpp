@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 
 #include <chrono>
 #include <cmath>

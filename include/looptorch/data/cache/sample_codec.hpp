@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Converts a sample of any type to bytes and back: tensors raw, other fields packed. Finds the fields at
-// compile time, as data/batch.hpp does. A type with a field that cannot be written does not compile.
+// compile time, as data/batch/batch.hpp does. A type with a field that cannot be written does not compile.
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

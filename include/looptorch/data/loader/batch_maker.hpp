@@ -8,9 +8,9 @@
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch.hpp>
-#include <looptorch/data/batch_empty.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/batch/batch.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 

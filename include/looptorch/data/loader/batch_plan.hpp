@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/data/loader/feed.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/regrouping.hpp>

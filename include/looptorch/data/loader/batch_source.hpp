@@ -4,16 +4,16 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/batch_empty.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/batch_plan.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/data/sampler.hpp>
-#include <looptorch/data/sampler_identity.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
+#include <looptorch/data/samplers/sampler_identity.hpp>
 
 #include <c10/core/GradMode.h>
 

@@ -4,10 +4,10 @@
 // members: so the compiler prints that sentence and no errors that follow from it.
 #pragma once
 
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
+#include <looptorch/data/datasets/stream_dataset.hpp>
 #include <looptorch/data/loader/batch_source.hpp>
 #include <looptorch/data/loader/stream_source.hpp>
-#include <looptorch/data/stream_dataset.hpp>
 
 #include <type_traits>
 

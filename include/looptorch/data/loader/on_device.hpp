@@ -7,8 +7,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/data/batch.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/batch/batch.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/loader_position.hpp>

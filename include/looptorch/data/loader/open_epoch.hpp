@@ -4,12 +4,12 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/terminal.hpp>
-#include <looptorch/data/batch_memory_pool.hpp>
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/batch/batch_memory_pool.hpp>
 #include <looptorch/data/loader/data_bound.hpp>
 #include <looptorch/data/loader/failures_in_a_row.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 #include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>

@@ -7,7 +7,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/datasets/dataset.hpp>
+#include <looptorch/data/datasets/stream_dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
@@ -16,8 +17,7 @@
 #include <looptorch/data/loader/loader_stats.hpp>
 #include <looptorch/data/loader/open_epoch.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/data/sampler.hpp>
-#include <looptorch/data/stream_dataset.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include <cstddef>
 #include <cstdint>

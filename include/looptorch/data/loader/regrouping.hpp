@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,15 +5,15 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/data/batch_empty.hpp>
+#include <looptorch/data/batch/batch_empty.hpp>
+#include <looptorch/data/datasets/stream_dataset.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/turn_lock.hpp>
-#include <looptorch/data/sampler.hpp>
-#include <looptorch/data/stream_dataset.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include <c10/core/GradMode.h>
 

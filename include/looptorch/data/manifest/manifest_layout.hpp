@@ -6,8 +6,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/base/text/utf8.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest_names.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/utterance.hpp>

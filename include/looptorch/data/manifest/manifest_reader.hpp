@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/text_encoding.hpp>
+#include <looptorch/base/text/text_encoding.hpp>
 #include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest.hpp>

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
 #include <cmath>
 #include <cstddef>

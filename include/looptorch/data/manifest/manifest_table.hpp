@@ -4,8 +4,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/utf8.hpp>
-#include <looptorch/data/audio_files.hpp>
+#include <looptorch/base/text/utf8.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/manifest_layout.hpp>
 #include <looptorch/data/manifest/manifest_names.hpp>

@@ -3,7 +3,7 @@
 // two policies that change gradients if neither declares which runs first.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>

@@ -3,7 +3,7 @@
 // RetryOnOom, reruns windows in smaller pieces. It covers the batch type, the objectives and the optimizers.
 #pragma once
 
-#include <looptorch/data/batch_slice.hpp>
+#include <looptorch/data/batch/batch_slice.hpp>
 #include <looptorch/loop/compose/check_batch.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/objective/loss.hpp>

@@ -11,8 +11,8 @@
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/parts.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
-#include <looptorch/optim/per_parameter_optimizer.hpp>
+#include <looptorch/optim/interface/per_parameter_optimizer.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 
 #include <tuple>
 #include <type_traits>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/update.hpp>

@@ -4,8 +4,8 @@
 // nothing if no policy has the hook. checks.hpp has checked the list before.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/rules.hpp>

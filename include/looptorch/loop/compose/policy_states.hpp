@@ -4,9 +4,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 
 #include <algorithm>

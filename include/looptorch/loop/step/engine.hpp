@@ -5,8 +5,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/for_each_index.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
@@ -20,7 +20,7 @@
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
 

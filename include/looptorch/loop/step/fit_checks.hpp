@@ -6,15 +6,15 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/first_few.hpp>
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
+#include <looptorch/base/text/first_few.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/open_window.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
-#include <looptorch/optim/small_updates.hpp>
+#include <looptorch/optim/interface/small_updates.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>

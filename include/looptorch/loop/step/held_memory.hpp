@@ -2,13 +2,13 @@
 // Adds up the bytes of all that a run holds, for `Trainer::held_memory` and `expected_memory`.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
-#include <looptorch/optim/optimizer_shards.hpp>
-#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/state/optimizer_shards.hpp>
+#include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
 
 #include <ATen/core/Tensor.h>

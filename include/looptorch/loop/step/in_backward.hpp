@@ -9,7 +9,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -16,9 +16,9 @@
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/optim/batched_gradient_sums.hpp>
-#include <looptorch/optim/frozen_scope.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/batched_gradient_sums.hpp>
+#include <looptorch/optim/gradients/frozen_scope.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_or.h>

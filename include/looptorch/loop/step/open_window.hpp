@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>

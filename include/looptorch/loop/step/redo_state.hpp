@@ -10,7 +10,7 @@
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/window_state.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

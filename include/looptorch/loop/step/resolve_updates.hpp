@@ -3,7 +3,7 @@
 // read just before the next update. A CPU takes the same path.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>

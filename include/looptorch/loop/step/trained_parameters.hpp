@@ -6,12 +6,12 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/tensor_list.hpp>
+#include <looptorch/base/tensors/tensor_list.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
-#include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/listed_parameters.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
+#include <looptorch/optim/state/listed_parameters.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>

@@ -4,7 +4,7 @@
 // a veto that only the device knows.
 #pragma once
 
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>
@@ -14,8 +14,8 @@
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/optim/any_optimizer.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
+#include <looptorch/optim/interface/any_optimizer.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,8 +4,8 @@
 // kept_window.hpp or redo/redone_window.hpp.
 #pragma once
 
-#include <looptorch/base/call_in_progress.hpp>
-#include <looptorch/base/for_each_index.hpp>
+#include <looptorch/base/process/call_in_progress.hpp>
+#include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/kept_window.hpp>

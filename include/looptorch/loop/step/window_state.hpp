@@ -4,14 +4,14 @@
 // it.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/step/derived_weights.hpp>
 #include <looptorch/loop/step/open_window.hpp>
 #include <looptorch/loop/step/verdict.hpp>
 #include <looptorch/loop/step/window_fault.hpp>
 #include <looptorch/loop/step/window_losses.hpp>
 #include <looptorch/loop/step/window_weight.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones_like.h>

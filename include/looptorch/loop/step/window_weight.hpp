@@ -5,7 +5,7 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/objective/loss.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full_like.h>

@@ -28,7 +28,7 @@ using MaybeStream = std::optional<c10::Stream>;
 }
 
 /// Returns a device's stream for offloaded activations, which move beside its computation. Batches have a
-/// stream of their own (data/copy_stream.hpp).
+/// stream of their own (data/batch/copy_stream.hpp).
 [[nodiscard]] inline MaybeStream offload_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   static std::mutex mutex;

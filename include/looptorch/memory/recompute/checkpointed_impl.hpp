@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
 #include <looptorch/memory/recompute/bypass_watch.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>

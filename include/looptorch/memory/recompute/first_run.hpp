@@ -3,7 +3,7 @@
 // the graph stores how backward gets the tensor: it is an argument of the block, is held, or is recomputed.
 #pragma once
 
-#include <looptorch/base/visit_held.hpp>
+#include <looptorch/base/tensors/visit_held.hpp>
 #include <looptorch/memory/recompute/recomputation.hpp>
 
 #include <ATen/SequenceNumber.h>

@@ -3,7 +3,7 @@
 // elements, copies the elements.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch/batch.hpp>
 
 #include <c10/util/ArrayRef.h>
 #include <c10/util/OptionalArrayRef.h>

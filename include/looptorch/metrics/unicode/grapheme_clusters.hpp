@@ -10,7 +10,7 @@
 //   GB12, GB13    flags
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/metrics/tables/unicode_ranges.hpp>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // functions that return lists allocate.
 #pragma once
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include <cstddef>
 #include <string_view>

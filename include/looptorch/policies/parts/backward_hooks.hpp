@@ -5,9 +5,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/norms.hpp>
-#include <looptorch/optim/per_parameter_optimizer.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
+#include <looptorch/optim/gradients/norms.hpp>
+#include <looptorch/optim/interface/per_parameter_optimizer.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function_hook.h>

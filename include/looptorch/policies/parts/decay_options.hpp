@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/aggregate.hpp>
+#include <looptorch/data/batch/aggregate.hpp>
 #include <looptorch/policies/parts/lr_cycles.hpp>
 #include <looptorch/policies/parts/lr_decay.hpp>
 #include <looptorch/policies/parts/plateau_decay.hpp>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/first_few.hpp>
+#include <looptorch/base/text/first_few.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 

@@ -11,10 +11,10 @@
 #include <looptorch/base/random.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
-#include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
+#include <looptorch/optim/state/moment_accumulator.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 
 #include <ATen/TensorOperators.h>

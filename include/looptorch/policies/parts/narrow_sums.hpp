@@ -6,7 +6,7 @@
 
 #include <looptorch/base/random.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/gradients/gradients.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>

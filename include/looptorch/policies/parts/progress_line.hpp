@@ -3,7 +3,7 @@
 // cuts numbers.
 #pragma once
 
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 
 #include <cstddef>
 #include <string>
@@ -73,7 +73,8 @@ class ProgressLine {
   bool leave_out(int lowest) {
     std::size_t last = parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i)
-      if (parts_[i].rank >= lowest && (last == parts_.size() || parts_[i].rank >= parts_[last].rank)) last = i;
+      if (parts_[i].rank >= lowest && (last == parts_.size() || parts_[i].rank >= parts_[last].rank))
+        last = i;
     if (last == parts_.size()) return false;
     parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(last));
     return true;

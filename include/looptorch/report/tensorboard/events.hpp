@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/report/tensorboard/wire.hpp>
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/folder_lock.hpp>
-#include <looptorch/base/signals.hpp>
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/signals.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_writer.hpp>

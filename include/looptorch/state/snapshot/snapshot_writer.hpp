@@ -3,7 +3,7 @@
 // (about 0.1 s per gigabyte). The copy's memory is kept from the first snapshot on.
 #pragma once
 
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_image.hpp>

@@ -3,7 +3,7 @@
 // and otherwise in huge pages if the system has them.
 #pragma once
 
-#include <looptorch/base/terminal.hpp>
+#include <looptorch/base/process/terminal.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 
 #include <ATen/core/Tensor.h>

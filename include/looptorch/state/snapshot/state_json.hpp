@@ -6,7 +6,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/json/json_hex.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
 
 #include <bit>

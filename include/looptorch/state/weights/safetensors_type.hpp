@@ -2,7 +2,7 @@
 // The element types that both safetensors and LibTorch have. Include safetensors.hpp instead.
 #pragma once
 
-#include <looptorch/base/libtorch_version.hpp>
+#include <looptorch/base/process/libtorch_version.hpp>
 
 #include <c10/core/ScalarType.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/hex.hpp>
 #include <looptorch/base/json/json_hex.hpp>
+#include <looptorch/base/text/hex.hpp>
 
 #include <cstdint>
 #include <string>

@@ -5,10 +5,10 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/cache/cached_dataset.hpp>
-#include <looptorch/data/concat_dataset.hpp>
+#include <looptorch/data/datasets/concat_dataset.hpp>
+#include <looptorch/data/datasets/map_dataset.hpp>
+#include <looptorch/data/datasets/subset_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/map_dataset.hpp>
-#include <looptorch/data/subset_dataset.hpp>
 
 #include "support/temporary_folder.hpp"
 #include "support/watchdog.hpp"

@@ -4,12 +4,12 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/cache/cached_dataset.hpp>
-#include <looptorch/data/concat_dataset.hpp>
+#include <looptorch/data/datasets/concat_dataset.hpp>
+#include <looptorch/data/datasets/map_dataset.hpp>
+#include <looptorch/data/datasets/subset_dataset.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/on_device.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/map_dataset.hpp>
-#include <looptorch/data/subset_dataset.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // What the loader does with samples that fail, where it stands, what it measures, and how little it holds.
-// Tests data: sampler_identity
+// Tests data/samplers: sampler_identity
 // Tests data/loader: loader_error, loader_position, loader_stats, pinned_prefetch_loader
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/cache/cached_dataset.hpp>
-#include <looptorch/data/concat_dataset.hpp>
-#include <looptorch/data/distributed_sampler.hpp>
-#include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/datasets/concat_dataset.hpp>
+#include <looptorch/data/datasets/map_dataset.hpp>
+#include <looptorch/data/datasets/subset_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/map_dataset.hpp>
-#include <looptorch/data/subset_dataset.hpp>
-#include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
+#include <looptorch/data/samplers/length_bucket_sampler.hpp>
+#include <looptorch/data/samplers/weighted_sampler.hpp>
 
 #include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"

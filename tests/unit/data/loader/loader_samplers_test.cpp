@@ -3,11 +3,11 @@
 // Tests data/loader: pinned_prefetch_loader
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/distributed_sampler.hpp>
-#include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/datasets/map_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/map_dataset.hpp>
-#include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/data/samplers/distributed_sampler.hpp>
+#include <looptorch/data/samplers/length_bucket_sampler.hpp>
+#include <looptorch/data/samplers/weighted_sampler.hpp>
 
 #include "support/watchdog.hpp"
 #include "unit/data/values.hpp"

@@ -3,7 +3,7 @@
 // Tests data/manifest: manifest, transcript
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/utf8.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
 

@@ -5,7 +5,7 @@
 //
 //   schedules COUNT [SEED]      what went wrong, if anything did, can be run again by its seed: schedules 1
 //   SEED
-#include <looptorch/data/batch_memory_pool.hpp>
+#include <looptorch/data/batch/batch_memory_pool.hpp>
 #include <looptorch/data/loader/ordered_prefetch.hpp>
 #include <looptorch/data/loader/turn_lock.hpp>
 

@@ -3,8 +3,8 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/data/samplers/length_bucket_sampler.hpp>
 
 #include "../support.hpp"
 #include "support/temporary_folder.hpp"

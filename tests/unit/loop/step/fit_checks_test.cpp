@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What is told, and what is refused, as a fit begins.
-// Tests base: first_few
+// Tests base/text: first_few
 #include "support/precompiled.hpp"
 
 #include <looptorch/loop/step/fit_checks.hpp>

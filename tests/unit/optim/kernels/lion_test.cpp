@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The optimizer of docs/writing_an_optimizer.md: its numbers, and its kernel beside its tensor operations.
-// Tests optim: fused_optimizer
+// Tests optim/fused: fused_optimizer
 #include "support/precompiled.hpp"
 
-#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/fused/fused_optimizer.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/kernels/lane_code.hpp>
 

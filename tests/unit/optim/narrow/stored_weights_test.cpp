@@ -2,9 +2,9 @@
 // Numbers in 16 bits and their rounding, against ATen's.
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/fused/rounded_weight.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/optim/narrow/stored_weights.hpp>
-#include <looptorch/optim/rounded_weight.hpp>
 
 namespace stored_weights_test {
 using namespace looptorch::detail;
@@ -77,7 +77,8 @@ TEST_CASE("a NaN of any bits stays a NaN in 16 bits") {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       CHECK(rounded_tensor(nans, type, rounding_noise(nans)).isnan().all().item<bool>());
       const at::Tensor by_loop = at::ones({1000}, type), by_operations = by_loop.clone();
-      add_rounded(by_loop, nans, 7), add_rounded_by(by_operations, nans, at::detail::getDefaultCPUGenerator());
+      add_rounded(by_loop, nans, 7),
+          add_rounded_by(by_operations, nans, at::detail::getDefaultCPUGenerator());
       CHECK((by_loop.isnan().all().item<bool>() && by_operations.isnan().all().item<bool>()));
     }
     const at::Tensor weight = at::ones({1000}, at::kBFloat16), lost = at::zeros({1000}, at::kChar);

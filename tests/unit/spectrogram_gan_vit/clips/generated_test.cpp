@@ -2,7 +2,7 @@
 // Tests spectrogram_gan_vit/clips: leakage
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/concat_dataset.hpp>
+#include <looptorch/data/datasets/concat_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 

@@ -3,7 +3,7 @@
 // Tests spectrogram_gan_vit/corpus: dice, instruments, render, score, traits
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "support/temporary_folder.hpp"

@@ -4,7 +4,7 @@
 // Tests whisper/training: options
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/loader/intra_op.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>

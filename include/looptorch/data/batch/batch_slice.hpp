@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Takes some of a batch's samples, for a retry with smaller micro-batches. Copies no tensor's data: the slice
+// has views of the batch's tensors.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/batch/batch.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+namespace detail {
+
+template <class T>
+concept HasSlice = !TensorLike<T> && requires(const T& value, std::int64_t index) {
+  { value.slice(index, index) } -> std::same_as<T>;
+};
+
+template <class T>
+constexpr bool sliceable();
+
+template <class T, std::size_t... I>
+constexpr bool fields_sliceable(std::index_sequence<I...>) {
+  return (sliceable<std::remove_cvref_t<std::tuple_element_t<I, T>>>() && ...);
+}
+
+template <class T>
+constexpr bool sliceable() {
+  if constexpr (HasSlice<T> || TensorLike<T>)
+    return true;
+  else if constexpr (EachTensor<T>)
+    return false;  // what else it holds is unknown
+  else if constexpr (Opaque<T>)
+    return true;
+  else if constexpr (is_optional<T>)
+    return sliceable<typename T::value_type>();
+  else if constexpr (TupleLike<T>)
+    return fields_sliceable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
+  else if constexpr (std::ranges::input_range<T>)
+    return sliceable<std::ranges::range_value_t<T>>() &&
+           std::constructible_from<T, std::ranges::iterator_t<T>, std::ranges::iterator_t<T>>;
+  else if constexpr (KnownAggregate<T>)
+    return fields_sliceable<field_types_t<T>>(std::make_index_sequence<kFieldCount<T>>{});
+  else
+    return false;
+}
+
+/// Samples [begin, end) of a batch of `size`.
+struct SampleRange {
+  std::int64_t begin, end, size;
+};
+
+inline void take_samples(at::Tensor& tensor, const SampleRange& range) {
+  if (!tensor.defined() || tensor.dim() == 0) return;
+  if (tensor.size(0) != range.size)
+    throw UsageError(message("a batch of ", range.size, " samples has a tensor of shape ", tensor.sizes(),
+                             ", which cannot be split by samples; give the batch a member "
+                             "`slice(std::int64_t begin, std::int64_t end) const`"));
+  tensor = tensor.narrow(0, range.begin, range.end - range.begin);
+}
+
+template <class T>
+void take_samples(T& value, const SampleRange& range) {
+  const auto take_field = [&](auto& field) { take_samples(field, range); };
+  if constexpr (HasSlice<T>) {
+    value = std::as_const(value).slice(range.begin, range.end);
+  } else if constexpr (Opaque<T>) {
+    return;
+  } else if constexpr (is_optional<T>) {
+    if (value) take_field(*value);
+  } else if constexpr (TupleLike<T>) {
+    std::apply([&](auto&... field) { (take_field(field), ...); }, value);
+  } else if constexpr (std::ranges::input_range<T>) {
+    if (std::ranges::distance(value) == range.size)  // one element a sample
+      value = T(std::ranges::next(value.begin(), range.begin), std::ranges::next(value.begin(), range.end));
+    else
+      for (auto& field : value) take_field(field);
+  } else {
+    visit_fields(value, take_field);
+  }
+}
+
+}  // namespace detail
+
+/// A batch that can be split into samples: it has `slice(std::int64_t begin, std::int64_t end) const`, or
+/// consists of tensors, numbers, strings and containers of them.
+template <class Batch>
+concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
+    detail::sliceable<std::remove_cvref_t<Batch>>();
+
+/// Returns samples [begin, end) of `batch`. Without a member `slice`, takes them of each tensor with a
+/// dimension, along the first, and of each container with one element a sample; everything else is copied
+/// unchanged. Throws UsageError for a tensor with another first dimension than the batch's.
+template <SliceableBatch Batch>
+[[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
+  Batch samples = batch;
+  detail::take_samples(samples, {begin, end, batch_size(batch)});
+  return samples;
+}
+
+}  // namespace looptorch

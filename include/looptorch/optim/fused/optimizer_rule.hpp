@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// OptimizerRule, the concept that a rule must satisfy for FusedOptimizer<Rule> to be an optimizer.
+// docs/writing_an_optimizer.md shows a rule.
+#pragma once
+
+#include <looptorch/optim/fused/fused_call.hpp>
+#include <looptorch/optim/state/moment_fields.hpp>
+
+#include <concepts>
+#include <string_view>
+
+namespace looptorch::detail {
+
+/// True if `Rule` has
+///   kName           the optimizer's name
+///   Options         hyper-parameters of a group, with the rate `lr`
+///   Moments         lists of tensors, one tensor a parameter; `kFields` describes each
+///   check           throws UsageError for options out of range
+///   apply           calls the kernel
+/// and may have
+///   check_parameter throws UsageError for a parameter that it cannot take
+///   first_differs   true if a parameter's first update differs from later ones
+///   by_element      elements are updated apart from each other
+///   kKernels        looptorch's own, which `apply` launches where `kernels_for` finds them; the header that
+///                   defines such a rule includes optim/kernels/kernel_table.hpp
+template <class Rule>
+concept OptimizerRule = requires(typename Rule::Options& options,
+                                 const FusedCall<typename Rule::Moments>& call) {
+  { Rule::kName } -> std::convertible_to<std::string_view>;
+  { options.lr } -> std::convertible_to<double>;
+  {
+    Rule::kFields.front()
+    } -> std::convertible_to<MomentField<typename Rule::Moments, typename Rule::Options>>;
+  Rule::check(options);
+  Rule::apply(options, call);
+};
+
+}  // namespace looptorch::detail

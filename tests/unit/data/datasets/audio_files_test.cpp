@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/datasets/audio_files.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+namespace fs = std::filesystem;
+
+TEST_CASE("audio files are known by their names, in capitals too") {
+  for (const char* name : {"a.wav", "B.WAV", "x/c.Flac", "d.mp3", "e.ogg", "f.OPUS"})
+    CHECK(lt::is_audio_file(name));
+  for (const char* name : {"a.txt", "wav", ".wav", "a.wav.part", ""}) CHECK_FALSE(lt::is_audio_file(name));
+  CHECK(lt::small_extension("folder.d/Table.CSV") == ".csv");
+}
+
+TEST_CASE("audio files of folders, by name; what holds none stands for itself") {
+  const looptorch::testing::TemporaryFolder folder;
+  const fs::path root = folder.path();
+  fs::create_directories(root / "clips" / "below");
+  fs::create_directories(root / "empty");
+  for (const char* name : {"clips/b.WAV", "clips/a.flac", "clips/notes.txt", "clips/below/c.ogg"})
+    std::ofstream(root / name) << "x";
+  using Paths = std::vector<fs::path>;
+  CHECK(lt::audio_files({(root / "clips").string()}) ==
+        Paths{root / "clips/a.flac", root / "clips/b.WAV", root / "clips/below/c.ogg"});
+  const auto is_text = [](const fs::path& file) { return lt::small_extension(file) == ".txt"; };
+  CHECK(lt::audio_files({(root / "clips").string()}, is_text) == Paths{root / "clips/notes.txt"});
+  CHECK(lt::audio_files({(root / "empty").string(), "missing.wav", (root / "clips/notes.txt").string()}) ==
+        Paths{root / "empty", "missing.wav", root / "clips/notes.txt"});
+}
