@@ -154,8 +154,8 @@ class SpeechDataset {
   /// Reads one clip. Throws what Listener throws.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
-    const auto speed = static_cast<std::int64_t>(context.seed % static_cast<std::uint64_t>(speeds_));
-    auto mel_MF = frames_(index * speeds_ + speed);
+    const auto speed = static_cast<std::int64_t>(context.seed % speeds_.size());
+    auto mel_MF = frames_(index * std::ssize(speeds_) + speed);
     if (masks_) mel_MF = (*masks_)(mel_MF, context.seed);
     return {.index = index, .mel_MF = std::move(mel_MF), .ids = ids_[i], .text = texts_[i]};
   }
@@ -164,11 +164,11 @@ class SpeechDataset {
     return konkanivani::collate(clips, text_multiple_);
   }
 
-  /// Returns the mel frames of each clip in a batch.
+  /// Returns the mel frames of each clip in a batch, at the slowest speed.
   [[nodiscard]] std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> lengths;
     for (const auto& utterance : utterances_)
-      lengths.push_back(padded_frames(mel_frames(*utterance.duration)));
+      lengths.push_back(padded_frames(mel_frames(*utterance.duration / speeds_.front())));
     return lengths;
   }
 
@@ -190,11 +190,13 @@ class SpeechDataset {
     return lengths;
   }
 
-  /// Returns the number of clips whose duration leaves CTC too few frames for their text.
+  /// Returns the number of clips whose duration, at the fastest speed, leaves CTC too few frames for their
+  /// text.
   [[nodiscard]] std::int64_t count_too_short() const {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
-      const auto frames = encoder_frames(mel_frames(*utterances_[i].duration), options_.subsampling);
+      const auto frames =
+          encoder_frames(mel_frames(*utterances_[i].duration / speeds_.back()), options_.subsampling);
       count += frames < ctc_frames_needed(ids_[i]);
     }
     return count;
@@ -218,9 +220,10 @@ class SpeechDataset {
                                                                             seconds);
   }
 
-  void play_at(const std::vector<double>& speeds) {
-    speeds_ = static_cast<std::int64_t>(speeds.size());
+  void play_at(std::vector<double> speeds) {
+    std::sort(speeds.begin(), speeds.end());
     frames_ = frames_source(ClipFrames(utterances_, options_, speeds), options_);
+    speeds_ = std::move(speeds);
   }
 
   std::vector<looptorch::Utterance> utterances_;
@@ -228,7 +231,8 @@ class SpeechDataset {
   SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
-  std::int64_t text_multiple_ = 1, speeds_ = 1;
+  std::int64_t text_multiple_ = 1;
+  std::vector<double> speeds_;  // the slowest first: with seed 0, as in a preflight, a clip is longest
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;
 };

@@ -42,10 +42,11 @@ struct TrainingData {
   TrainingData data{dataset(std::move(corpus.train)), dataset(std::move(corpus.validation)),
                     dataset(std::move(corpus.test))};
   if (!unknown.empty()) std::cerr << unknown.describe() << std::endl;
-  if (const auto count = data.train.count_too_short(); count > 0)
-    std::cerr << count << " training clips are too short for their text; CTC learns nothing from them"
-              << std::endl;
   data.train.augment(options.augmentation());
+  if (const auto count = data.train.count_too_short(); count > 0)
+    std::cerr << count << " training clips are too short for their text"
+              << (options.speed_perturbation ? " at the fastest speed" : "")
+              << "; CTC learns nothing from them" << std::endl;
   data.train.pad_texts(options.padded_to());
   return data;
 }

@@ -142,7 +142,24 @@ TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
     frames.insert(once.mel_MF.size(1));
   }
   CHECK(frames == std::set<int64_t>{91, 100, 112});
+  CHECK(dataset.get(0, {}).mel_MF.size(1) == 112);  // as a preflight reads it: at its longest
   CHECK_THROWS_WITH(dataset.augment({.speeds = {1.0, 0.0}}), "ClipFrames: speed 0 is not between 0.1 and 10");
+}
+
+TEST_CASE("No batch has more frames than allowed, at any speed") {
+  Corpus corpus({{15840, "क"}, {12000, "ख"}, {15000, "ग"}, {12160, "घ"}, {14560, "क"}, {13440, "ख"}});
+  auto dataset = corpus.dataset();
+  dataset.augment({});
+  const int64_t most = 256;
+  const auto plan = dataset.by_length({.frames = most}).batches(/*epoch=*/0, dataset.size());
+  CHECK(plan.size() == 3);
+  for (int64_t batch = 0; batch < plan.size(); ++batch)
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      std::vector<konkanivani::Clip> clips;
+      for (const int64_t index : plan.batch(batch)) clips.push_back(dataset.get(index, {.seed = seed}));
+      const auto mel_BMF = dataset.collate(clips).mel_BMF;
+      CHECK(mel_BMF.size(0) * mel_BMF.size(2) <= most);
+    }
 }
 
 TEST_CASE("A cache changes nothing that training hears, and is read instead of the files") {
@@ -363,6 +380,9 @@ TEST_CASE("Clips too short for their text are counted before training") {
         1);  // 5 encoder frames each; 4, 6 and 5 are needed
   CHECK(corpus.dataset({.subsampling = 2}).count_too_short() == 0);
   CHECK(corpus.dataset({.subsampling = 1}).count_too_short() == 0);
+  auto faster = corpus.dataset({.subsampling = 4});
+  faster.augment({.speeds = {1.3, 1.0}});
+  CHECK(faster.count_too_short() == 2);  // 4 encoder frames at the faster speed
 }
 
 TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatever the workers") {
