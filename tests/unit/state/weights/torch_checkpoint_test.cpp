@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Files of torch.save, as tests/parity/torch_checkpoints.py writes them: their bits, and what is refused.
-// Tests state/weights: checkpoint_parts, pickle, pickle_value, zip_directory
+// Tests state/weights: checkpoint_parts, pickle, pickle_value, torch_host, zip_directory
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>
