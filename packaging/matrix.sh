@@ -12,8 +12,8 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=build.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/build.sh"
-# shellcheck source-path=SCRIPTDIR source=libtorch_versions.sh
-source "$root/packaging/libtorch_versions.sh"
+# shellcheck source-path=SCRIPTDIR source=setup/libtorch_versions.sh
+source "$root/packaging/setup/libtorch_versions.sh"
 
 targets=(all) versions=() selection=()
 while [ $# -gt 0 ]; do

@@ -17,8 +17,8 @@ refused() { # refused TEXT COMMAND...
   [[ $said == *"$text"* && $(wc -l <<<"$said") = 1 ]] || fail "$* said \"$said\""
 }
 
-# shellcheck source-path=SCRIPTDIR/../../packaging source=libtorch_versions.sh
-source packaging/libtorch_versions.sh
+# shellcheck source-path=SCRIPTDIR/../../packaging source=setup/libtorch_versions.sh
+source packaging/setup/libtorch_versions.sh
 versions=$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$known_libtorch")
 named=$(sed -nE 's/^      \{"([0-9.]+)", [0-9]+, .*/\1/p' include/looptorch/app/device/cuda_device.hpp)
 [ "$(sort <<<"$versions")" = "$(sort <<<"$named")" ] || fail "cuda_device.hpp names ${named//$'\n'/ } and packaging ${versions//$'\n'/ }"

@@ -16,14 +16,14 @@ file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include/loopt
 list(REMOVE_ITEM headers declared.hpp) # has no policy of its own
 string(REPLACE ".hpp" "" headers "${headers}")
 string(REPLACE ";" "\", \"" headers "${headers}")
-file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/static/policy_pairs_documented.hpp @ONLY
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/policy_pairs_documented.hpp @ONLY
      CONTENT "#pragma once
 #include <string_view>
 inline constexpr std::string_view kDocumentedPairs = R\"pairs(@table@)pairs\";
 inline constexpr std::string_view kPolicyHeaders[] = {\"@headers@\"};
 ")
 
-add_executable(print_policy_pairs EXCLUDE_FROM_ALL static/write_policy_pairs.cpp)
+add_executable(print_policy_pairs EXCLUDE_FROM_ALL write_policy_pairs.cpp)
 target_link_libraries(print_policy_pairs PRIVATE looptorch_test_support)
 target_precompile_headers(print_policy_pairs REUSE_FROM looptorch_precompiled)
 target_compile_options(print_policy_pairs PRIVATE -Wall -Wextra)

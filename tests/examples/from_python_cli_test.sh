@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# seed_commands_test.sh WHISPER-PROGRAMS KONKANIVANI-PROGRAMS: tests commands that the READMEs of older Python
+# from_python_cli_test.sh WHISPER-PROGRAMS KONKANIVANI-PROGRAMS: tests commands that the READMEs of older Python
 # projects print (Whisper on a GTX 980 and an RTX 4080, KonkaniVani on a T4). Each ends in a run, or in one sentence
 # that says what to type instead.
 set -euo pipefail

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by setup.sh: the versions of LibTorch that it installs, each with what its Python package pins.
+# Sourced by setup.sh and matrix.sh: the versions of LibTorch that it installs, each with what its Python package pins.
 #
 #   choose_libtorch VERSION   sets torch_version, torch_packages, toolkit_packages, toolkit_release and toolkit_folder;
 #                             fails for a version that stands not here
