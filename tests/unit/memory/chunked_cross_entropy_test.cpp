@@ -128,6 +128,22 @@ TEST_CASE("gradients go to autograd where it is asked for them, or hooks wait") 
     CHECK(distance(seen, wanted) < 1e-12);
     CHECK(distance(problem.weight_VD.grad(), wanted + 1) < 1e-12);
   }
+  SECTION("a hook of the node that adds up the gradient sees the whole gradient") {
+    struct Hook : torch::autograd::FunctionPreHook {
+      explicit Hook(at::Tensor& gradient) : seen(gradient) {}
+      torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+        seen = gradients.at(0).clone();
+        return gradients;
+      }
+      at::Tensor& seen;
+    };
+    at::Tensor seen;
+    const auto node = torch::autograd::impl::grad_accumulator(problem.weight_VD);
+    node->add_pre_hook(std::make_unique<Hook>(seen));
+    problem.chunked({}).backward();
+    REQUIRE(seen.defined());
+    CHECK(distance(seen, wanted) < 1e-12);
+  }
   SECTION("frozen weights get none") {
     problem.weight_VD.mutable_grad().reset();
     problem.weight_VD.requires_grad_(false);

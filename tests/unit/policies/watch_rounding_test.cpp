@@ -52,6 +52,17 @@ TEST_CASE("WatchRounding measures the share of updates that rounding swallows") 
   CHECK_THROWS_WITH(invalid.fit(data()), Catch::Contains("of at least 1, got 0"));
 }
 
+TEST_CASE("WatchRounding: an update that is vetoed is not part of the next measurement") {
+  auto net = narrow_layer();
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2, .weight_decay = 0});
+  lt::Trainer trainer(
+      net, lt::Update{optimizer, objective, {.lossy_weights = true}}, lt::WatchRounding{.every = 1},
+      lt::On{lt::kCheck, [](lt::UpdateContext& update) { update.veto(update.run.progress().step < 3); }});
+  trainer.fit(data());
+  CHECK(trainer.updates()[0].applied == 1);
+  CHECK(trainer.policy<lt::WatchRounding>().elements == 64 * 64 + 64);
+}
+
 }  // namespace watch_rounding_test
 
 TEST_CASE("WatchRounding: a sparse gradient is not compared") {

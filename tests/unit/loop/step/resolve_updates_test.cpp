@@ -72,6 +72,22 @@ TEST_CASE("after an after_update that throws, a further fit ends as if nothing h
   }
 }
 
+TEST_CASE("after an after_update that throws, a NaN of the same window is not reported by the next step") {
+  auto net = toy::net();
+  lt::FusedSGD first(net->parameters(), {.lr = 0.1}), second(net->parameters(), {.lr = 0.1});
+  bool poison = true;
+  const auto poisoned = [&](toy::Net& model, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(model, batch);
+    if (poison) loss.value = loss.value * NAN;
+    return loss;
+  };
+  lt::Trainer trainer(net, lt::Update{first, toy::objective}, lt::Update{second, poisoned}, Throws{.at = 0});
+  const auto data = toy::batches(2);
+  CHECK_THROWS_WITH(trainer.step(data[0]), "full");
+  poison = false;
+  CHECK(trainer.step(data[1]).step == 2);
+}
+
 TEST_CASE("one that hears late of an update throws in the next window, which is learnt again") {
   const auto data = toy::batches(6);
   const auto late = lt::On{lt::kClip, [](lt::UpdateContext& update) { update.veto(torch::zeros({})); }};
