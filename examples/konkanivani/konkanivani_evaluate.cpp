@@ -44,15 +44,16 @@ void evaluate(Options options) {
       {.mel_bins = config.mel_bins, .max_seconds = options.max_seconds, .subsampling = config.subsampling},
       unknown, skipped);
   if (!unknown.empty()) std::cerr << unknown.describe() << std::endl;
-  const auto heard = kv::transcribe_all(recognizer, speech, {.clips = options.reading.batch_size},
-                                        {.workers = options.reading.workers}, options.decoding, skipped);
-  kv::print_examples(std::cout, heard, static_cast<std::size_t>(options.examples));
-  std::cout << "CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << " over "
-            << heard.references.size() << " clips" << std::endl;
+  const auto transcripts =
+      kv::transcribe_all(recognizer, speech, {.clips = options.reading.batch_size},
+                         {.workers = options.reading.workers}, options.decoding, skipped);
+  kv::print_examples(std::cout, transcripts, static_cast<std::size_t>(options.examples));
+  std::cout << "CER " << transcripts.character_error_rate << ", WER " << transcripts.word_error_rate
+            << " over " << transcripts.references.size() << " clips" << std::endl;
   if (options.summary.empty()) return;
   app::Summary summary;
-  summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
-  summary.set("clips", std::ssize(heard.references)).set("skipped", std::int64_t(listed.count()));
+  summary.set("cer", transcripts.character_error_rate).set("wer", transcripts.word_error_rate);
+  summary.set("clips", std::ssize(transcripts.references)).set("skipped", std::int64_t(listed.count()));
   summary.set("decoding", options.decoding.method).write(options.summary);
 }
 

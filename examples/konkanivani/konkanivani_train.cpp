@@ -153,16 +153,16 @@ void run(const Options& options, const std::string& script_flag) {
   const auto untrained = app::leads() ? test() : kv::Transcripts();
   const auto result = train(session, recognizer, data, options, skipped);
   if (!app::leads()) return;
-  const auto heard = test();
+  const auto trained = test();
   session.finish([&](app::Summary& summary) {
     kv::save_recognizer(recognizer, options.output);
-    summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
+    summary.set("cer", trained.character_error_rate).set("wer", trained.word_error_rate);
     summary.set("cer_untrained", untrained.character_error_rate).set("steps", result.steps);
     summary.set("skipped", std::int64_t(listed.count()));
   });
-  kv::print_examples(std::cout, heard, 5);
-  std::cout << "test CER " << heard.character_error_rate << " (untrained " << untrained.character_error_rate
-            << "), WER " << heard.word_error_rate << " after " << result.steps << " steps and "
+  kv::print_examples(std::cout, trained, 5);
+  std::cout << "test CER " << trained.character_error_rate << " (untrained " << untrained.character_error_rate
+            << "), WER " << trained.word_error_rate << " after " << result.steps << " steps and "
             << session.seconds() << " s; the model is in " << options.output.string() << std::endl;
 }
 

@@ -59,14 +59,13 @@ void transcribe(Options options) {
   const auto files = looptorch::audio_files(options.files);
   const auto device = app::choose_device(options.device);
   auto recognizer = kv::load_recognizer(options.model, device);
-  const kv::Listener listener(
+  const kv::LogMelReader reader(
       {.mel_bins = recognizer.model->config().mel_bins, .max_seconds = options.max_seconds});
   std::size_t failed = 0;
   for (const auto& file : files) {
     try {
       if (fs::is_directory(file)) throw kv::SpeechError(file.string() + ": holds no audio");
-      const auto mel_1MF =
-          listener.frames(listener.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
+      const auto mel_1MF = reader.frames(reader.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
       const auto lengths_1 = at::full({1}, mel_1MF.size(2), at::kLong);
       const auto texts =
           kv::recognize(recognizer.model, mel_1MF.to(device), lengths_1.to(device), options.decoding);

@@ -72,7 +72,7 @@ sg::Judges train_judges(const sg::Clips& train, std::int64_t n_mels, at::Device 
 
 struct Measures {
   sg::Distances distances;
-  sg::ConditionCcc heard;
+  sg::ConditionCcc condition_ccc;
   sg::Diversity diversity;
 };
 
@@ -89,15 +89,16 @@ Measures measure(sg::Generator& generator, sg::Judges& judges, const sg::Referen
                  });
   const auto drawn = observer.observed();
   return {.distances = sg::distances(drawn, test),
-          .heard = drawn.concordance(),
+          .condition_ccc = drawn.concordance(),
           .diversity = sg::diversity_of(drawn.patches_NK, test.patches_NK, reference.train_patches_NK)};
 }
 
 void print(const std::string& model, const Measures& measures) {
-  const auto& [distances, heard, diversity] = measures;
+  const auto& [distances, condition_ccc, diversity] = measures;
   std::cout << model << ": Frechet " << distances.frechet << ", kernel distance " << distances.kernel
-            << ", concordance of valence " << heard.valence << " and arousal " << heard.arousal << ", copies "
-            << diversity.copies << ", spread " << diversity.spread << std::endl;
+            << ", concordance of valence " << condition_ccc.valence << " and arousal "
+            << condition_ccc.arousal << ", copies " << diversity.copies << ", spread " << diversity.spread
+            << std::endl;
 }
 
 /// Draws pictures of the first test clips, and of a generator's results for their emotions.
@@ -142,7 +143,8 @@ app::Summary summary_of(const Measures& first, const Measures& last, const sg::R
   set("noise", reference.noise);
   set("shuffled", reference.shuffled);
   set("real", reference.validation);
-  summary.set("condition_ccc_valence", last.heard.valence).set("condition_ccc_arousal", last.heard.arousal);
+  summary.set("condition_ccc_valence", last.condition_ccc.valence)
+      .set("condition_ccc_arousal", last.condition_ccc.arousal);
   summary.set("real_ccc_valence", real.valence).set("real_ccc_arousal", real.arousal);
   summary.set("nearest_generated", last.diversity.generated_to_train);
   summary.set("nearest_held_out", last.diversity.held_out_to_train);
@@ -186,7 +188,7 @@ int main(int argc, char** argv) {
   app::CommandLine line(
       "gan_measure",
       "Measures generators that gan_train made, from the first to the last of a training, against held-out "
-      "clips:\nFrechet and kernel distance, concordance of the emotion heard with the one wanted, copies, spread.");
+      "clips:\nFrechet and kernel distance, concordance of the predicted emotion with the wanted one, copies, spread.");
   line.positional("MODEL", options.models, "folders that gan_train wrote");
   line.required("data", "DIR", options.data, "folder of audio/ and the tables, as for gan_train");
   line.required("output", "DIR", options.output,

@@ -15,7 +15,7 @@
 #   samples/         spectrograms with labels, pictures and sound
 #   measures/        pictures of test clips, and of samples for the same emotions
 #   vit/             the trained ViT; vit_synthetic/: trained with samples too
-#   heard/           predictions of both for all test clips, and the first one's attention in eight of them
+#   predictions/     predictions of both for all test clips, and the first one's attention in eight of them
 #   curves/          learning curves as pictures
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
@@ -94,18 +94,18 @@ done
 
 corpus=(--seed 1 --train 480 --validation 80 --test 80)
 training=(--seed "$seed" --epochs 1000 --auxiliary 3 --average 0.99)
-hearing=(--seed "$seed" --spec-augment)
+vit_training=(--seed "$seed" --spec-augment)
 drawing=(--seed "$seed")
 first_steps=10 steps=800 validate_every=100 judge_epochs=8 device=cpu
 if [ -n "$gpu_memory" ]; then
   training+=(--gpu-memory "$gpu_memory" --mixed-precision)
-  hearing+=(--gpu-memory "$gpu_memory" --mixed-precision)
-  if [ -n "$pretrained" ]; then hearing+=(--pretrained "$pretrained"); else hearing+=(--from-scratch); fi
+  vit_training+=(--gpu-memory "$gpu_memory" --mixed-precision)
+  if [ -n "$pretrained" ]; then vit_training+=(--pretrained "$pretrained"); else vit_training+=(--from-scratch); fi
   drawing+=(--gpu-memory "$gpu_memory")
   device=auto
 else
   training+=(--small --batch-size 8 --gradient-accumulation 1 --generator-rate 1e-3 --discriminator-rate 2e-3)
-  hearing+=(--preset small)
+  vit_training+=(--preset small)
   drawing+=(--count 240)
   if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
     training+=(--mixed-precision)
@@ -114,7 +114,7 @@ fi
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 96 --validation 24 --test 24)
   training+=(--average 0.9)
-  hearing+=(--epochs 3)
+  vit_training+=(--epochs 3)
   drawing+=(--count 24)
   first_steps=2 steps=48 validate_every=12 judge_epochs=4
 fi
@@ -139,25 +139,25 @@ echo "==> Drawing samples"
 echo "==> Measuring"
 "$programs/gan_measure" "${data[@]}" --output "$output/measures" --seed "$seed" --epochs $judge_epochs \
   "$output/model_first" "$output/model" "$output/model/best"
-hear() { # hear FOLDER FLAG...
-  "$programs/vit_train" "${data[@]}" "${hearing[@]}" --device "$device" --output "$output/$1" "${@:2}" \
+train_vit() { # train_vit FOLDER FLAG...
+  "$programs/vit_train" "${data[@]}" "${vit_training[@]}" --device "$device" --output "$output/$1" "${@:2}" \
     --snapshot-every 100 --resume auto
 }
 echo "==> Training a ViT"
-hear vit
+train_vit vit
 echo "==> Training a ViT with the samples too"
-hear vit_synthetic --generated "$output/samples"
-echo "==> Hearing test clips"
+train_vit vit_synthetic --generated "$output/samples"
+echo "==> Predicting test clips"
 mapfile -t clips < <(awk -F, -v audio="$output/corpus/audio" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
   $column ~ /test/ { print audio "/" $1 ".flac" }' "$output/corpus/annotations.csv")
-mkdir -p "$output/heard" "$output/curves"
+mkdir -p "$output/predictions" "$output/curves"
 predict() { # predict MODEL FLAG...
   "$programs/vit_predict" --model "$output/$1" --device "$device" --format csv "${@:2}"
 }
 for model in vit vit_synthetic; do
-  predict $model "${clips[@]}" >"$output/heard/$model.csv"
+  predict $model "${clips[@]}" >"$output/predictions/$model.csv"
 done
-predict vit --attention "$output/heard" "${clips[@]:0:8}" >/dev/null
+predict vit --attention "$output/predictions" "${clips[@]:0:8}" >/dev/null
 "$programs/draw_curves" --output "$output/curves/gan.png" --columns frechet --title "distance to validation clips" \
   "$output/model/curve.csv"
 "$programs/draw_curves" --output "$output/curves/vit.png" --columns ccc_valence,ccc_arousal --x epoch \
@@ -173,4 +173,4 @@ figure() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$output/$1/summ
   printf '  "seconds": %s\n}\n' $((SECONDS - start))
 } >"$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
-echo "==> Done: figures in $output/summary.json, pictures and sound in $output/samples, what a ViT hears in $output/heard"
+echo "==> Done: figures in $output/summary.json, pictures and sound in $output/samples, predictions in $output/predictions"

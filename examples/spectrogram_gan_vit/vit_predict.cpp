@@ -36,16 +36,16 @@ struct Options {
 };
 
 /// Predicts emotions of files one by one.
-class Listener {
+class EmotionPredictor {
  public:
-  Listener(sv::ViT model, at::Device device)
+  EmotionPredictor(sv::ViT model, at::Device device)
       : model_(std::move(model)), device_(device), read_({.mel_bins = model_->config().n_mels}) {
     model_->to(device);
     model_->eval();
   }
 
   /// Reads the next file. Throws what sg::ClipReader throws.
-  sv::Prediction hear(const fs::path& file) {
+  sv::Prediction predict(const fs::path& file) {
     const torch::NoGradGuard no_grad;
     picture_ = read_(file);
     const auto emotion_2 = model_(spectrogram().to(device_))[0].to(at::kCPU, at::kDouble);
@@ -57,9 +57,9 @@ class Listener {
                                                           : looptorch::audio::probe(file).sample_rate};
   }
 
-  [[nodiscard]] std::string remark_on(const sv::Prediction& heard) const {
+  [[nodiscard]] std::string remark_on(const sv::Prediction& prediction) const {
     const auto& options = read_.options();
-    return sv::remark_on(heard, {options.seconds, options.kRate}, sg::mel_options(options).max_hz);
+    return sv::remark_on(prediction, {options.seconds, options.kRate}, sg::mel_options(options).max_hz);
   }
 
   /// Returns the class token's attention to each patch of the last file, the mean over the heads of the last
@@ -93,7 +93,7 @@ void predict(const Options& options) {
   const auto files = looptorch::audio_files(options.files, [](const fs::path& file) {
     return looptorch::is_audio_file(file) || sg::is_saved_spectrogram(file);
   });
-  Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
+  EmotionPredictor predictor(sv::load_vit(options.model), app::choose_device(options.device));
   if (!options.attention.empty()) app::create_output_folder("attention", options.attention);
   if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
   std::set<std::string> taken;
@@ -102,8 +102,8 @@ void predict(const Options& options) {
     try {
       if (fs::is_directory(file))
         throw sg::ClipError(file.string() + ": holds no audio and no .npy spectrogram");
-      const auto heard = listener.hear(file);
-      std::cout << sv::line_of(heard, listener.remark_on(heard), options.format) << std::endl;
+      const auto prediction = predictor.predict(file);
+      std::cout << sv::line_of(prediction, predictor.remark_on(prediction), options.format) << std::endl;
     } catch (const looptorch::Error& error) {
       if (files.size() == 1) throw;
       std::cerr << "vit_predict: " << error.what() << std::endl;
@@ -111,10 +111,10 @@ void predict(const Options& options) {
       continue;
     }
     if (!options.attention.empty())
-      app::write_png(options.attention / picture_name(file, taken), listener.attention_picture());
+      app::write_png(options.attention / picture_name(file, taken), predictor.attention_picture());
   }
   if (failed > 0)
-    throw sg::ClipError(looptorch::message(failed, " of ", files.size(), " files could not be heard"));
+    throw sg::ClipError(looptorch::message(failed, " of ", files.size(), " files could not be used"));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
   Options options;
   app::CommandLine line(
       "vit_train",
-      "Trains a Vision Transformer to hear valence and arousal in spectrograms of music.\nThe data folder "
+      "Trains a Vision Transformer to predict valence and arousal from spectrograms of music.\nThe data folder "
       "holds audio/ and tables of valence and arousal in DEAM's form (song_id, valence_mean, arousal_mean).");
   sv::add_flags(line, options);
   return app::run_main(argc, argv, line, [&] { run(options); });

@@ -12,7 +12,7 @@
 
 #include "clips/clip_check.hpp"
 #include "clips/corpus.hpp"
-#include "decoding/hearing_options.hpp"
+#include "decoding/decoding_flags.hpp"
 #include "training/evaluation.hpp"
 
 #include <cstdint>
@@ -29,17 +29,18 @@ namespace fs = std::filesystem;
 struct Options {
   fs::path model, summary, transcripts;
   whisper::ClipSource clips;
-  whisper::HearingOptions hearing;
+  whisper::DecodingFlags decoding;
   std::string language = "en", normalizer = "auto";
   std::int64_t examples = 3;
   app::TrainingOptions reading;
 };
 
-void report(const Options& options, const whisper::Transcripts& heard, std::size_t skipped, double seconds) {
-  const auto rates = heard.error_rates(options.normalizer);
-  const double characters = heard.character_error_rate(options.normalizer);
-  const auto clips = std::ssize(heard.references);
-  whisper::print_transcripts(std::cout, heard, static_cast<std::size_t>(options.examples));
+void report(const Options& options, const whisper::Transcripts& transcripts, std::size_t skipped,
+            double seconds) {
+  const auto rates = transcripts.error_rates(options.normalizer);
+  const double characters = transcripts.character_error_rate(options.normalizer);
+  const auto clips = std::ssize(transcripts.references);
+  whisper::print_transcripts(std::cout, transcripts, static_cast<std::size_t>(options.examples));
   if (rates.by_language.size() > 1)
     for (const auto& [language, rate] : rates.by_language)
       std::cout << "word error rate in " << language << " " << rate << "\n";
@@ -48,7 +49,7 @@ void report(const Options& options, const whisper::Transcripts& heard, std::size
   if (options.summary.empty()) return;
   app::Summary summary;
   whisper::set_error_rates(summary, "wer", rates);
-  summary.set("cer", characters).set("normalizer", heard.normalizers(options.normalizer));
+  summary.set("cer", characters).set("normalizer", transcripts.normalizers(options.normalizer));
   summary.set("clips", std::int64_t(clips)).set("clips_skipped", std::int64_t(skipped));
   summary.set("seconds", seconds).write(options.summary);
 }
@@ -62,20 +63,20 @@ void evaluate(const Options& options) {
       whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
   looptorch::require_finite_weights(*recognizer.model, options.model.string());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
-  options.hearing.apply(recognizer);
+  options.decoding.apply(recognizer);
   const whisper::ClipCheck check{
       .workers = options.reading.workers,
       .on_bad = options.reading.skips_bad_audio() ? whisper::OnBadAudio::skip : whisper::OnBadAudio::stop};
   whisper::SkippedItems skipped;
   const auto speech = whisper::load_clips(options.clips, recognizer, check, skipped, std::cerr);
   std::cerr << skipped.describe({.at_most = whisper::kListedClips}) << std::flush;
-  const auto heard = whisper::transcribe_all(recognizer, speech, options.reading.workers);
+  const auto transcripts = whisper::transcribe_all(recognizer, speech, options.reading.workers);
   if (!options.transcripts.empty())
     whisper::save_transcripts(
         options.transcripts,
-        {options.model, options.language, options.clips.max_seconds, options.hearing.fallback}, speech,
-        heard);
-  report(options, heard, skipped.count(), stopwatch.seconds());
+        {options.model, options.language, options.clips.max_seconds, options.decoding.fallback}, speech,
+        transcripts);
+  report(options, transcripts, skipped.count(), stopwatch.seconds());
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
   line.option("summary", "FILE", options.summary,
               "JSON to write, with wer, cer, normalizer, clips and seconds");
   line.option("transcripts", "FILE", options.transcripts,
-              "JSON to write, with each clip's text and what was heard");
+              "JSON to write, with each clip's text and its transcript");
   line.option(
       "language", "CODE", options.language,
       "what is spoken where a line has no \"language\" of its own, as en or English, or auto: detected");
@@ -102,11 +103,11 @@ int main(int argc, char** argv) {
   line.option("max-audio-seconds", "S", options.clips.max_seconds,
               "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.toggle("empty-texts", options.clips.empty_texts,
-              "clips without a text are measured, too; each word that is heard there is an error");
+              "clips without a text are measured, too; each word of their transcripts is an error");
   line.toggle("strict", options.clips.strict,
               "stops at the first wrong line; else wrong lines are listed and skipped");
   line.option("examples", "N", options.examples, "clips that are printed", {.min = 0});
-  whisper::add_flags(line, options.hearing);
+  whisper::add_flags(line, options.decoding);
   using app::TrainingFlag;
   app::add_training_flags(
       line, options.reading,

@@ -131,8 +131,8 @@ void plan_memory(app::Session& session, whisper::Recognizer& recognizer, whisper
 }
 
 /// Transcribes the test clips before training, on rank 0, and removes what an earlier run left.
-whisper::Transcripts hear_before(const app::Session& session, whisper::Recognizer& recognizer,
-                                 whisper::Corpus& corpus, const Options& options) {
+whisper::Transcripts transcribe_untrained(const app::Session& session, whisper::Recognizer& recognizer,
+                                          whisper::Corpus& corpus, const Options& options) {
   if (!app::leads()) return {};
   auto before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
   if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
@@ -143,19 +143,19 @@ whisper::Transcripts hear_before(const app::Session& session, whisper::Recognize
 /// Saves the model, transcribes again and writes the summary.
 void finish(app::Session& session, whisper::Recognizer& recognizer, const whisper::Corpus& corpus,
             const Options& options, const lt::FitResult& result, whisper::Transcripts before) {
-  std::optional<whisper::Comparison> heard;
+  std::optional<whisper::Comparison> comparison;
   session.finish([&](app::Summary& summary) {
     whisper::save_trained(recognizer.model, options);
     if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
     std::cout << "transcribing again" << std::endl;
-    heard.emplace(
+    comparison.emplace(
         std::move(before),
-        whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard()),
+        whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_at_once()),
         options.normalizer);
     summary.set("clips_skipped", std::int64_t(corpus.skipped.count()));
-    whisper::set_result(summary, *heard, options, result);
+    whisper::set_result(summary, *comparison, options, result);
   });
-  whisper::print_result(*heard, options, result, session.seconds());
+  whisper::print_result(*comparison, options, result, session.seconds());
 }
 
 void finetune(Options options) {
@@ -167,7 +167,7 @@ void finetune(Options options) {
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   plan_memory(session, recognizer, corpus, options);
-  auto before = hear_before(session, recognizer, corpus, options);
+  auto before = transcribe_untrained(session, recognizer, corpus, options);
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
   const auto result = train(session, recognizer, corpus, options);

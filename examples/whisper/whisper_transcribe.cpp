@@ -7,9 +7,9 @@
 #include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/state/weights/finite_weights.hpp>
 
-#include "listening/file_transcriber.hpp"
-#include "listening/growing_files.hpp"
-#include "listening/stream_text.hpp"
+#include "transcription/file_transcriber.hpp"
+#include "transcription/growing_files.hpp"
+#include "transcription/stream_text.hpp"
 
 #include <unistd.h>
 
@@ -43,14 +43,14 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   looptorch::require_finite_weights(*recognizer.model, options.model.string());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   recognizer.model->decoder()->hold_half_weights();
-  options.hearing.apply(recognizer);
+  options.decoding.apply(recognizer);
   return recognizer;
 }
 
 /// Shows on a terminal the transcribed minutes of a long file; nothing for no number.
 void show_progress(std::optional<double> seconds) {
   if (::isatty(STDERR_FILENO) != 1) return;
-  std::cerr << '\r' << (seconds ? std::to_string(std::llround(*seconds / 60)) + " minutes heard" : "")
+  std::cerr << '\r' << (seconds ? std::to_string(std::llround(*seconds / 60)) + " minutes transcribed" : "")
             << "\033[K" << std::flush;
 }
 
@@ -63,13 +63,13 @@ class Output {
     files_.emplace(options.output_dir, options.output_format, options.subtitles);
   }
 
-  void use(const std::string& file, const whisper::Transcription& heard) {
+  void use(const std::string& file, const whisper::Transcription& transcription) {
     show_progress({});
-    name_language(file, heard.language);
+    name_language(file, transcription.language);
     if (files_)
-      print(files_->write(file, heard));
+      print(files_->write(file, transcription));
     else
-      std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
+      std::cout << file << '\t' << one_line(std::string(whisper::stripped(transcription.text))) << std::endl;
   }
 
   /// Adds a part to the line or the files of a stream.
@@ -121,7 +121,8 @@ void transcribe(whisper::TranscribeOptions options) {
   Output output(options);
   auto recognizer = load(options);
   const whisper::FileTranscriber::Use use{
-      .whole = [&](const std::string& file, const whisper::Transcription& heard) { output.use(file, heard); },
+      .whole = [&](const std::string& file,
+                   const whisper::Transcription& transcription) { output.use(file, transcription); },
       .part = [&](const whisper::StreamPart& part) { output.use(part); }};
   whisper::FileTranscriber transcriber(recognizer, options, use,
                                        [](double seconds) { show_progress(seconds); });

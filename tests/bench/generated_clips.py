@@ -30,20 +30,20 @@ def labels_of(corpus: Path) -> dict[str, tuple[float, ...]]:
         return {row[song].strip(): tuple((float(row[column]) - 5) / 4 for column in columns) for row in rows}
 
 
-def heard_in(file: Path) -> dict[str, tuple[float, ...]]:
+def read_predictions(file: Path) -> dict[str, tuple[float, ...]]:
     """Returns what vit_predict wrote, by song."""
     with open(file, newline="") as table:
         return {Path(row["file"]).stem: tuple(float(row[emotion]) for emotion in EMOTIONS) for row in csv.DictReader(table)}
 
 
 def concordance(pairs: list[tuple[float, float]]) -> float:
-    """Returns Lin's coefficient of (heard, labelled) pairs, with the population's variances."""
+    """Returns Lin's coefficient of (predicted, labelled) pairs, with the population's variances."""
     count = len(pairs)
-    heard_mean = sum(heard for heard, _ in pairs) / count
+    predicted_mean = sum(predicted for predicted, _ in pairs) / count
     label_mean = sum(label for _, label in pairs) / count
-    covariance = sum((heard - heard_mean) * (label - label_mean) for heard, label in pairs) / count
-    spread = sum((heard - heard_mean) ** 2 + (label - label_mean) ** 2 for heard, label in pairs) / count
-    return 2 * covariance / (spread + (heard_mean - label_mean) ** 2)
+    covariance = sum((predicted - predicted_mean) * (label - label_mean) for predicted, label in pairs) / count
+    spread = sum((predicted - predicted_mean) ** 2 + (label - label_mean) ** 2 for predicted, label in pairs) / count
+    return 2 * covariance / (spread + (predicted_mean - label_mean) ** 2)
 
 
 def mean(values) -> float:
@@ -82,12 +82,12 @@ def cells(values: list[float]) -> str:
 
 
 def main(outputs: list[Path]) -> None:
-    runs = [(labels_of(output / "corpus"), heard_in(output / "heard/vit.csv"), heard_in(output / "heard/vit_synthetic.csv"))
-            for output in outputs]
+    runs = [(labels_of(output / "corpus"), read_predictions(output / "predictions/vit.csv"),
+             read_predictions(output / "predictions/vit_synthetic.csv")) for output in outputs]
     songs = sorted(runs[0][1])
     for output, (_, plain, synthetic) in zip(outputs, runs):
         if sorted(plain) != songs or sorted(synthetic) != songs:
-            sys.exit(f"{output}: heard other test clips than {outputs[0]}")
+            sys.exit(f"{output}: predicts other test clips than {outputs[0]}")
     print("| concordance on test clips |", " | ".join(f"run {i + 1}" for i in range(len(runs))),
           "| mean | difference | interval of seeds | of clips |")
     print("| --- |" + " ---: |" * (len(runs) + 4))

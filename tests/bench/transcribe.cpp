@@ -16,7 +16,7 @@
 #include <ATen/Parallel.h>
 
 #include <time.h>
-#include <whisper/audio/listener.hpp>
+#include <whisper/audio/log_mel_reader.hpp>
 #include <whisper/decoding/decoding.hpp>
 #include <whisper/decoding/generation.hpp>
 #include <whisper/formats/ctranslate2_import.hpp>
@@ -65,9 +65,9 @@ at::Tensor read_clips(const fs::path& folder, std::int64_t mel_bins) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".wav") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  const whisper::Listener listen({.mel_bins = mel_bins});
+  const whisper::LogMelReader read({.mel_bins = mel_bins});
   std::vector<at::Tensor> clips;
-  for (const auto& file : files) clips.push_back(listen(file));
+  for (const auto& file : files) clips.push_back(read(file));
   auto mel_BMT = at::stack(clips);
   lt::save_safetensors(folder / "features.safetensors", {{"mel", mel_BMT}});
   return mel_BMT;

@@ -14,8 +14,8 @@
 
 #include <torch/torch.h>
 
-#include <whisper/listening/file_transcriber.hpp>
 #include <whisper/text/english/english_normalizer.hpp>
+#include <whisper/transcription/file_transcriber.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -105,31 +105,32 @@ void glue(const std::vector<Spoken>& spoken, const fs::path& file) {
   lt::audio::encode(file, {at::cat(parts), kRate});
 }
 
-double rate_of(const std::string& reference, const std::string& heard) {
+double rate_of(const std::string& reference, const std::string& hypothesis) {
   lt::WordErrorRate rate;
-  rate.add(whisper::normalize_english(reference), whisper::normalize_english(heard));
+  rate.add(whisper::normalize_english(reference), whisper::normalize_english(hypothesis));
   return rate.rate();
 }
 
-struct Heard {
+struct TimedText {
   std::string text;
   double seconds;
 };
 
-Heard hear(const fs::path& model, const std::vector<fs::path>& files, bool vad, std::int64_t batch_size) {
+TimedText transcribe(const fs::path& model, const std::vector<fs::path>& files, bool vad,
+                     std::int64_t batch_size) {
   whisper::TranscribeOptions options;
   options.model = model, options.vad = vad, options.batch_size = batch_size;
   auto recognizer = whisper::load_recognizer(model);
-  options.hearing.apply(recognizer);
-  Heard heard{};
+  options.decoding.apply(recognizer);
+  TimedText result{};
   whisper::FileTranscriber transcriber(
       recognizer, options,
-      {.whole = [&](const std::string&, const auto& found) { heard.text += " " + found.text; }, .part = {}});
+      {.whole = [&](const std::string&, const auto& found) { result.text += " " + found.text; }, .part = {}});
   const auto begin = std::chrono::steady_clock::now();
   for (const auto& file : files) transcriber.add(file.string());
   transcriber.finish();
-  heard.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return heard;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
 }
 
 void print(const char* name, double value, const char* unit, double peer) {
@@ -157,12 +158,12 @@ int main(int argc, char** argv) {
   for (const auto& one : spoken) reference += " " + one.text, clips.push_back(one.clip);
   const double minutes = lt::audio::probe(reading).seconds() / 60;
   std::fprintf(stderr, "%zu sentences, %.2f minutes\n", spoken.size(), minutes);
-  const auto alone = hear(argv[1], clips, /*vad=*/false, 8);
+  const auto alone = transcribe(argv[1], clips, /*vad=*/false, 8);
   const double alone_rate = rate_of(reference, alone.text);
   for (const bool vad : {false, true}) {
-    const auto heard = hear(argv[1], {reading}, vad, vad ? 8 : 1);
+    const auto whole = transcribe(argv[1], {reading}, vad, vad ? 8 : 1);
     print(vad ? "word error rate by voice activity" : "word error rate in sequence",
-          rate_of(reference, heard.text), "", alone_rate);
-    print(vad ? "seconds by voice activity" : "seconds in sequence", heard.seconds, "s", alone.seconds);
+          rate_of(reference, whole.text), "", alone_rate);
+    print(vad ? "seconds by voice activity" : "seconds in sequence", whole.seconds, "s", alone.seconds);
   }
 }

@@ -156,11 +156,11 @@ TEST_CASE("graphs decode the eager texts again at higher temperatures, with and 
       averages.push_back(text.average_log_probability);
     std::sort(averages.begin(), averages.end());
     const whisper::FallbackOptions fallback{.compression_ratio = {}, .log_probability = averages[2] + 0.01};
-    const auto hear = [&](whisper::TokenGraphs* by) {
+    const auto decode = [&](whisper::TokenGraphs* by) {
       return whisper::decode_with_fallback(
           model, states, options, fallback, [](const auto&) { return std::string(); }, by);
     };
-    const auto eager = hear(nullptr), replayed = hear(&graphs);
+    const auto eager = decode(nullptr), replayed = decode(&graphs);
     bool again = false;
     for (std::size_t clip = 0; clip < eager.size(); ++clip) {
       CHECK(eager[clip].tokens == replayed[clip].tokens);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the device decides and the host hears later: overflow under Autocast<fp16> and losses that are not
+// What the device decides and the host reads later: overflow under Autocast<fp16> and losses that are not
 // numbers. A step waits for neither.
 #include "support/precompiled.hpp"
 

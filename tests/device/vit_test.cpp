@@ -97,18 +97,18 @@ NamedTensors fine_tuned(at::Device device, bool recomputes) {
 
 }  // namespace
 
-TEST_CASE("What a ViT hears on a device is what it hears on a CPU; so are its attention and its gradients") {
+TEST_CASE("A ViT predicts on a device what it predicts on a CPU, with the same attention and gradients") {
   if (!has_device()) return;
   const auto numbers = [](at::Device device) {
     auto model = vit_on(device);
     const auto [spectrograms_B1MF, conditions_B2] = emotions_on(device, 1).front();
-    const auto heard_B2 = model(spectrograms_B1MF);
-    const auto loss = vit::emotion_loss(heard_B2, conditions_B2);
+    const auto predicted_B2 = model(spectrograms_B1MF);
+    const auto loss = vit::emotion_loss(predicted_B2, conditions_B2);
     loss.backward();
     // Half as wide as the configuration says, so that positions are interpolated.
     const auto states_BTD = model->backbone(model->images(spectrograms_B1MF).slice(3, 0, 128));
-    CHECK(heard_B2.device() == device);
-    NamedTensors all{{"heard", heard_B2.detach().cpu()},
+    CHECK(predicted_B2.device() == device);
+    NamedTensors all{{"predicted", predicted_B2.detach().cpu()},
                      {"loss", loss.detach().cpu()},
                      {"states", states_BTD.detach().cpu()},
                      {"attention", model->attention(spectrograms_B1MF).detach().cpu()}};

@@ -237,7 +237,7 @@ has_remedy() { grep -qE -- "^  fits \(.*\): $1" errors.txt || fail "no flags $1 
 
 # ---- Input ----
 
-# sharpened MODEL COPY: copies the folder of a small Whisper whose random weights hear nothing, with an encoder and an
+# sharpened MODEL COPY: copies the folder of a small Whisper whose random weights write no text, with an encoder and an
 # attention to it so large that what is decoded depends on the sound.
 sharpened() {
   python3 - "$@" <<'PYTHON'

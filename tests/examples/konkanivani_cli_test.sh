@@ -157,7 +157,7 @@ mkdir -p empty "in capitals"
 cp "$clip" "in capitals/A.FLAC"
 refused_late "1 of 3 files could not be transcribed" konkanivani_transcribe --model model "in capitals" empty "$clip"
 [ "$(cut -f1 said.txt | tr '\n' '|')" = "in capitals/A.FLAC|$clip|" ] ||
-  fail "transcribe did not hear two files: $(cat said.txt errors.txt)"
+  fail "not two transcripts: $(cat said.txt errors.txt)"
 holds errors.txt "konkanivani_transcribe: empty: holds no audio"
 code=0
 "$programs/konkanivani_transcribe" --model model "$clip" >/dev/full 2>errors.txt || code=$?
@@ -176,10 +176,10 @@ runs "${once[@]}" --output same --max-steps 1 --no-report
 refused_late "--dropout is 0.1 here and 0 in the snapshot" "${once[@]}" --output model --epochs 2 --dropout 0.1 \
   --resume auto --gradient-checkpointing --mixed-precision
 
-# A recording is heard alike however loud it is; what is no sound is refused.
+# A recording is transcribed alike however loud it is; what is no sound is refused.
 sox "$clip" -b 32 -e floating-point quiet.wav vol 0.01
 runs konkanivani_transcribe --model model "$clip" quiet.wav
-[ "$(cut -f2 said.txt | sort -u | wc -l)" = 1 ] || fail "a quiet clip is heard otherwise: $(cat said.txt)"
+[ "$(cut -f2 said.txt | sort -u | wc -l)" = 1 ] || fail "a quiet clip is transcribed otherwise: $(cat said.txt)"
 python3 - <<'PYTHON' || fail "no clip of integers"
 import struct
 samples = [30000.0 * (i % 50 - 25) / 25 for i in range(16000)]
@@ -299,7 +299,7 @@ runs konkanivani_train --data corpus --output flags "${size[@]}" --positions rel
 holds flags/config.json '"positions": "relative"'
 holds flags/config.json '"subsampling": 1'
 holds flags/summary.json '"steps": 1'
-holds said.txt "    said   " # three examples of each epoch, five of the test clips
+holds said.txt "    reference   " # three examples of each epoch, five of the test clips
 
 # What a run cannot go on from, or would overwrite.
 resume=(konkanivani_train --data corpus "${size[@]}" --output x --resume)

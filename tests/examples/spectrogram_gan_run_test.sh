@@ -4,8 +4,8 @@
 # examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and
 # without what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than
 # noise, and than real clips whose cells were mixed up, and be no copies; at full size (a quarter of an hour; --quick is
-# a minute or two) it must also follow the emotion, and the ViT must hear it. Started again it trains no further, and at
-# full size measures the same. With --gpu-memory a card's settings reach every program that has them. PROGRAMS is the
+# a minute or two) it must also follow the emotion, and the ViT must predict it. Started again it trains no further, and
+# at full size measures the same. With --gpu-memory a card's settings reach every program that has them. PROGRAMS is the
 # folder of the programs.
 set -euo pipefail
 
@@ -79,24 +79,25 @@ if [ ${#size[@]} = 0 ]; then
 fi
 has_files "$work/out" model/generator.safetensors model/best/generator.safetensors model/curve.csv samples/labels.csv \
   samples/sample-00000.png samples/sample-00000.wav measures/real-0.png measures/generated-0.png vit/model.safetensors \
-  vit_synthetic/curve.csv heard/vit.csv curves/gan.png curves/vit.png
+  vit_synthetic/curve.csv predictions/vit.csv curves/gan.png curves/vit.png
 
-# What was heard in each test clip gives the figures that vit_train measured.
+# The predictions of all test clips give the figures that vit_train measured.
 python3 "$(dirname -- "$run")/../../tests/bench/generated_clips.py" "$work/out" >table || fail "generated_clips.py"
-# heard_alike ROW MODEL KEY: the first word of a row of the table, the model that heard the clips, the field ccc_KEY.
-heard_alike() {
+# predicted_alike ROW MODEL KEY: the first word of a row of the table, the model that predicted, the field ccc_KEY.
+predicted_alike() {
   local printed
-  [ "$(wc -l <"out/heard/$2.csv")" = $((tested + 1)) ] || fail "heard/$2.csv has not $tested clips"
+  [ "$(wc -l <"out/predictions/$2.csv")" = $((tested + 1)) ] || fail "predictions/$2.csv has not $tested clips"
   printed=$(awk -F'|' -v row="$1" '{ split($2, words, " ") } words[1] == row { print $3 }' table)
   expect "(${printed:-9} - $(figure "ccc_$3")) ^ 2 < 1e-6"
 }
-heard_alike valence vit valence
-heard_alike arousal vit arousal
-heard_alike valence, vit_synthetic valence_synthetic
-heard_alike arousal, vit_synthetic arousal_synthetic
-[ "$(find "$work/out/heard" -name '*.png' | wc -l)" = 8 ] || fail "not eight pictures: $(ls "$work/out/heard")"
+predicted_alike valence vit valence
+predicted_alike arousal vit arousal
+predicted_alike valence, vit_synthetic valence_synthetic
+predicted_alike arousal, vit_synthetic arousal_synthetic
+[ "$(find "$work/out/predictions" -name '*.png' | wc -l)" = 8 ] ||
+  fail "not eight pictures: $(ls "$work/out/predictions")"
 
-# Started again. With --quick nothing is drawn, measured and heard a second time: it must train no further.
+# Started again. With --quick nothing is drawn, measured and predicted a second time: it must train no further.
 weights() { # prints a checksum of each file of weights
   cd "$work/out"
   sha256sum model{_first,}/{generator,discriminator}.safetensors model/best/*.safetensors \

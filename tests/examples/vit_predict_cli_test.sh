@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # vit_predict_cli_test.sh PROGRAMS: tests what a user sees of vit_predict and draw_curves.
 #
-# Files that cannot be used give one line each on stderr and exit code 2, and the others are heard: as text, CSV and
+# Files that cannot be used give one line each on stderr and exit code 2, and the others are predicted: as text, CSV and
 # JSON, with what was done to them, and a picture of what was looked at. PROGRAMS is the folder of the built programs.
 set -euo pipefail
 
@@ -40,12 +40,12 @@ head -c 20000 "${clips[1]}" >music/half.flac
 echo "this is no audio" >music/text.wav
 cp "${clips[2]}" "music/a, b.FLAC"
 predict=(vit_predict --model model --device cpu)
-refused_late "3 of 6 files could not be heard" "${predict[@]}" --attention seen music
-[ "$(wc -l <said.txt)" = 3 ] || fail "not a line for each file that can be heard: $(cat said.txt)"
+refused_late "3 of 6 files could not be used" "${predict[@]}" --attention seen music
+[ "$(wc -l <said.txt)" = 3 ] || fail "not a line for each file that can be used: $(cat said.txt)"
 grep -qE $'^music/whole.flac\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+(\t|$)' said.txt ||
   fail "a whole clip: $(cat said.txt)"
-holds said.txt "(3.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is heard above 4000 Hz)"
-[ "$(wc -l <errors.txt)" = 4 ] || fail "not a line for each file that cannot be heard: $(cat errors.txt)"
+holds said.txt "(3.0 s, padded to 30 s; resampled from 8000 Hz, so that it has nothing above 4000 Hz)"
+[ "$(wc -l <errors.txt)" = 4 ] || fail "not a line for each file that cannot be used: $(cat errors.txt)"
 holds errors.txt "vit_predict: music/silent.wav: is silent"
 holds errors.txt "vit_predict: music/half.flac: "
 holds errors.txt "vit_predict: music/text.wav: "
@@ -79,24 +79,24 @@ code=0
 "$programs/vit_predict" "${predict[@]:1}" music/whole.flac >/dev/full 2>errors.txt || code=$?
 [ "$code" = 2 ] || fail "onto a full disk: exit code $code: $(cat errors.txt)"
 mkdir nothing
-refused_late "1 of 2 files could not be heard" "${predict[@]}" nothing music/whole.flac
+refused_late "1 of 2 files could not be used" "${predict[@]}" nothing music/whole.flac
 holds errors.txt "vit_predict: nothing: holds no audio"
 [ "$(wc -l <said.txt)" = 1 ] || fail "a folder without audio beside a file: $(cat said.txt)"
 
 # The same numbers in every format, and as one file among others or alone.
 runs "${predict[@]}" --format csv music/whole.flac "music/a, b.FLAC"
-mv said.txt heard.csv
-[ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
-grep -q '^"music/a, b.FLAC",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
+mv said.txt out.csv
+[ "$(head -1 out.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "out.csv: $(cat out.csv)"
+grep -q '^"music/a, b.FLAC",' out.csv || fail "a comma in a name: $(cat out.csv)"
 cp music/whole.flac $'caf\xe9.flac'
 runs "${predict[@]}" --format json $'caf\xe9.flac'
 holds said.txt '"file":"caf�.flac"'
 rm $'caf\xe9.flac'
 runs "${predict[@]}" --format json music/whole.flac
-mv said.txt heard.json
-valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)
+mv said.txt out.json
+valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' out.json)
 awk -F, -v valence="$valence" '$1 == "music/whole.flac" { found = ($2 - valence) ^ 2 < 1e-8 } END { exit !found }' \
-  heard.csv || fail "$valence is not the valence of $(cat heard.csv)"
+  out.csv || fail "$valence is not the valence of $(cat out.csv)"
 cp music/whole.flac whole.flac
 runs "${predict[@]}" --attention both whole.flac music/whole.flac
 cmp both/whole.png both/whole-2.png || fail "the same file was looked at otherwise"

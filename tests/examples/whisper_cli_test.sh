@@ -119,18 +119,18 @@ refused "--beam-size: 0 is less than 1" "${transcribe[@]}" --beam-size 0 whole.w
 refused "--patience: 0.1 times 2 texts is less than one" "${transcribe[@]}" --beam-size 2 --patience 0.1 whole.wav
 refused "--suppress-tokens: \"x\" is not an integer" "${transcribe[@]}" --suppress-tokens 1,x whole.wav
 
-# Bad files among good ones: the others are heard, the exit code tells. Audio at 8 kHz is resampled.
+# Bad files among good ones: the others are transcribed, the exit code tells. Audio at 8 kHz is resampled.
 refused_late "4 of 6 files could not be transcribed" whisper_transcribe --model "$model" --max-audio-seconds 5 \
   --no-fallback narrow.wav silent.wav whole.wav absent.wav none.wav cut.wav
-[ "$(cut -f1 said.txt | tr '\n' ' ')" = "narrow.wav whole.wav " ] || fail "heard: $(cat said.txt)"
-[ "$(grep -c $'\t.*[[:alpha:]]' said.txt)" = 2 ] || fail "nothing was heard: $(cat said.txt)"
+[ "$(cut -f1 said.txt | tr '\n' ' ')" = "narrow.wav whole.wav " ] || fail "transcribed: $(cat said.txt)"
+[ "$(grep -c $'\t.*[[:alpha:]]' said.txt)" = 2 ] || fail "nothing was transcribed: $(cat said.txt)"
 [ "$(wc -l <errors.txt)" = 5 ] || fail "four bad files: $(cat errors.txt)"
 holds errors.txt "whisper_transcribe: silent.wav: is silent" absent.wav none.wav cut.wav
 
 # Settings of the decoding: each run says something, the same again, and other settings other words.
 runs whisper_transcribe --model "$model" --max-audio-seconds 5 --no-fallback --language auto --beam-size 3 \
   --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none whole.wav
-grep -qP '\t\S' said.txt || fail "--beam-size 3: nothing was heard: $(cat said.txt)"
+grep -qP '\t\S' said.txt || fail "--beam-size 3: nothing was transcribed: $(cat said.txt)"
 holds said.txt whole.wav
 lacks said.txt '<|' # timestamps
 runs "${transcribe[@]}" --temperature 1 --best-of 2 short/0.flac
@@ -186,7 +186,7 @@ runs whisper_finetune "${spoilt[@]}" --epochs 2
 holds said.txt "transcribing 3 clips"
 holds said.txt "training on 4 clips"
 holds errors.txt " clips are skipped (--on-bad-audio stop ends the run instead):"
-for reason in "cut.wav: cut off" "long.wav: lasts 120 s, longer than the 30 s that Whisper hears at once" \
+for reason in "cut.wav: cut off" "long.wav: lasts 120 s, longer than the 30 s that Whisper transcribes at once" \
   "silent.wav: is silent"; do
   holds errors.txt "  $reason"
   [ "$(grep -cF "$reason" spoilt/skipped.txt)" = 1 ] || fail "skipped.txt on \"$reason\": $(cat spoilt/skipped.txt)"
@@ -229,7 +229,7 @@ interrupted KILL 'stopped/snapshots/step-*1[0-5]0' "${stopped[@]}"
 newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
 truncate -s 100 "$newest/state.json"
 runs "${stopped[@]}"
-lacks said.txt "transcribing 2 clips" # what the untrained model hears is known
+lacks said.txt "transcribing 2 clips" # the transcripts of the untrained model are known
 grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: -f2- | uniq | wc -l | grep -qx 1 ||
   fail "a resumed run has another word error rate before training"
 holds errors.txt "rejected $newest"
@@ -269,13 +269,13 @@ echo '{"audio_filepath": "3.flac", "text": ""}' | cat short/train.jsonl - >short
 refused "short/noisy.jsonl:5: \"text\" is empty" "${finetune[@]}" --train short/noisy.jsonl \
   --validation short/validation.jsonl --strict
 runs whisper_evaluate --model noisy --max-audio-seconds 5 --manifest corpus/noisy.jsonl --empty-texts \
-  --summary measured.json --transcripts heard.json --examples 1 --temperature 0 --no-fallback
+  --summary measured.json --transcripts transcripts.json --examples 1 --temperature 0 --no-fallback
 holds said.txt "over 5 clips"
 [ "$(grep -c '^reference  ' said.txt)" = 1 ] || fail "not one example: $(cat said.txt)"
 has_keys measured.json wer cer seconds
 holds measured.json '"normalizer": "english"'
-[ "$(grep -c '"heard":' heard.json)" = 5 ] || fail "transcripts: $(cat heard.json)"
-holds heard.json '"fallback": false'
+[ "$(grep -c '"hypothesis":' transcripts.json)" = 5 ] || fail "transcripts: $(cat transcripts.json)"
+holds transcripts.json '"fallback": false'
 evaluate=(whisper_evaluate --model "$tiny")
 # Results replace neither the manifest nor each other, and are refused before anything is decoded.
 cp short/test.jsonl kept.jsonl

@@ -90,7 +90,7 @@ holds adapted/adapter_config.json "\"base_model_name_or_path\": \"$tiny\""
 runs whisper_evaluate --model adapted --manifest "$tiny/clips.jsonl" --normalizer none --max-audio-seconds 1 \
   --no-fallback --summary evaluated.json
 [ "$(rate evaluated.json wer)" = "$(rate adapted/summary.json wer_after | sed 's/_after//')" ] ||
-  fail "merged adapters hear otherwise: $(cat evaluated.json adapted/summary.json)"
+  fail "merged adapters transcribe otherwise: $(cat evaluated.json adapted/summary.json)"
 runs whisper_export --model adapted --ggml adapted.bin
 runs whisper_export --model "$tiny" --ggml plain.bin
 ! cmp -s adapted.bin plain.bin || fail "whisper_export leaves the adapters out"

@@ -4,8 +4,8 @@
 #
 # Clips of the corpus, their silent ends cut off, are glued with pauses into talks of up to 29 s, so that the time of
 # each sentence is known. MODEL, a Hugging Face folder of tiny.en, is tuned on some with half of the targets timed, and
-# once more with none; held-out talks are then transcribed. The error of a time is its distance to the nearest one that
-# was heard, in seconds. Takes some 15 minutes of CPU. Prints the figures that the README gives.
+# once more with none; held-out talks are then transcribed. The error of a time is its distance to the nearest one
+# transcribed, in seconds. Takes some 15 minutes of CPU. Prints the figures that the README gives.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
@@ -43,15 +43,15 @@ glue corpus/test.jsonl heldout
 
 # error MODEL: the mean and the median error of the held-out talks' times.
 error() {
-  rm -rf heard && mkdir heard
-  runs whisper_transcribe --model "$1" --timestamps --no-fallback --output-format tsv --output-dir heard heldout/*.wav
-  for talk in heard/*.tsv; do
+  rm -rf found && mkdir found
+  runs whisper_transcribe --model "$1" --timestamps --no-fallback --output-format tsv --output-dir found heldout/*.wav
+  for talk in found/*.tsv; do
     awk -F '\t' -v t="heldout/$(basename "$talk" .tsv)" 'NR > 1 { print t, $1 / 1000; print t, $2 / 1000 }' "$talk"
-  done >heard.times
-  awk 'NR == FNR { heard[$1] = heard[$1] " " $2; next }
-       { n = split(heard[$1], times, " "); best = 30
+  done >found.times
+  awk 'NR == FNR { found[$1] = found[$1] " " $2; next }
+       { n = split(found[$1], times, " "); best = 30
          for (i = 1; i <= n; ++i) { d = times[i] - $2; d = d < 0 ? -d : d; if (d < best) best = d }
-         print best }' heard.times heldout.times | sort -n |
+         print best }' found.times heldout.times | sort -n |
     awk '{ error[NR] = $1; sum += $1 } END { printf "%.3f %.3f\n", sum / NR, error[int((NR + 1) / 2)] }'
 }
 

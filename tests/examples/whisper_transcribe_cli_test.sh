@@ -58,7 +58,7 @@ refused "--hallucination-silence-threshold needs --word-timestamps" "${transcrib
   --hallucination-silence-threshold 2 whole.wav
 refused "--carry-initial-prompt needs --initial-prompt" "${transcribe[@]}" --carry-initial-prompt whole.wav
 
-# A file longer than a window, heard in sequence: every format, each file whole, with times that grow.
+# A file longer than a window, transcribed in sequence: every format, each file whole, with times that grow.
 runs "${transcribe[@]}" --output-format all --output-dir out/new --word-timestamps talk.wav
 [ "$(cat said.txt)" = "$(printf 'out/new/talk.%s\n' txt vtt srt tsv json)" ] || fail "written: $(cat said.txt)"
 [ "$(find out -type f | wc -l)" = 5 ] || fail "files are left behind: $(find out -type f)"
@@ -78,7 +78,7 @@ mv said.txt alone.txt
 refused_late "1 of 4 files could not be transcribed" "${transcribe[@]}" --batch-size 2 "${clips[0]}" silent.wav \
   "${clips[@]:1:2}"
 holds errors.txt "silent.wav: is silent"
-cmp alone.txt said.txt || fail "in a batch another text is heard"
+cmp alone.txt said.txt || fail "in a batch the text differs"
 mkdir -p folder/below empty && cp part.wav folder/below && echo x >folder/notes.txt
 refused "empty: holds no audio" "${quick[@]}" empty
 
@@ -124,8 +124,8 @@ refused "-: cut off" "${quick[@]}" - < <(head -c 6000 part.flac)
 refused "-: begins as MP4, which libsndfile does not read; put \`ffmpeg" "${quick[@]}" - < \
   <(printf '\0\0\0\040ftypM4A more')
 
-# What is longer than a window is heard as it arrives: the first window is written while the pipe is open, and the files
-# are those of the file, to the byte.
+# What is longer than a window is transcribed as it arrives: the first window is written while the pipe is open, and the
+# files are those of the file, to the byte.
 await() { # await TEXT FILE
   local try
   for try in $(seq 1200); do
@@ -150,7 +150,7 @@ for format in txt vtt srt tsv json; do
   cmp "out/new/talk.$format" "streamed/stdin.$format" || fail "a stream's $format is not the file's"
 done
 
-# A signal ends the stream: the line shows what was heard, and stderr how far.
+# A signal ends the stream: the line shows what was transcribed, and stderr how far.
 "$programs/whisper_transcribe" "${transcribe[@]:1}" - <pipe >signalled.txt 2>errors.txt &
 exec 3>pipe
 head -c 1000000 talk.s16 >&3
@@ -160,7 +160,7 @@ code=0
 wait "$!" || code=$?
 exec 3>&-
 [ "$code" = 143 ] || fail "a stream that SIGTERM ends: exit code $code"
-[ "$(cat errors.txt)" = "whisper_transcribe: SIGTERM was received: -: was heard up to 31.25 s" ] ||
+[ "$(cat errors.txt)" = "whisper_transcribe: SIGTERM was received: -: was read up to 31.25 s" ] ||
   fail "errors: $(cat errors.txt)"
 grep -qE $'^-\tGood morning.*[a-z.]$' signalled.txt && [ "$(grep -c '' signalled.txt)" = 1 ] ||
   fail "signalled: $(cat signalled.txt)"
@@ -173,7 +173,7 @@ runs "${transcribe[@]}" --clip-timestamps "0,$(soxi -D clip0.wav),$from" --word-
 for word in morning telephone; do
   grep -qi "$word" parts/talk.txt || fail "parts without \"$word\": $(cat parts/talk.txt)"
 done
-[ "$(wc -w <parts/talk.txt)" -le 24 ] || fail "more than two parts were heard: $(cat parts/talk.txt)"
+[ "$(wc -w <parts/talk.txt)" -le 24 ] || fail "more than two parts were transcribed: $(cat parts/talk.txt)"
 holds parts/talk.json " Good morning"
 
 # By voice activity, in 16 bits, and by windows of 20 s: about as many words as are said.
@@ -182,7 +182,7 @@ spoken=$(($(wc -w <<<"$sentences") * 2 + $(sed -n 2p alone.txt | cut -f2 | wc -w
 for how in "--vad --batch-size 2 --bf16" "--max-audio-seconds 20 --fallback"; do
   # shellcheck disable=SC2086
   runs "${transcribe[@]}" $how talk.wav
-  heard=$(cut -f2 said.txt | wc -w)
-  [ "$heard" -ge $((spoken * 7 / 10)) ] && [ "$heard" -le $((spoken * 14 / 10)) ] ||
-    fail "$how hears $heard words of $spoken: $(cat said.txt)"
+  transcribed=$(cut -f2 said.txt | wc -w)
+  [ "$transcribed" -ge $((spoken * 7 / 10)) ] && [ "$transcribed" -le $((spoken * 14 / 10)) ] ||
+    fail "$how gives $transcribed words of $spoken: $(cat said.txt)"
 done

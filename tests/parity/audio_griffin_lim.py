@@ -57,11 +57,11 @@ def mel_inverse(tensors):
     magnitude = librosa.feature.inverse.mel_to_stft(mel, sr=22050, n_fft=2048, fmin=20, fmax=8000)
     inverse = filters @ magnitude**2
     sound = librosa.griffinlim(magnitude, n_iter=32, hop_length=512, random_state=0, length=len(samples))
-    heard = librosa.feature.melspectrogram(y=sound, **SETTINGS)
+    again = librosa.feature.melspectrogram(y=sound, **SETTINGS)
     decibels = np.abs(10 * np.log10((inverse + 1e-10) / (mel + 1e-10)))
     tensors["mel.spectrum_distance"] = np.array(distance(inverse, mel), np.float64)
     tensors["mel.spectrum_decibels"] = np.array(decibels.mean(), np.float64)
-    tensors["mel.sound_distance"] = np.array(distance(heard, mel), np.float64)
+    tensors["mel.sound_distance"] = np.array(distance(again, mel), np.float64)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + self.ff1(x) / 2
-        heard = self.self_attn_norm(x)
-        x = x + self.self_attn(heard, heard, heard)[0]
+        normed = self.self_attn_norm(x)
+        x = x + self.self_attn(normed, normed, normed)[0]
         x = x + self.conv(self.conv_norm(x).transpose(1, 2)).transpose(1, 2)
         return self.final_norm(x + self.ff2(x) / 2)
 

@@ -199,15 +199,15 @@ class Discriminator(nn.Module):
         widths = [1] + [channels >> i for i in (3, 2, 1, 0)]
         self.convolutions = nn.Sequential(*(nn.Sequential(spectral_norm(nn.Conv2d(a, b, 4, 2, 1)), nn.LeakyReLU(0.2))
                                             for a, b in zip(widths, widths[1:])))
-        self.condition, heard = Condition(channels), 2 * channels * rows // 16
-        self.hidden, self.output = spectral_norm(nn.Linear(heard + channels, channels)), spectral_norm(nn.Linear(channels, 1))
-        self.emotion = nn.Linear(heard, 2)
+        self.condition, pooled = Condition(channels), 2 * channels * rows // 16
+        self.hidden, self.output = spectral_norm(nn.Linear(pooled + channels, channels)), spectral_norm(nn.Linear(channels, 1))
+        self.emotion = nn.Linear(pooled, 2)
 
     def forward(self, x, conditions):
         """Returns logits [B], and the emotions [B, 2] that the spectrograms show."""
         variance, mean = torch.var_mean(self.convolutions(x), 3, correction=0)
-        heard = torch.cat((mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)), 1)
+        pooled = torch.cat((mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)), 1)
         wanted = self.condition(conditions)
-        h = F.leaky_relu(self.hidden(torch.cat((heard, wanted), 1)), 0.2)
+        h = F.leaky_relu(self.hidden(torch.cat((pooled, wanted), 1)), 0.2)
         match = (h * wanted).sum(1) / math.sqrt(h.shape[1])
-        return (self.output(h).squeeze(1) + match).float(), self.emotion(F.layer_norm(heard, heard.shape[1:])).float()
+        return (self.output(h).squeeze(1) + match).float(), self.emotion(F.layer_norm(pooled, pooled.shape[1:])).float()

@@ -35,7 +35,7 @@ def sentences(count):
 
 def read_aloud(folder, count):
     """Returns (file, text) of each clip, at 16 kHz and padded to a window of 30 s with silence. faster-whisper pads the features of a
-    shorter clip with zeros instead, which are not those of silence, and hears some words otherwise."""
+    shorter clip with zeros instead, which are not those of silence, and transcribes some words otherwise."""
     clips = []
     for i, text in enumerate(sentences(count)):
         raw, clip = folder / "raw.wav", folder / f"clip{i:03}.wav"
@@ -107,31 +107,31 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         clips = read_aloud(folder, options.clips)
-        heard = {"ours": ours(options.programs, options.model, clips, options.language)}
+        texts = {"ours": ours(options.programs, options.model, clips, options.language)}
         for kind in TYPES:
             export, ggml = folder / kind, folder / f"ggml-{kind}.bin"
             run(options.programs / "whisper_export", "--model", options.model, "--ctranslate2", export, f"--{kind}",
                 *([] if kind == "fp32" else ["--ggml", ggml]))
             compare_with_converter(options.model, export, kind, folder)
-            heard[f"faster-whisper {kind}"] = in_own_process(faster_whisper_texts, export, clips, options.language, kind)
-            report(f"faster-whisper {kind}", heard, clips, rates)
+            texts[f"faster-whisper {kind}"] = in_own_process(faster_whisper_texts, export, clips, options.language, kind)
+            report(f"faster-whisper {kind}", texts, clips, rates)
             if kind == "fp32":
                 continue
-            heard[f"whisper.cpp {kind}"] = in_own_process(whisper_cpp_texts, ggml, clips, options.language)
-            report(f"whisper.cpp {kind}", heard, clips, rates)
-    own = word_error_rate(heard["ours"], clips)
+            texts[f"whisper.cpp {kind}"] = in_own_process(whisper_cpp_texts, ggml, clips, options.language)
+            report(f"whisper.cpp {kind}", texts, clips, rates)
+    own = word_error_rate(texts["ours"], clips)
     for program, rate in rates.items():
         is_exact = program in ("faster-whisper fp32", "faster-whisper fp16")
         assert abs(rate - own) <= 0.002 if is_exact else rate <= own + 0.01, program
 
 
-def report(program, heard, clips, rates):
+def report(program, texts, clips, rates):
     from whisper.normalizers import EnglishTextNormalizer
-    rates[program] = word_error_rate(heard[program], clips)
+    rates[program] = word_error_rate(texts[program], clips)
     normalise = EnglishTextNormalizer()
-    same = sum(normalise(a) == normalise(b) for a, b in zip(heard[program], heard["ours"]))
+    same = sum(normalise(a) == normalise(b) for a, b in zip(texts[program], texts["ours"]))
     words = sum(len(normalise(text).split()) for _, text in clips)
-    print(f"{program}: word error rate {rates[program]:.4f} (ours {word_error_rate(heard['ours'], clips):.4f}), "
+    print(f"{program}: word error rate {rates[program]:.4f} (ours {word_error_rate(texts['ours'], clips):.4f}), "
           f"{words} words; {same} of {len(clips)} texts are the same", flush=True)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Records what openai-whisper's `transcribe` makes of a recording of some minutes with Whisper tiny.en, for
-tests/unit/whisper/listening/openai_transcribe_test.cpp and tests/unit/whisper/listening/transcript_files_test.cpp.
+openai_transcribe_test.cpp and transcript_files_test.cpp of tests/unit/whisper/transcription.
 
     python tests/parity/whisper_long.py HF_DIR [--keep-sound [--missing] | --writers]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Records where openai-whisper's `transcribe` goes on, and what it keeps, under --hallucination-silence-threshold: with words that
-are drawn at random instead of a model's, for tests/unit/whisper/listening/hallucinations_test.cpp.
+are drawn at random instead of a model's, for tests/unit/whisper/transcription/hallucinations_test.cpp.
 
     python tests/parity/whisper_silences.py
 

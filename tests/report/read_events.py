@@ -26,8 +26,8 @@ assert (image.height, image.width) == (2, 3) and image.encoded_image_string.star
 assert reader.Audio("sound")[0].sample_rate == 8000
 assert reader.Tensors("said")[0].tensor_proto.string_val[0] == b"*words*"
 # What Run::offer_examples left there.
-heard = reader.Tensors("heard")[0]
-assert heard.step == 7 and heard.tensor_proto.string_val[0] .decode() == "*clip 1*: turn **left → right**", heard
+transcripts = reader.Tensors("transcripts")[0]
+assert transcripts.step == 7 and transcripts.tensor_proto.string_val[0] .decode() == "*clip 1*: turn **left → right**", transcripts
 mel = reader.Images("mel")[0]
 assert (mel.height, mel.width, mel.step) == (1, 1, 7) and mel.encoded_image_string.endswith(b"IEND\xaeB`\x82")
 tone = reader.Audio("tone")[0]
@@ -66,7 +66,7 @@ assert json.loads(get("/data/plugin/scalars/tags"))["run"].keys() >= {"loss"}
 rows = json.loads(get("/data/plugin/scalars/scalars", run="run", tag="loss"))
 assert [row[1] for row in rows] == [1, 2, 3] and rows[0][2] == 0.5 and str(rows[1][2]) in ("nan", "NaN"), rows
 assert b"words" in get("/data/plugin/text/text", run="run", tag="said")
-assert "<em>clip 1</em>: turn <strong>left → right</strong>" in json.loads(get("/data/plugin/text/text", run="run", tag="heard"))[0]["text"]
+assert "<em>clip 1</em>: turn <strong>left → right</strong>" in json.loads(get("/data/plugin/text/text", run="run", tag="transcripts"))[0]["text"]
 assert get("/data/plugin/images/tags") and b"picture" in get("/data/plugin/images/tags")
 assert b"sound" in get("/data/plugin/audio/tags")
 assert b"weights" in get("/data/plugin/histograms/tags")

@@ -39,9 +39,9 @@ struct SpeechOptions {
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
 /// to call from several threads. Its cost grows with the clip's length in full seconds.
-class Listener {
+class LogMelReader {
  public:
-  explicit Listener(const SpeechOptions& options)
+  explicit LogMelReader(const SpeechOptions& options)
       : reader_({.sample_rate = kRate, .limits = {.max_seconds = options.max_seconds}}) {
     const auto longest = static_cast<std::int64_t>(std::ceil(options.max_seconds * kSlowest)) + 1;
     for (std::int64_t seconds = 1; seconds <= longest; ++seconds)
@@ -83,7 +83,7 @@ class ClipFrames {
   /// Throws UsageError for no speed, and for one outside [0.1, 10].
   ClipFrames(std::vector<looptorch::Utterance> utterances, const SpeechOptions& options,
              const std::vector<double>& speeds)
-      : utterances_(std::move(utterances)), listener_(options), speeds_(speeds) {
+      : utterances_(std::move(utterances)), reader_(options), speeds_(speeds) {
     if (speeds.empty()) throw looptorch::UsageError("ClipFrames: no speed to play clips at");
     for (const double speed : speeds) {
       if (!(speed >= 0.1 && speed <= 10))
@@ -97,9 +97,9 @@ class ClipFrames {
     return static_cast<std::int64_t>(utterances_.size() * speeds_.size());
   }
 
-  /// Returns the frames of an entry. Throws what Listener throws.
+  /// Returns the frames of an entry. Throws what LogMelReader throws.
   [[nodiscard]] at::Tensor get(std::int64_t entry) const {
-    return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)])));
+    return reader_.frames(players_[speed(entry)](reader_.samples(utterances_[clip(entry)])));
   }
 
   /// Returns the entry's identity for a cache: the contents of its file, times and speed. Throws FileError.
@@ -125,7 +125,7 @@ class ClipFrames {
   }
 
   std::vector<looptorch::Utterance> utterances_;
-  Listener listener_;
+  LogMelReader reader_;
   std::vector<double> speeds_;
   std::vector<looptorch::audio::Resampler> players_;  // of each speed
 };
@@ -143,7 +143,7 @@ using FramesSource = std::function<at::Tensor(std::int64_t)>;
   const looptorch::CacheOptions caching{
       .folder = options.cache,
       .settings = looptorch::message("log-mel ", options.mel_bins, ", clips of up to ", options.max_seconds,
-                                     " s, peak ", Listener::kPeak)};
+                                     " s, peak ", LogMelReader::kPeak)};
   return share(std::make_shared<const looptorch::CachedDataset<ClipFrames>>(std::move(frames), caching));
 }
 

@@ -151,7 +151,7 @@ class SpeechDataset {
   /// Returns the clip's line, by which a resumed run recognises its data.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return lines_(utterance(index)); }
 
-  /// Reads one clip. Throws what Listener throws.
+  /// Reads one clip. Throws what LogMelReader throws.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
     const auto speed = static_cast<std::int64_t>(context.seed % speeds_.size());

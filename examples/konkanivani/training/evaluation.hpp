@@ -42,7 +42,7 @@ struct Transcripts {
 }
 
 /// Collects the transcripts of batches, which may come in any order.
-class Listening {
+class TranscriptCollector {
  public:
   /// Adds `texts`, the result of `recognize` for the clips of `batch`.
   void add(const Batch& batch, const std::vector<std::vector<Hypothesis>>& texts,
@@ -87,13 +87,13 @@ class Listening {
   auto options = loading;
   options.on_error = skipped == nullptr ? looptorch::OnError::fail : looptorch::OnError::skip;
   looptorch::PinnedPrefetchLoader batches(speech, options, speech.by_length(size));
-  Listening listening;
+  TranscriptCollector collector;
   for (auto& batch : batches)
-    listening.add(batch,
+    collector.add(batch,
                   recognize(recognizer.model, batch.mel_BMF.to(device), batch.lengths_B.to(device), decoding),
                   recognizer.vocabulary);
   if (skipped != nullptr) skipped->add(batches.skipped());
-  return listening.take();
+  return collector.take();
 }
 
 /// Prints `count` clips from the whole range: the spoken text, and the transcript.
@@ -101,16 +101,16 @@ inline void print_examples(std::ostream& out, const Transcripts& transcripts, st
   const auto size = transcripts.references.size();
   for (std::size_t i = 0; i < std::min(count, size); ++i) {
     const auto clip = i * size / std::min(count, size);
-    out << "    said   " << transcripts.references[clip] << "\n    heard  " << transcripts.hypotheses[clip]
-        << "\n";
+    out << "    reference   " << transcripts.references[clip] << "\n    hypothesis  "
+        << transcripts.hypotheses[clip] << "\n";
   }
 }
 
 /// Adds a row to the learning curve in `path`: step, seconds, character and word error rate.
 inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double seconds,
-                         const Transcripts& heard) {
+                         const Transcripts& transcripts) {
   looptorch::LearningCurve(path, {"seconds", "cer", "wer"})
-      .add(step, {seconds, heard.character_error_rate, heard.word_error_rate});
+      .add(step, {seconds, transcripts.character_error_rate, transcripts.word_error_rate});
 }
 
 }  // namespace konkanivani

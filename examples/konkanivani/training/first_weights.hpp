@@ -127,7 +127,7 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
     if (!name.ends_with(".pos_encoding.pe"))  // sinusoids, which this model computes
       detail::add_public(name_from_public(name), tensor, ours);
   tensors = std::move(ours);
-  return "names are those of the public KonkaniVani project; it hears frames by another logarithm and without one "
+  return "names are those of the public KonkaniVani project; it computes frames with another logarithm and not with one "
          "loudness for all clips, so that the first steps adapt";
 }
 

@@ -29,22 +29,22 @@
 namespace konkanivani {
 
 /// For looptorch::Validate: `loss` and its parts, means by character, and the error rates `cer` and `wer` of
-/// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `listening`.
+/// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `collector`.
 class ValidationMeasure {
  public:
   /// All must outlive it.
-  ValidationMeasure(const Recognizer& recognizer, const TrainOptions& options, Listening& listening)
-      : recognizer_(&recognizer), options_(&options), listening_(&listening) {}
+  ValidationMeasure(const Recognizer& recognizer, const TrainOptions& options, TranscriptCollector& collector)
+      : recognizer_(&recognizer), options_(&options), collector_(&collector) {}
 
   void add(KonkaniVani& model, const Batch& batch) {
     const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
-    const auto heard = recognize(model, encoded, options_->decoding());
-    for (std::size_t i = 0; i < heard.size(); ++i) {
-      const auto text = recognizer_->vocabulary.decode(heard[i].front().ids);
+    const auto hypotheses = recognize(model, encoded, options_->decoding());
+    for (std::size_t i = 0; i < hypotheses.size(); ++i) {
+      const auto text = recognizer_->vocabulary.decode(hypotheses[i].front().ids);
       characters_.add(looptorch::count_character_errors(batch.texts[i], text));
       words_.add(looptorch::count_word_errors(batch.texts[i], text));
     }
-    if (looptorch::app::leads()) listening_->add(batch, heard, recognizer_->vocabulary);
+    if (looptorch::app::leads()) collector_->add(batch, hypotheses, recognizer_->vocabulary);
     const auto loss = joint_loss(model, encoded, batch.targets, options_->loss());
     const double weight = loss.weight.number();
     weight_ += weight;
@@ -86,7 +86,7 @@ class ValidationMeasure {
 
   const Recognizer* recognizer_;
   const TrainOptions* options_;
-  Listening* listening_;
+  TranscriptCollector* collector_;
   Errors characters_, words_;
   std::map<std::string, double> sums_;
   double weight_ = 0;
@@ -99,34 +99,35 @@ class Validation {
   Validation(const Recognizer& recognizer, const SpeechDataset& clips, const TrainOptions& options)
       : recognizer_(recognizer), clips_(clips), options_(options) {}
 
-  [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, listening_}; }
+  [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, collector_}; }
 
   /// Prints the measured error rates, adds them to the curve, and offers examples to the report.
   void report(const looptorch::EpochContext& epoch) {
-    auto heard = listening_.take();
+    auto transcripts = collector_.take();
     const auto& metrics = epoch.run.metrics();
-    heard.character_error_rate = metrics.find("validation.cer").value();
-    heard.word_error_rate = metrics.find("validation.wer").value();
-    add_to_curve(options_.output / "curve.csv", epoch.run.progress().step, stopwatch_.seconds(), heard);
-    std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
-    print_examples(std::cout, heard, 3);
+    transcripts.character_error_rate = metrics.find("validation.cer").value();
+    transcripts.word_error_rate = metrics.find("validation.wer").value();
+    add_to_curve(options_.output / "curve.csv", epoch.run.progress().step, stopwatch_.seconds(), transcripts);
+    std::cout << "    CER " << transcripts.character_error_rate << ", WER " << transcripts.word_error_rate
+              << "\n";
+    print_examples(std::cout, transcripts, 3);
     std::cout << std::flush;
-    if (looptorch::app::leads()) epoch.run.offer_examples("validation", shown(heard));
+    if (looptorch::app::leads()) epoch.run.offer_examples("validation", shown(transcripts));
   }
 
  private:
   /// Returns eight clips from the whole range, unrecognised words marked, then as much sound as there is room
   /// for.
-  std::vector<looptorch::Example> shown(const Transcripts& heard) {
-    const auto size = heard.references.size(), count = std::min<std::size_t>(size, 8);
+  std::vector<looptorch::Example> shown(const Transcripts& transcripts) {
+    const auto size = transcripts.references.size(), count = std::min<std::size_t>(size, 8);
     std::vector<looptorch::Example> examples;
     std::vector<looptorch::audio::TitledClip> clips;
     for (std::size_t i = 0; i < count; ++i) {
       const auto clip = i * size / count;
-      const auto words = looptorch::align_words(heard.references[clip], heard.hypotheses[clip]);
+      const auto words = looptorch::align_words(transcripts.references[clip], transcripts.hypotheses[clip]);
       const auto title = "clip " + std::to_string(clip + 1);
       examples.emplace_back(looptorch::text_example(title, words));
-      clips.push_back({title, clips_.utterance(heard.indices[clip])});
+      clips.push_back({title, clips_.utterance(transcripts.indices[clip])});
     }
     if (options_.training.report && options_.report_sound) sounds_.add_to(examples, clips);
     return examples;
@@ -136,7 +137,7 @@ class Validation {
   const Recognizer& recognizer_;
   const SpeechDataset& clips_;
   const TrainOptions& options_;
-  Listening listening_;
+  TranscriptCollector collector_;
   looptorch::audio::SoundExamples sounds_;
 };
 

@@ -59,11 +59,11 @@ namespace spectrogram_gan {
     refuse("holds numbers from ", least.item<float>(), " to ", most.item<float>(),
            ", whose differences are beyond fp32: no logarithms of a spectrogram");
   const bool was_z_scored = std::abs(scale.mean) < 0.05 && std::abs(scale.deviation - 1) < 0.05;
-  const auto heard =
+  const auto seconds =
       static_cast<double>(count * SpectrogramOptions::kHop) / static_cast<double>(SpectrogramOptions::kRate);
   return {.spectrogram_1MF = spectrogram_MF.unsqueeze(0),
           .scale = was_z_scored ? DecibelScale{} : scale,
-          .seconds = count == options.frames() ? options.seconds : heard};
+          .seconds = count == options.frames() ? options.seconds : seconds};
 }
 
 }  // namespace spectrogram_gan

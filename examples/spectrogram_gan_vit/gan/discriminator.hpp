@@ -53,9 +53,9 @@ class DiscriminatorImpl : public torch::nn::Module {
     // The events, their variation and their pitch matter, but not their time: mean and deviation over time
     // are kept, and the mel axis stays.
     const auto [variance, mean] = at::var_mean(x, at::IntArrayRef{3}, /*unbiased=*/false);
-    const auto heard = at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1);
+    const auto pooled = at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1);
     const auto wanted = condition(conditions_B2);
-    const auto h = at::leaky_relu(hidden(at::cat({heard, wanted}, 1)), 0.2);
+    const auto h = at::leaky_relu(hidden(at::cat({pooled, wanted}, 1)), 0.2);
     // Adds a projection to the concatenation (Miyato and Koyama, 2018): the features measured along the
     // emotion.
     const auto match = (h * wanted).sum(1) / std::sqrt(static_cast<double>(h.size(1)));
@@ -63,7 +63,7 @@ class DiscriminatorImpl : public torch::nn::Module {
     // Convolutions of norm 1 leave little of the features' magnitude, so the emotion is read from their
     // pattern.
     return {(output(h).squeeze(1) + match).to(type),
-            emotion(at::layer_norm(heard, {heard.size(1)})).to(type)};
+            emotion(at::layer_norm(pooled, {pooled.size(1)})).to(type)};
   }
 
   torch::nn::ModuleList convolutions;

@@ -58,7 +58,7 @@ struct DiscriminatorObjective {
     const auto judge = [&](const at::Tensor& seen) { return gan->discriminator(seen, batch.conditions_B2); };
     const auto fake = through_noise(gan, options.instance_noise, generated(gan, batch.conditions_B2));
     const auto real = through_noise(gan, options.instance_noise, batch.spectrograms_B1MF);
-    const auto [real_B, heard_B2] = gan->discriminator->judge(real, batch.conditions_B2);
+    const auto [real_B, predicted_B2] = gan->discriminator->judge(real, batch.conditions_B2);
     const auto fake_B = judge(fake);
     gan->observe(gan->accepted, real_B);
     auto value = discriminator_loss(options.loss, real_B, fake_B);
@@ -67,14 +67,14 @@ struct DiscriminatorObjective {
       const auto wrong = discriminator_loss(options.loss, real_B, gan->discriminator(real, other_B2));
       value = at::lerp(value, wrong, options.mismatched);
     }
-    const auto misheard = at::mse_loss(heard_B2, batch.conditions_B2);
-    if (options.auxiliary > 0) value = value + options.auxiliary * misheard;
+    const auto emotion_error = at::mse_loss(predicted_B2, batch.conditions_B2);
+    if (options.auxiliary > 0) value = value + options.auxiliary * emotion_error;
     if (options.r1 > 0) value = value + options.r1 / 2 * gradient_penalty(judge, real);
     return {.value = value,
             .weight = real.size(0),
             .metrics = {{"real", real_B.detach().mean()},
                         {"fake", fake_B.detach().mean()},
-                        {"emotion_error_real", misheard.detach()}}};
+                        {"emotion_error_real", emotion_error.detach()}}};
   }
 
  private:
@@ -91,13 +91,14 @@ struct GeneratorObjective {
   template <class Batch>
   looptorch::Loss operator()(Gan& gan, const Batch& batch) const {
     const auto fake = through_noise(gan, options.instance_noise, gan->generate(batch.conditions_B2));
-    const auto [fake_B, heard_B2] = gan->discriminator->judge(fake, batch.conditions_B2);
+    const auto [fake_B, predicted_B2] = gan->discriminator->judge(fake, batch.conditions_B2);
     gan->observe(gan->fooled, fake_B);
-    const auto misheard = at::mse_loss(heard_B2, batch.conditions_B2);
+    const auto emotion_error = at::mse_loss(predicted_B2, batch.conditions_B2);
     auto value = generator_loss(options.loss, fake_B);
-    if (options.auxiliary > 0) value = value + options.auxiliary * misheard;
-    return {
-        .value = value, .weight = fake.size(0), .metrics = {{"emotion_error_generated", misheard.detach()}}};
+    if (options.auxiliary > 0) value = value + options.auxiliary * emotion_error;
+    return {.value = value,
+            .weight = fake.size(0),
+            .metrics = {{"emotion_error_generated", emotion_error.detach()}}};
   }
 };
 

@@ -118,7 +118,8 @@ inline void add_game_flags(looptorch::app::CommandLine& line, TrainOptions& opti
               "share of real clips with another clip's emotion in what the discriminator has to reject",
               {.min = 0, .max = 1});
   line.option("auxiliary", "X", options.auxiliary,
-              "weight of the emotion that the discriminator hears in real and generated clips", {.min = 0});
+              "weight of the emotion that the discriminator predicts from real and generated clips",
+              {.min = 0});
   line.option("winning", "X", options.accuracy,
               "the discriminator waits while it is right about more than this share; 1: never",
               {.min = 0.5, .max = 1});

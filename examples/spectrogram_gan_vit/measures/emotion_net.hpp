@@ -79,12 +79,12 @@ template <class Dataset>
 
 /// A network's results for many spectrograms `[N, 1, M, F]`, in batches of `batch`: features `[N, D]` and
 /// emotions `[N, 2]`, on the CPU.
-struct Heard {
+struct Predictions {
   at::Tensor features_ND, conditions_N2;
 };
 
-[[nodiscard]] inline Heard hear(EmotionNet& net, const at::Tensor& spectrograms_N1MF,
-                                std::int64_t batch = 32) {
+[[nodiscard]] inline Predictions predict(EmotionNet& net, const at::Tensor& spectrograms_N1MF,
+                                         std::int64_t batch = 32) {
   const torch::NoGradGuard no_grad;
   const auto device = net->output->weight.device();
   std::vector<at::Tensor> features, conditions;
@@ -101,10 +101,10 @@ struct ConditionCcc {
   double valence, arousal;
 };
 
-[[nodiscard]] inline ConditionCcc concordance(const at::Tensor& heard_N2, const at::Tensor& wanted_N2) {
+[[nodiscard]] inline ConditionCcc concordance(const at::Tensor& predicted_N2, const at::Tensor& wanted_N2) {
   const auto of = [&](std::int64_t column) {
     looptorch::RegressionMetrics metrics;
-    metrics.add(heard_N2.select(1, column), wanted_N2.select(1, column));
+    metrics.add(predicted_N2.select(1, column), wanted_N2.select(1, column));
     return metrics.moments().concordance();
   };
   return {of(0), of(1)};

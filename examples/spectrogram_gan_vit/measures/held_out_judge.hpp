@@ -34,7 +34,7 @@ struct HeldOutJudge {
       .epochs = 8, .seed = options.training.derived_seed(kJudge), .loading = loading};
   auto judge =
       validation_judge(clips, n_mels, device, training, options.output / "judge.safetensors", goes_on);
-  auto held_out = hear_held_out(judge, held_out_clips, loading, skipped);
+  auto held_out = read_held_out(judge, held_out_clips, loading, skipped);
   return {std::move(judge), std::move(held_out)};
 }
 

@@ -30,9 +30,11 @@ struct Judges {
 
 /// The figures kept of clips: 4 KB each.
 struct Observed {
-  at::Tensor features_ND, heard_N2, wanted_N2, patches_NK;
+  at::Tensor features_ND, predicted_N2, wanted_N2, patches_NK;
 
-  [[nodiscard]] ConditionCcc concordance() const { return spectrogram_gan::concordance(heard_N2, wanted_N2); }
+  [[nodiscard]] ConditionCcc concordance() const {
+    return spectrogram_gan::concordance(predicted_N2, wanted_N2);
+  }
 };
 
 /// Takes clips batch by batch.
@@ -41,8 +43,8 @@ class Observer {
   explicit Observer(Judges& judges) : judges_(&judges) {}
 
   void add(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
-    rows_[0].push_back(hear(judges_->features, spectrograms_B1MF).features_ND);
-    rows_[1].push_back(hear(judges_->regressor, spectrograms_B1MF).conditions_N2);
+    rows_[0].push_back(predict(judges_->features, spectrograms_B1MF).features_ND);
+    rows_[1].push_back(predict(judges_->regressor, spectrograms_B1MF).conditions_N2);
     rows_[2].push_back(conditions_B2.clone());
     rows_[3].push_back(patches_of(spectrograms_B1MF));
   }

@@ -72,13 +72,13 @@ inline void require_held_out(std::int64_t clips) {
 /// Reads clips in batches and computes their features; notes clips that the loader skips in `skipped`. Throws
 /// UsageError for fewer than 2 clips, and what the loader throws.
 template <class Clips>
-[[nodiscard]] HeldOutClips hear_held_out(EmotionNet& judge, const Clips& clips,
+[[nodiscard]] HeldOutClips read_held_out(EmotionNet& judge, const Clips& clips,
                                          const looptorch::LoaderOptions& loading, SkippedItems& skipped) {
   std::vector<at::Tensor> features, conditions;
   looptorch::PinnedPrefetchLoader loader(clips, loading);
   std::int64_t count = 0;
   for (const auto& batch : loader) {
-    features.push_back(hear(judge, batch.spectrograms_B1MF).features_ND);
+    features.push_back(predict(judge, batch.spectrograms_B1MF).features_ND);
     conditions.push_back(batch.conditions_B2.clone());
     count += conditions.back().size(0);
   }
@@ -102,7 +102,7 @@ class HeldOutDistance {
 
   looptorch::Loss operator()(Gan& gan, const WantedEmotions& wanted) const {
     const c10::impl::ExcludeDispatchKeyGuard full_precision(c10::autocast_dispatch_keyset);
-    const auto features_ND = hear_drawn(gan->generator, wanted.conditions_N2);
+    const auto features_ND = features_of_drawn(gan->generator, wanted.conditions_N2);
     const auto frechet = frechet_distance(statistics_of(features_ND), statistics_of(features_ND_));
     return {.value = at::scalar_tensor(frechet, at::kDouble),
             .metrics = {{"frechet", frechet}, {"kid", kernel_distance(features_ND, features_ND_)}}};
@@ -127,14 +127,14 @@ class HeldOutDistance {
     }
   }
 
-  [[nodiscard]] at::Tensor hear_drawn(Generator& generator, const at::Tensor& conditions_N2) const {
+  [[nodiscard]] at::Tensor features_of_drawn(Generator& generator, const at::Tensor& conditions_N2) const {
     auto judge = judge_;
     std::vector<at::Tensor> features;
     std::int64_t first = 0;
     for (const auto& conditions_B2 : conditions_N2.split(16)) {
       const auto drawn_B1MF = draw_samples(generator, seed_, first, conditions_B2);
       if (first == 0) show(drawn_B1MF, conditions_B2);
-      features.push_back(hear(judge, drawn_B1MF).features_ND);
+      features.push_back(predict(judge, drawn_B1MF).features_ND);
       first += conditions_B2.size(0);
     }
     return at::cat(features);

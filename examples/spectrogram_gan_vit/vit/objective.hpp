@@ -24,9 +24,9 @@ struct LossWeights {
 };
 
 /// Returns the weighted mean squared error of `[B, 2]`, in the type of `wanted_B2`.
-[[nodiscard]] inline at::Tensor emotion_loss(const at::Tensor& heard_B2, const at::Tensor& wanted_B2,
+[[nodiscard]] inline at::Tensor emotion_loss(const at::Tensor& predicted_B2, const at::Tensor& wanted_B2,
                                              LossWeights weights = {}) {
-  const auto errors_2 = (heard_B2.to(wanted_B2.scalar_type()) - wanted_B2).square().mean(0);
+  const auto errors_2 = (predicted_B2.to(wanted_B2.scalar_type()) - wanted_B2).square().mean(0);
   return weights.valence * errors_2[0] + weights.arousal * errors_2[1];
 }
 

@@ -25,10 +25,10 @@ struct TrainedClip {
   std::int64_t sample_rate;
 };
 
-/// Returns how the file was converted: "12.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is
-/// heard above 4000 Hz". Empty for a file of the model's rate that is long enough. `highest_hz` is the
+/// Returns how the file was converted: "12.0 s, padded to 30 s; resampled from 8000 Hz, so that it has
+/// nothing above 4000 Hz". Empty for a file of the model's rate that is long enough. `highest_hz` is the
 /// highest frequency that the model uses.
-[[nodiscard]] inline std::string remark_on(const Prediction& heard, const TrainedClip& model,
+[[nodiscard]] inline std::string remark_on(const Prediction& prediction, const TrainedClip& model,
                                            double highest_hz) {
   const auto number = [](const char* format, double value) {
     char text[64];
@@ -36,13 +36,13 @@ struct TrainedClip {
     return std::string(text);
   };
   std::string remark;
-  if (heard.seconds < model.seconds - 0.01)
-    remark = number("%.1f s, padded", heard.seconds) + number(" to %g s", model.seconds);
-  if (heard.sample_rate != model.sample_rate) {
+  if (prediction.seconds < model.seconds - 0.01)
+    remark = number("%.1f s, padded", prediction.seconds) + number(" to %g s", model.seconds);
+  if (prediction.sample_rate != model.sample_rate) {
     if (!remark.empty()) remark += "; ";
-    remark += "resampled from " + std::to_string(heard.sample_rate) + " Hz";
-    const auto nyquist = static_cast<double>(heard.sample_rate) / 2;
-    if (nyquist < highest_hz) remark += ", so that nothing is heard above" + number(" %g Hz", nyquist);
+    remark += "resampled from " + std::to_string(prediction.sample_rate) + " Hz";
+    const auto nyquist = static_cast<double>(prediction.sample_rate) / 2;
+    if (nyquist < highest_hz) remark += ", so that it has nothing above" + number(" %g Hz", nyquist);
   }
   return remark;
 }
@@ -59,23 +59,25 @@ inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_r
 
 /// Returns one line, without its end, in the format "text", "csv" or "json". In JSON, what is not UTF-8 in a
 /// file's name is written as U+FFFD.
-[[nodiscard]] inline std::string line_of(const Prediction& heard, const std::string& remark,
+[[nodiscard]] inline std::string line_of(const Prediction& prediction, const std::string& remark,
                                          const std::string& format) {
-  const auto file = heard.file.string();
+  const auto file = prediction.file.string();
   if (format == "json") {
     auto line = looptorch::Json::object();
     line.set("file", looptorch::replace_invalid_utf8(file))
-        .set("valence", heard.valence)
-        .set("arousal", heard.arousal);
-    line.set("seconds", heard.seconds).set("sample_rate", heard.sample_rate).set("remark", remark);
+        .set("valence", prediction.valence)
+        .set("arousal", prediction.arousal);
+    line.set("seconds", prediction.seconds).set("sample_rate", prediction.sample_rate).set("remark", remark);
     return line.dump();
   }
   char numbers[96];
   if (format == "csv") {
-    std::snprintf(numbers, sizeof numbers, ",%.4f,%.4f,%.2f,", heard.valence, heard.arousal, heard.seconds);
-    return csv_field(file) + numbers + std::to_string(heard.sample_rate) + ',' + csv_field(remark);
+    std::snprintf(numbers, sizeof numbers, ",%.4f,%.4f,%.2f,", prediction.valence, prediction.arousal,
+                  prediction.seconds);
+    return csv_field(file) + numbers + std::to_string(prediction.sample_rate) + ',' + csv_field(remark);
   }
-  std::snprintf(numbers, sizeof numbers, "\tvalence %+.2f\tarousal %+.2f", heard.valence, heard.arousal);
+  std::snprintf(numbers, sizeof numbers, "\tvalence %+.2f\tarousal %+.2f", prediction.valence,
+                prediction.arousal);
   return file + numbers + (remark.empty() ? "" : "\t(" + remark + ")");
 }
 

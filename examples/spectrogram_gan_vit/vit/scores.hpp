@@ -42,7 +42,8 @@ namespace spectrogram_vit {
 /// same of arousal.
 using Scores = std::map<std::string, double>;
 
-/// Throws Error if the loss is NaN or infinite, as with weights that are; `clips` are those that were heard.
+/// Throws Error if the loss is NaN or infinite, as with weights that are; `clips` names the set that was
+/// scored.
 inline void require_finite(const Scores& scores, const std::string& clips) {
   if (const auto loss = scores.find("loss"); loss != scores.end() && !std::isfinite(loss->second))
     throw looptorch::Error(
@@ -104,15 +105,15 @@ class EmotionMeasure {
       : shown_(std::move(shown)) {}
 
   void add(ViT& model, const Batch& batch) {
-    const auto heard_B2 = model(batch.spectrograms_B1MF);
-    add(heard_B2, batch.conditions_B2);
-    if (shown_) show(batch, heard_B2);
+    const auto predicted_B2 = model(batch.spectrograms_B1MF);
+    add(predicted_B2, batch.conditions_B2);
+    if (shown_) show(batch, predicted_B2);
   }
 
   /// Adds predicted emotions and those of the clips, `[B, 2]` each.
-  void add(const at::Tensor& heard_B2, const at::Tensor& wanted_B2) {
-    valence_.add(heard_B2.select(1, 0), wanted_B2.select(1, 0));
-    arousal_.add(heard_B2.select(1, 1), wanted_B2.select(1, 1));
+  void add(const at::Tensor& predicted_B2, const at::Tensor& wanted_B2) {
+    valence_.add(predicted_B2.select(1, 0), wanted_B2.select(1, 0));
+    arousal_.add(predicted_B2.select(1, 1), wanted_B2.select(1, 1));
   }
 
   /// Sums the measurements of a run's ranks.
@@ -147,16 +148,16 @@ class EmotionMeasure {
     return at::adaptive_avg_pool2d(spectrogram_1MF, {spectrogram_1MF.size(1), frames});
   }
 
-  void show(const Batch& batch, const at::Tensor& heard_B2) {
+  void show(const Batch& batch, const at::Tensor& predicted_B2) {
     if (shown_clips_ == 0) shown_->clear();
-    const auto heard = heard_B2.to(at::kCPU, at::kDouble),
+    const auto predicted = predicted_B2.to(at::kCPU, at::kDouble),
                wanted = batch.conditions_B2.to(at::kCPU, at::kDouble);
-    for (std::int64_t i = 0; i < heard.size(0) && shown_clips_ < kShown; ++i, ++shown_clips_) {
+    for (std::int64_t i = 0; i < predicted.size(0) && shown_clips_ < kShown; ++i, ++shown_clips_) {
       const auto pixels = spectrogram_gan::picture_of(narrowed(batch.spectrograms_B1MF[i])[0], 1);
       const auto number = [&](const at::Tensor& of, std::int64_t j) { return of[i][j].item<double>(); };
       char title[96];
       std::snprintf(title, sizeof title, "predicted valence %.2f, arousal %.2f; labelled %.2f, %.2f",
-                    number(heard, 0), number(heard, 1), number(wanted, 0), number(wanted, 1));
+                    number(predicted, 0), number(predicted, 1), number(wanted, 0), number(wanted, 1));
       shown_->emplace_back(looptorch::PictureExample{title, pixels.size(0), pixels.size(1),
                                                      looptorch::app::png_of(pixels.contiguous())});
     }

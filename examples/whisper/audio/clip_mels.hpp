@@ -10,7 +10,7 @@
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
-#include "listener.hpp"
+#include "log_mel_reader.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -28,11 +28,11 @@ namespace whisper {
 class ClipMels {
  public:
   ClipMels(std::vector<looptorch::Utterance> utterances, const SpeechOptions& options)
-      : utterances_(std::move(utterances)), listener_(options) {}
+      : utterances_(std::move(utterances)), reader_(options) {}
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(utterances_); }
-  /// Throws what Listener throws.
-  [[nodiscard]] at::Tensor get(std::int64_t index) const { return listener_(clip(index)); }
+  /// Throws what LogMelReader throws.
+  [[nodiscard]] at::Tensor get(std::int64_t index) const { return reader_(clip(index)); }
 
   /// Returns the clip's identity for a cache: the contents of its file, and times. Throws FileError.
   [[nodiscard]] std::string identity(std::int64_t index) const {
@@ -51,7 +51,7 @@ class ClipMels {
   }
 
   std::vector<looptorch::Utterance> utterances_;
-  Listener listener_;
+  LogMelReader reader_;
 };
 
 namespace detail {

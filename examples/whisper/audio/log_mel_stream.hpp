@@ -52,8 +52,8 @@ class MelBlocks {
         power_(
             looptorch::audio::slaney_mel_filters(mel_bins, kWindow, looptorch::audio::LogMel::kSampleRate)) {}
 
-  /// Returns the samples of the sound whose frames have all been returned, float32 `[T]`.
-  [[nodiscard]] const at::Tensor& heard() const { return heard_T_; }
+  /// Returns the samples that the last `next` read, float32 `[T]`.
+  [[nodiscard]] const at::Tensor& last_read() const { return last_read_T_; }
   [[nodiscard]] const looptorch::audio::SampleStream& samples() const { return samples_; }
 
   /// Returns `[M, kFrames]`.
@@ -61,10 +61,10 @@ class MelBlocks {
     const c10::NoGradGuard no_grad;
     constexpr std::int64_t kNeeded = (kFrames - 1) * kHop + kWindow, kHalf = kWindow / 2;
     const bool begins = !pending_T_.defined();
-    heard_T_ = samples_.next(kNeeded - (begins ? kHalf : pending_T_.numel()));
+    last_read_T_ = samples_.next(kNeeded - (begins ? kHalf : pending_T_.numel()));
     at::Tensor padded_T = at::zeros({kNeeded}, at::kFloat);
     const std::int64_t first = begins ? kHalf : pending_T_.numel();
-    padded_T.narrow(0, first, heard_T_.numel()).copy_(heard_T_);
+    padded_T.narrow(0, first, last_read_T_.numel()).copy_(last_read_T_);
     if (begins)  // a centred frame sees the beginning mirrored
       padded_T.narrow(0, 0, kHalf).copy_(padded_T.narrow(0, kHalf + 1, kHalf).flip(0));
     else
@@ -81,7 +81,7 @@ class MelBlocks {
   looptorch::audio::SampleStream samples_;
   looptorch::audio::DeviceConstant window_W_;
   looptorch::audio::MelPower power_;
-  at::Tensor heard_T_, pending_T_;
+  at::Tensor last_read_T_, pending_T_;
 };
 
 }  // namespace detail
@@ -101,10 +101,10 @@ LoudestFrame find_loudest(looptorch::audio::SampleStream samples, std::int64_t m
   detail::MelBlocks blocks(std::move(samples), mel_bins);
   for (std::int64_t frames = 0; frames < loudest.samples / 160 + 2; frames += detail::MelBlocks::kFrames) {
     loudest.log_mel = std::max(loudest.log_mel, static_cast<double>(blocks.next().max().item<float>()));
-    const at::Tensor& heard_T = blocks.heard();
-    if (heard_T.numel() == 0) continue;
-    loudest.sample = std::max(loudest.sample, heard_T.abs().max().item<float>());
-    use(heard_T);
+    const at::Tensor& read_T = blocks.last_read();
+    if (read_T.numel() == 0) continue;
+    loudest.sample = std::max(loudest.sample, read_T.abs().max().item<float>());
+    use(read_T);
   }
   return loudest;
 }

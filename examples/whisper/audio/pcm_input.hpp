@@ -109,7 +109,7 @@ class PcmReader {
     if (failure_) std::rethrow_exception(failure_);
     if (!ended_) return;
     looptorch::app::StopSignals::throw_if_received(
-        looptorch::message("-: was heard up to ", format_.seconds(total_), " s"));
+        looptorch::message("-: was read up to ", format_.seconds(total_), " s"));
     if (announced_ && total_ < *announced_)
       throw looptorch::audio::ClipError(looptorch::message("-: cut off: its header announces ", *announced_,
                                                            " bytes of samples, ", total_, " are there"));

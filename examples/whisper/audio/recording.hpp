@@ -10,7 +10,7 @@
 #include <looptorch/audio/sample_stream.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "listener.hpp"
+#include "log_mel_reader.hpp"
 #include "log_mel_stream.hpp"
 #include "sound_levels.hpp"
 

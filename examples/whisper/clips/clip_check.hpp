@@ -8,7 +8,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
-#include "../audio/listener.hpp"
+#include "../audio/log_mel_reader.hpp"
 #include "manifest_lines.hpp"
 
 #include <algorithm>

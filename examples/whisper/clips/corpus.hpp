@@ -80,9 +80,9 @@ struct Corpus {
 
   /// Replaces all clips by the states of a frozen encoder, kept in the options' cache: as in training, and
   /// for the test as in inference.
-  void encode_by(const ClipEncoder& training, const ClipEncoder& hearing, const CorpusOptions& options) {
+  void encode_by(const ClipEncoder& training, const ClipEncoder& evaluation, const CorpusOptions& options) {
     for (auto* part : {&train, &validation}) part->encode_by(training, options.cache);
-    test.encode_by(hearing, options.cache);
+    test.encode_by(evaluation, options.cache);
     prepare(options);
   }
 
@@ -183,10 +183,10 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins,
                              .max_seconds = source.max_seconds};
   const looptorch::audio::ClipLengths seconds_of;
-  const Listener listener(speech);
+  const LogMelReader reader(speech);
   utterances = keep_usable(std::move(utterances), check, skipped, [&](const looptorch::Utterance& utterance) {
     (void)target_of(utterance, recognizer.tokenizer, decoding);
-    listener.check(utterance);
+    reader.check(utterance);
     return seconds_of(utterance);
   });
   return {std::move(utterances), recognizer.tokenizer, decoding, speech};
@@ -227,10 +227,10 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
                              ? options.max_audio_seconds
                              : common_seconds({&split.train, &split.validation, &split.test, &sounds});
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
-  const Listener listener(speech);
+  const LogMelReader reader(speech);
   if (options.transcripts.empty() || options.chunking) {  // others were checked for silence already
     const auto checked = [&](const looptorch::Utterance& utterance) {
-      listener.check(utterance);
+      reader.check(utterance);
       return *utterance.duration;
     };
     keep(split.validation, lines.validation, checked);

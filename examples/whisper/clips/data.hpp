@@ -152,7 +152,7 @@ class SpeechDataset {
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances_.size()); }
 
-  /// Reads and transforms one clip; throws what Listener throws.
+  /// Reads and transforms one clip; throws what LogMelReader throws.
   [[nodiscard]] Sample get(std::int64_t index) const { return sample(index, index); }
 
   /// Reads and transforms one clip with more of its sound, which must exist.

@@ -67,7 +67,7 @@ class EncodedClips {
       : clips_(std::move(clips)), encoder_(std::move(encoder)) {}
 
   [[nodiscard]] std::int64_t size() const { return clips_.size(); }
-  /// Throws what Listener throws.
+  /// Throws what LogMelReader throws.
   [[nodiscard]] at::Tensor get(std::int64_t index) const { return encoder_(clips_.get(index)); }
   /// Returns the clip's identity for a cache. Throws FileError.
   [[nodiscard]] std::string identity(std::int64_t index) const { return clips_.identity(index); }

@@ -106,7 +106,7 @@ class WindowPacker {
         begin - last_end_ > options_.max_gap)
       return;
     const double longest = *window_.start + options_.max_seconds;
-    if (begin < longest - kLeastHeard && end > longest + kRounding)
+    if (begin < longest - kLeastCut && end > longest + kRounding)
       text_.cut_off = std::max(begin, last_end_) - *window_.start;
   }
 
@@ -123,8 +123,8 @@ class WindowPacker {
     tokens_ = 0;
   }
 
-  static constexpr double kRounding = 1e-6;    // of times that were added up
-  static constexpr double kLeastHeard = 0.02;  // s of a segment that is cut off: a timestamp's step
+  static constexpr double kRounding = 1e-6;  // of times that were added up
+  static constexpr double kLeastCut = 0.02;  // s of a segment that is cut off: a timestamp's step
 
   const PackOptions& options_;
   std::vector<looptorch::Utterance>& windows_;

@@ -14,18 +14,18 @@
 namespace whisper {
 
 /// A detected language, such as "en".
-struct HeardLanguage {
+struct DetectedLanguage {
   std::string code;
   double probability = 0;  ///< Among the languages that the model knows.
 };
 
 /// Returns the most probable language of each clip, as openai-whisper's `detect_language`: "en" with
 /// probability 1 for a model that knows English only.
-inline std::vector<HeardLanguage> detect_languages(Whisper& model, const at::Tensor& states_BSD,
-                                                   const SpecialTokens& special) {
+inline std::vector<DetectedLanguage> detect_languages(Whisper& model, const at::Tensor& states_BSD,
+                                                      const SpecialTokens& special) {
   const auto clips = states_BSD.size(0);
-  std::vector<HeardLanguage> heard(static_cast<std::size_t>(clips), {"en", 1});
-  if (special.languages.empty()) return heard;
+  std::vector<DetectedLanguage> detected(static_cast<std::size_t>(clips), {"en", 1});
+  if (special.languages.empty()) return detected;
   torch::NoGradGuard no_grad;
   std::vector<int64_t> ids;
   for (const auto& [code, id] : special.languages) ids.push_back(id);
@@ -36,10 +36,10 @@ inline std::vector<HeardLanguage> detect_languages(Whisper& model, const at::Ten
   const auto probabilities_BN = at::softmax(scores_BV.index_select(1, ids_N).to(at::kFloat), 1);
   for (int64_t clip = 0; clip < clips; ++clip) {
     const auto [probability, place] = probabilities_BN[clip].max(0);
-    heard[static_cast<std::size_t>(clip)] = {
+    detected[static_cast<std::size_t>(clip)] = {
         special.languages[static_cast<std::size_t>(place.item<int64_t>())].first, probability.item<double>()};
   }
-  return heard;
+  return detected;
 }
 
 }  // namespace whisper

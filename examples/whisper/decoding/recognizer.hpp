@@ -63,16 +63,16 @@ struct Recognizer {
   /// ends inside a character, even if a token is a part of one.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     std::vector<std::string> texts;
-    for (auto& transcript : hear(mel_BMT)) texts.push_back(std::move(transcript.text));
+    for (auto& transcript : decode(mel_BMT)) texts.push_back(std::move(transcript.text));
     return texts;
   }
 
   /// As `transcribe`, with details of each decoding. `languages` holds each clip's, or is empty; an empty one
   /// means `language`. Ignored with `detects_language`. Throws GenerationConfigError for a language that the
   /// model does not know.
-  [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT,
-                                             const std::vector<std::string>& languages = {}) {
-    return hear_states(encode(mel_BMT), languages);
+  [[nodiscard]] std::vector<Transcript> decode(const at::Tensor& mel_BMT,
+                                               const std::vector<std::string>& languages = {}) {
+    return decode_states(encode(mel_BMT), languages);
   }
 
   /// Returns the encoder's states of `mel_BMT`, on the model's device and in its precision, in eval mode.
@@ -85,26 +85,26 @@ struct Recognizer {
   /// Returns the device and type of the model.
   [[nodiscard]] at::TensorOptions options() { return model->encoder()->parameters().front().options(); }
 
-  /// Returns what `hear` returns, from the encoder's states.
-  [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
-                                                    const std::vector<std::string>& languages = {}) {
-    return hear_states(states_BSD, codes_of(states_BSD, languages), decoding);
+  /// Returns what `decode` returns, from the encoder's states.
+  [[nodiscard]] std::vector<Transcript> decode_states(const at::Tensor& states_BSD,
+                                                      const std::vector<std::string>& languages = {}) {
+    return decode_states(states_BSD, codes_of(states_BSD, languages), decoding);
   }
 
   /// Returns the transcripts of states by other `options`: `decoding` with another previous text. `codes`
   /// holds the language of each clip.
-  [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
-                                                    const std::vector<std::string>& codes,
-                                                    const DecodingOptions& options) {
+  [[nodiscard]] std::vector<Transcript> decode_states(const at::Tensor& states_BSD,
+                                                      const std::vector<std::string>& codes,
+                                                      const DecodingOptions& options) {
     const looptorch::EvalScope eval_scope(*model);
     torch::NoGradGuard no_grad;
     std::map<std::string, std::vector<std::int64_t>> clips;
     for (std::int64_t clip = 0; const auto& code : codes) clips[code].push_back(clip++);
-    if (clips.size() == 1) return hear_in(codes.front(), states_BSD, options);
+    if (clips.size() == 1) return decode_in(codes.front(), states_BSD, options);
     std::vector<Transcript> transcripts(codes.size());
     for (const auto& [code, places] : clips) {
       auto some =
-          hear_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())), options);
+          decode_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())), options);
       for (std::size_t i = 0; i < places.size(); ++i)
         transcripts[static_cast<std::size_t>(places[i])] = std::move(some[i]);
     }
@@ -116,8 +116,8 @@ struct Recognizer {
                                                   const std::vector<std::string>& languages = {}) {
     std::vector<std::string> codes(static_cast<std::size_t>(states_BSD.size(0)), language);
     if (detects_language) {
-      const auto heard = detect_languages(model, states_BSD, decoding.special);
-      for (std::size_t clip = 0; clip < codes.size(); ++clip) codes[clip] = heard[clip].code;
+      const auto detected = detect_languages(model, states_BSD, decoding.special);
+      for (std::size_t clip = 0; clip < codes.size(); ++clip) codes[clip] = detected[clip].code;
       return codes;
     }
     for (std::size_t clip = 0; clip < languages.size(); ++clip)
@@ -143,8 +143,8 @@ struct Recognizer {
   }
 
  private:
-  std::vector<Transcript> hear_in(const std::string& code, const at::Tensor& states_BSD,
-                                  DecodingOptions options) {
+  std::vector<Transcript> decode_in(const std::string& code, const at::Tensor& states_BSD,
+                                    DecodingOptions options) {
     if (detects_language || code != language) set_prompt(options, code, task);
     auto transcripts = decode_with_fallback(
         model, states_BSD, std::move(options), fallback.value_or(detail::once(decoding.temperature)),

@@ -49,8 +49,8 @@ class WordErrors {
 
   void add(const std::string& reference, const std::string& hypothesis, const std::string& language) {
     const auto normalizer = choose_normalizer(normalizer_, language);
-    const auto said = normalizer.apply(reference), heard = normalizer.apply(hypothesis);
-    const auto errors = looptorch::count_word_errors(said, heard);
+    const auto errors =
+        looptorch::count_word_errors(normalizer.apply(reference), normalizer.apply(hypothesis));
     all_ += errors;
     by_language_[language] += errors;
   }
@@ -111,17 +111,18 @@ struct Transcripts {
 
 /// Transcribes a batch, `at_once` clips at a time. If memory runs out, retries with half as many, reports it
 /// on stderr, and leaves their number in `at_once`. If there is no room for one, throws what was thrown.
-inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch& batch,
-                                             std::int64_t& at_once) {
+inline std::vector<Transcript> transcribe_in_parts(Recognizer& recognizer, const Batch& batch,
+                                                   std::int64_t& at_once) {
   const std::int64_t clips = batch.mel_BMT.size(0);
-  std::vector<Transcript> heard;
-  while (std::ssize(heard) < clips) {
-    const std::int64_t begin = std::ssize(heard), count = std::min(at_once, clips - begin);
+  std::vector<Transcript> transcripts;
+  while (std::ssize(transcripts) < clips) {
+    const std::int64_t begin = std::ssize(transcripts), count = std::min(at_once, clips - begin);
     const Batch part = count == clips ? batch : batch.slice(begin, begin + count);
     try {
       const auto states_BSD =
           part.encoded ? part.mel_BMT.to(recognizer.options()) : recognizer.encode(part.mel_BMT);
-      for (auto& text : recognizer.hear_states(states_BSD, part.languages)) heard.push_back(std::move(text));
+      for (auto& text : recognizer.decode_states(states_BSD, part.languages))
+        transcripts.push_back(std::move(text));
       continue;
     } catch (...) {
       if (count == 1 || !looptorch::ran_out_of_memory()) throw;
@@ -131,7 +132,7 @@ inline std::vector<Transcript> hear_in_parts(Recognizer& recognizer, const Batch
     std::cerr << "memory ran out as " << count << " clips were transcribed at once; goes on with " << at_once
               << std::endl;
   }
-  return heard;
+  return transcripts;
 }
 
 /// Transcribes a dataset, `clips` at a time; fewer if memory runs out. The language of a clip that has none
@@ -142,12 +143,12 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
   std::int64_t at_once = clips;
   looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
   for (auto& batch : batches) {
-    auto heard = hear_in_parts(recognizer, batch, at_once);
-    for (std::size_t i = 0; i < heard.size(); ++i) {
+    auto transcripts = transcribe_in_parts(recognizer, batch, at_once);
+    for (std::size_t i = 0; i < transcripts.size(); ++i) {
       result.references.push_back(std::move(batch.texts[i]));
-      result.hypotheses.push_back(std::move(heard[i].text));
+      result.hypotheses.push_back(std::move(transcripts[i].text));
       result.languages.push_back(
-          std::move(batch.languages[i].empty() ? heard[i].language : batch.languages[i]));
+          std::move(batch.languages[i].empty() ? transcripts[i].language : batch.languages[i]));
     }
   }
   return result;
@@ -194,7 +195,7 @@ inline void save_transcripts(const std::filesystem::path& file, const Transcript
     auto clip = looptorch::Json::object();
     clip.set("audio_filepath", detail::name_of(speech.utterances()[i]));
     clip.set("text", transcripts.references[i]).set("language", transcripts.languages[i]);
-    clips.push_back(clip.set("heard", transcripts.hypotheses[i]));
+    clips.push_back(clip.set("hypothesis", transcripts.hypotheses[i]));
   }
   auto json = detail::transcripts_json(key);
   looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
@@ -220,7 +221,7 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
       return std::nullopt;
     transcripts.references.push_back(utterance.text);
     transcripts.languages.push_back(clips[i].at("language").as_string());
-    transcripts.hypotheses.push_back(clips[i].at("heard").as_string());
+    transcripts.hypotheses.push_back(clips[i].at("hypothesis").as_string());
   }
   return transcripts;
 } catch (const looptorch::Error&) {
@@ -228,11 +229,12 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
 }
 
 /// Prints `count` clips from the whole range: the spoken text and the transcript.
-inline void print_transcripts(std::ostream& out, const Transcripts& heard, std::size_t count) {
-  const auto size = heard.references.size();
+inline void print_transcripts(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
+  const auto size = transcripts.references.size();
   for (std::size_t i = 0; i < std::min(count, size); ++i) {
     const auto clip = i * size / std::min(count, size);
-    out << "reference  " << heard.references[clip] << "\nheard      " << heard.hypotheses[clip] << "\n\n";
+    out << "reference  " << transcripts.references[clip] << "\nhypothesis " << transcripts.hypotheses[clip]
+        << "\n\n";
   }
 }
 

@@ -179,7 +179,7 @@ struct FinetuneOptions {
   }
 
   /// Returns how many test clips are transcribed at once.
-  [[nodiscard]] std::int64_t clips_heard() const { return memory.fit.empty() ? 16 : training.batch_size; }
+  [[nodiscard]] std::int64_t clips_at_once() const { return memory.fit.empty() ? 16 : training.batch_size; }
 
   /// Returns the encoder as it computes in training.
   [[nodiscard]] ClipEncoder encoder_of(const Recognizer& recognizer) const {

@@ -55,7 +55,7 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
   const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing}, silence.item());
   auto once = recognizer;
   once.fallback.reset();
-  (void)once.hear(mel_BMT, batch.languages);
+  (void)once.decode(mel_BMT, batch.languages);
   return counter.read().peak - before +
          (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }

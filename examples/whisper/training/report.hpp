@@ -31,7 +31,7 @@ inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpu
     if (auto known = load_transcripts(file, key, corpus.test)) return *std::move(known);
   }
   std::cout << "transcribing " << corpus.test.size() << " clips" << std::endl;
-  auto before = transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard());
+  auto before = transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_at_once());
   save_transcripts(file, key, corpus.test, before);
   return before;
 }
@@ -76,9 +76,9 @@ inline void report_best(looptorch::app::Summary& summary, const std::string& met
 
 /// The transcripts before and after training, and their errors.
 struct Comparison {
-  Comparison(Transcripts heard_before, Transcripts heard_after, const std::string& normalizer)
-      : before(std::move(heard_before)),
-        after(std::move(heard_after)),
+  Comparison(Transcripts transcripts_before, Transcripts transcripts_after, const std::string& normalizer)
+      : before(std::move(transcripts_before)),
+        after(std::move(transcripts_after)),
         rates_before(before.error_rates(normalizer)),
         rates_after(after.error_rates(normalizer)) {}
 
@@ -87,28 +87,29 @@ struct Comparison {
 };
 
 /// Adds the error rates and the curve to the summary.
-inline void set_result(looptorch::app::Summary& summary, const Comparison& heard,
+inline void set_result(looptorch::app::Summary& summary, const Comparison& comparison,
                        const FinetuneOptions& options, const looptorch::FitResult& result) {
-  set_error_rates(summary, "wer_before", heard.rates_before);
-  set_error_rates(summary, "wer_after", heard.rates_after);
-  summary.set("normalizer", heard.after.normalizers(options.normalizer));
+  set_error_rates(summary, "wer_before", comparison.rates_before);
+  set_error_rates(summary, "wer_after", comparison.rates_after);
+  summary.set("normalizer", comparison.after.normalizers(options.normalizer));
   summary.set("steps", result.steps);
   set_curve(summary, options.output);
 }
 
 /// Prints some clips and the error rates.
-inline void print_result(const Comparison& heard, const FinetuneOptions& options,
+inline void print_result(const Comparison& comparison, const FinetuneOptions& options,
                          const looptorch::FitResult& result, double seconds) {
-  print_side_by_side(std::cout, heard.before, heard.after, 3);
-  if (heard.rates_after.by_language.size() > 1)
-    for (const auto& [language, rate] : heard.rates_after.by_language) {
-      const auto before = heard.rates_before.by_language.find(language);  // none if languages were detected
-      if (before != heard.rates_before.by_language.end())
+  print_side_by_side(std::cout, comparison.before, comparison.after, 3);
+  if (comparison.rates_after.by_language.size() > 1)
+    for (const auto& [language, rate] : comparison.rates_after.by_language) {
+      const auto before =
+          comparison.rates_before.by_language.find(language);  // none if languages were detected
+      if (before != comparison.rates_before.by_language.end())
         std::cout << "word error rate in " << language << " " << before->second << " before, " << rate
                   << " after\n";
     }
   if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
-  std::cout << "word error rate " << heard.rates_before.all << " before, " << heard.rates_after.all
+  std::cout << "word error rate " << comparison.rates_before.all << " before, " << comparison.rates_after.all
             << " after " << result.steps << " steps; " << seconds << " s in all" << std::endl;
   if (!options.training.quick)  // a rehearsal said already that it has none
     std::cout << "the model is in " << options.output.string() << std::endl;

@@ -64,7 +64,7 @@ class TrainingClips {
     return clips_.collate(samples, draws_.token_multiple);
   }
 
-  /// Reads one clip; throws what Listener throws.
+  /// Reads one clip; throws what LogMelReader throws.
   [[nodiscard]] Sample get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
     looptorch::SplitMix64 random(looptorch::derive_seed(context.seed, kForm));
@@ -135,8 +135,8 @@ class TrainingClips {
 
   void hide(at::Tensor& mel_MT, std::int64_t frames, std::uint64_t seed) const {
     mel_MT = mel_MT.clone();
-    auto heard = mel_MT.narrow(1, 0, std::min(frames, mel_MT.size(1)));
-    heard.copy_((*masks_)(heard, seed));
+    auto clip_MT = mel_MT.narrow(1, 0, std::min(frames, mel_MT.size(1)));
+    clip_MT.copy_((*masks_)(clip_MT, seed));
   }
 
   const SpeechDataset& clips_;

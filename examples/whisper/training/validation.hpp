@@ -84,11 +84,11 @@ class ValidationMeasure {
     loss_ += loss.item<double>() * static_cast<double>(batch.label_count);
     labels_ += batch.label_count;
     if (!decodes_) return;
-    const auto heard = recognizer_->hear_states(states_BSD, batch.languages);
+    const auto transcripts = recognizer_->decode_states(states_BSD, batch.languages);
     if (is_first) shown_->clear();
-    for (std::size_t i = 0; i < heard.size(); ++i) {
-      errors_.add(batch.texts[i], heard[i].text, batch.languages[i]);
-      show(batch.texts[i], heard[i].text, batch.languages[i], batch.indices[i]);
+    for (std::size_t i = 0; i < transcripts.size(); ++i) {
+      errors_.add(batch.texts[i], transcripts[i].text, batch.languages[i]);
+      show(batch.texts[i], transcripts[i].text, batch.languages[i], batch.indices[i]);
     }
   }
 
@@ -109,11 +109,11 @@ class ValidationMeasure {
   [[nodiscard]] std::shared_ptr<ShownClips> shown() const { return shown_; }
 
  private:
-  void show(const std::string& said, const std::string& heard, const std::string& language,
+  void show(const std::string& reference, const std::string& hypothesis, const std::string& language,
             std::int64_t index) {
     if (shown_->is_full()) return;
     const auto normalizer = choose_normalizer(errors_.normalizer(), language);
-    shown_->add(looptorch::align_words(normalizer.apply(said), normalizer.apply(heard)), index);
+    shown_->add(looptorch::align_words(normalizer.apply(reference), normalizer.apply(hypothesis)), index);
   }
 
   Recognizer* recognizer_;

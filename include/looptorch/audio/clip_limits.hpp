@@ -73,7 +73,7 @@ struct ClipLimits {
   double max_seconds = std::numeric_limits<double>::infinity();
   /// Seconds by which a clip may be longer, since manifests round durations and encoders add samples.
   double slack_seconds = 0;
-  std::string called = {};  ///< what errors call the limit: "the 30 s that Whisper hears"; empty: "30 s"
+  std::string called = {};  ///< what errors call the limit: "the 30 s of Whisper's window"; empty: "30 s"
 
   [[nodiscard]] bool allow(double seconds) const { return seconds <= max_seconds + slack_seconds; }
 

@@ -124,7 +124,7 @@ class KonkaniVani(nets.KonkaniVani):
 
 
 class Gan(nn.Module):
-    """Both players; the losses are the example's, hinge with the emotions of others and those that are heard."""
+    """Both players; the losses are the example's, hinge with the emotions of others and those predicted."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ class Gan(nn.Module):
     def discriminator_loss(self):
         with torch.no_grad():
             fake = self.generate()
-        real_logits, heard = self.discriminator(self.real, self.conditions)
+        real_logits, predicted = self.discriminator(self.real, self.conditions)
         fake_logits, _ = self.discriminator(fake, self.conditions)
         self.observe(self.accepted, real_logits)
         others = self.conditions.roll(1 + torch.randint(BATCH - 1, (1,)).item(), 0)
@@ -151,14 +151,14 @@ class Gan(nn.Module):
         def hinge(wrong):
             return F.relu(1 - real_logits).mean() + F.relu(1 + wrong).mean()
 
-        return torch.lerp(hinge(fake_logits), hinge(wrong_logits), 0.5) + F.mse_loss(heard, self.conditions)
+        return torch.lerp(hinge(fake_logits), hinge(wrong_logits), 0.5) + F.mse_loss(predicted, self.conditions)
 
     def generator_loss(self):
         self.discriminator.requires_grad_(False)
-        logits, heard = self.discriminator(self.generate(), self.conditions)
+        logits, predicted = self.discriminator(self.generate(), self.conditions)
         self.discriminator.requires_grad_(True)
         self.observe(self.fooled, logits)
-        return F.mse_loss(heard, self.conditions) - logits.mean()
+        return F.mse_loss(predicted, self.conditions) - logits.mean()
 
     def updates(self):
         def adam(player, rate):

@@ -87,8 +87,9 @@ TEST_CASE("run_main: errors are one line on stderr and an exit code") {
   CHECK(stopped.err == "program: SIGINT was received: stopped after 7 steps; go on with --resume auto\n");
   CHECK(stopped_by("SIGTERM was received", SIGTERM).code == 143);
   CHECK(stopped_by("rank 1: SIGTERM was received", SIGTERM).code == 143);
-  const auto heard = outcome_of([] { throw Interrupted("SIGINT was received", SIGINT, "heard up to 3 s"); });
-  CHECK((heard.code == 130 && heard.err == "program: SIGINT was received: heard up to 3 s\n"));
+  const auto interrupted =
+      outcome_of([] { throw Interrupted("SIGINT was received", SIGINT, "read up to 3 s"); });
+  CHECK((interrupted.code == 130 && interrupted.err == "program: SIGINT was received: read up to 3 s\n"));
   CHECK(stopped_by("the time limit of 60 s is reached", 0).code == 75);
 
   const auto other = outcome_of([] { throw std::runtime_error("surprise"); });

@@ -72,7 +72,7 @@ TEST_CASE(
   CHECK_THROWS_AS(seconds_of(whole), ClipOutside);
   CHECK_THROWS_WITH(seconds_of(whole),
                     Catch::Matchers::EndsWith("a.wav: lasts 3 s, and its line says that it lasts 12 s"));
-  whole.duration = 0.5;  // too short: the file is heard
+  whole.duration = 0.5;  // too short: the file is decoded
   CHECK(seconds_of(whole) == 3);
 }
 

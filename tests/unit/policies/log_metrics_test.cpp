@@ -102,7 +102,7 @@ TEST_CASE(
   const lt::On offer{
       lt::kObserve, [](lt::WindowContext& window) {
         const auto step = std::to_string(window.run.progress().step);
-        window.run.offer_examples("heard", {lt::TextExample{"step " + step, {{"left", "right"}}}});
+        window.run.offer_examples("transcripts", {lt::TextExample{"step " + step, {{"left", "right"}}}});
         window.run.offer_examples(
             "tone", {lt::SoundExample{"a", 8000, {0.5f}}, lt::DistributionExample{"b", {1, 2}}});
       }};

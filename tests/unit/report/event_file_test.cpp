@@ -130,7 +130,7 @@ TEST_CASE("for tests/report/tensorboard.sh: events of each kind", "[.write_event
   const auto show = [&](const char* tag, const looptorch::Example& example) {
     file.append(report::example_event({1e9, 7}, tag, example));
   };
-  show("heard", looptorch::TextExample{"clip 1", {{"turn", "turn"}, {"left", "right"}}});
+  show("transcripts", looptorch::TextExample{"clip 1", {{"turn", "turn"}, {"left", "right"}}});
   show("mel", looptorch::PictureExample{"mel", 1, 1, white_pixel_png()});
   show("tone", looptorch::SoundExample{"tone", 8000, std::vector<float>(800, 0.25f)});
   show("rates", looptorch::DistributionExample{"rates", {1, 2, 3}});

@@ -223,7 +223,7 @@ TEST_CASE("datasets of datasets tell the path of the file below") {
   CHECK(error_of(cached) == "clips/4.flac");
 }
 
-TEST_CASE("a cause that names the path need not hear it twice, and a path that fails hides no cause") {
+TEST_CASE("a cause that names the path need not be given it twice, and a path that fails hides no cause") {
   struct Telling : Files {
     std::int64_t get(std::int64_t) const { throw std::runtime_error("clips/0.flac is cut off"); }
   };

@@ -131,7 +131,7 @@ TEST_CASE("Masks hide log-mel frames: what is hidden holds the clip's mean, the 
   CHECK(hidden_counts.size() > 6);
 }
 
-TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
+TEST_CASE("Training plays clips at other speeds; a seed fixes the frames") {
   Corpus corpus({{16000, "क"}});
   auto dataset = corpus.dataset();
   dataset.augment({});
@@ -162,14 +162,14 @@ TEST_CASE("No batch has more frames than allowed, at any speed") {
     }
 }
 
-TEST_CASE("A cache changes nothing that training hears, and is read instead of the files") {
+TEST_CASE("A cache changes no frames of training, and is read instead of the files") {
   const looptorch::detail::SingleIntraOpThread one_thread;  // as in a loader's worker
   const TemporaryFolder kept;
   Corpus corpus({{16000, "क"}, {12000, "ख"}});
   corpus.utterances.push_back(corpus.utterances[0]);  // a part of the same file
   corpus.utterances.back().start = 0.25;
   corpus.utterances.back().end = 0.75;
-  const auto hear = [&](const konkanivani::SpeechOptions& options) {
+  const auto frames_of = [&](const konkanivani::SpeechOptions& options) {
     auto dataset = corpus.dataset(options);
     dataset.augment({});
     std::vector<at::Tensor> mels;
@@ -182,9 +182,9 @@ TEST_CASE("A cache changes nothing that training hears, and is read instead of t
                       [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
   };
   const konkanivani::SpeechOptions caching{.cache = kept.path()};
-  const auto plain = hear({});
-  CHECK(equal(hear(caching), plain));  // fills it
-  CHECK(equal(hear(caching), plain));
+  const auto plain = frames_of({});
+  CHECK(equal(frames_of(caching), plain));  // fills it
+  CHECK(equal(frames_of(caching), plain));
 
   // The corpus elsewhere, with other times: nothing is added to the cache.
   const auto bytes_kept = [&] {
@@ -200,11 +200,11 @@ TEST_CASE("A cache changes nothing that training hears, and is read instead of t
                                std::filesystem::copy_options::overwrite_existing);
     utterance.audio_filepath = moved;
   }
-  CHECK(equal(hear(caching), plain));
+  CHECK(equal(frames_of(caching), plain));
   CHECK(bytes_kept() == bytes);
-  CHECK(equal(hear({.mel_bins = 40, .cache = kept.path()}), hear({.mel_bins = 40})));
+  CHECK(equal(frames_of({.mel_bins = 40, .cache = kept.path()}), frames_of({.mel_bins = 40})));
   CHECK(bytes_kept() > bytes);  // other settings
-  CHECK(equal(hear(caching), plain));
+  CHECK(equal(frames_of(caching), plain));
 
   // Silence under an old name, of the old size and time, is other sound.
   for (const auto& utterance : originals) {
@@ -213,12 +213,12 @@ TEST_CASE("A cache changes nothing that training hears, and is read instead of t
     lt::audio::encode(utterance.audio_filepath, {at::zeros({samples}), 16000});
     std::filesystem::last_write_time(utterance.audio_filepath, time);
   }
-  CHECK(equal(hear(caching), plain));
+  CHECK(equal(frames_of(caching), plain));
   corpus.utterances = originals;
-  CHECK_THROWS_WITH(hear(caching), Contains("is silent"));
+  CHECK_THROWS_WITH(frames_of(caching), Contains("is silent"));
 }
 
-TEST_CASE("A part of a file is heard where the manifest says so, and other sample rates are resampled") {
+TEST_CASE("A part of a file is read where the manifest says so, and other sample rates are resampled") {
   Corpus corpus({{16000, "क"}});
   corpus.utterances[0].start = 0.25;
   corpus.utterances[0].end = 0.75;
@@ -246,7 +246,7 @@ TEST_CASE("What cannot be used is refused by its file") {
     long_one.utterances[0].duration = told;  // the header knows better
     CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
   }
-  CHECK_THROWS_WITH(konkanivani::Listener({.max_seconds = 2}).samples(long_one.utterances[0]),
+  CHECK_THROWS_WITH(konkanivani::LogMelReader({.max_seconds = 2}).samples(long_one.utterances[0]),
                     name(long_one) + ": lasts 3 s, longer than 2 s");
   Corpus silent({{16000, "क"}});
   lt::audio::encode(silent.utterances[0].audio_filepath, {at::zeros({16000}), 16000});
@@ -279,9 +279,9 @@ TEST_CASE("What cannot be used is listed once and skipped, in every epoch") {
   lt::PinnedPrefetchLoader loader(dataset, {.workers = 2, .on_error = lt::OnError::skip},
                                   dataset.by_length({.clips = 2}));
   for (int epoch = 0; epoch < 2; ++epoch) {
-    std::set<int64_t> heard;
-    for (const auto& batch : loader) heard.insert(batch.indices.begin(), batch.indices.end());
-    CHECK(heard == std::set<int64_t>{0, 1});
+    std::set<int64_t> seen;
+    for (const auto& batch : loader) seen.insert(batch.indices.begin(), batch.indices.end());
+    CHECK(seen == std::set<int64_t>{0, 1});
   }
   CHECK(loader.skipped().count == 2);
   skipped.add(loader.skipped());
@@ -349,13 +349,13 @@ TEST_CASE("A batch holds as many frames as its budget allows, and a longer clip 
 }
 
 TEST_CASE("A clip's frames do not depend on the seconds that they are computed with") {
-  const konkanivani::Listener listener({.max_seconds = 4});
+  const konkanivani::LogMelReader reader({.max_seconds = 4});
   const auto samples_T = tone(64000);
   const auto whole = lt::audio::LogMel({.max_samples = 80000});
   for (const int64_t count : {399, 15600, 15601, 16000, 31999, 64000}) {
     INFO(count);
     const auto part = samples_T.narrow(0, 0, count);
-    const auto frames = listener.frames(part);
+    const auto frames = reader.frames(part);
     CHECK(frames.size(1) == (count + 159) / 160);
     CHECK(largest_difference(frames, whole(part).narrow(1, 0, frames.size(1))) < 1e-6);
   }
@@ -389,14 +389,14 @@ TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatev
   Corpus corpus({{16000, "क"}, {4000, "ख"}, {15000, "ग"}, {4200, "घ"}, {9000, "क"}, {8800, "ख"}});
   auto dataset = corpus.dataset();
   dataset.augment({});
-  const auto heard = [&](int64_t workers) {
+  const auto frames_of = [&](int64_t workers) {
     std::vector<at::Tensor> mels;
     lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 1, .workers = workers},
                                     lt::LengthBucketSampler(dataset.lengths(), {.batch_size = 2, .seed = 3}));
     for (auto& batch : loader) mels.push_back(batch.mel_BMF.clone());
     return mels;
   };
-  const auto alone = heard(0), together = heard(3);
+  const auto alone = frames_of(0), together = frames_of(3);
   REQUIRE(alone.size() == 3);
   REQUIRE(together.size() == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(alone[i].equal(together[i]));
@@ -404,11 +404,11 @@ TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatev
 
 TEST_CASE("a clip's frames are the same however loud it is") {
   const TemporaryFolder folder;
-  const konkanivani::Listener listener({.max_seconds = 2});
+  const konkanivani::LogMelReader reader({.max_seconds = 2});
   const auto frames = [&](double gain) {
     const auto file = folder / "clip.wav";
     lt::audio::encode(file, {tone(8000) * gain, 16000}, {.format = lt::audio::SampleFormat::float32});
-    return listener.frames(listener.samples({.audio_filepath = file, .text = {}}));
+    return reader.frames(reader.samples({.audio_filepath = file, .text = {}}));
   };
   const auto whole = frames(1);
   for (const double gain : {2.0, 0.1, 0.003}) CHECK(frames(gain).allclose(whole, 0, 1e-4));

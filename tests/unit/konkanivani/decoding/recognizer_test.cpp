@@ -30,7 +30,7 @@ std::vector<std::vector<int64_t>> best_ids(const std::vector<std::vector<konkani
 
 }  // namespace
 
-TEST_CASE("A recognizer is saved with its vocabulary and hears the same when it is loaded") {
+TEST_CASE("A recognizer is saved with its vocabulary and gives the same text when it is loaded") {
   const TemporaryFolder folder;
   auto recognizer = tiny_recognizer();
   recognizer.model->eval();
@@ -94,19 +94,19 @@ TEST_CASE("Each decoding is the one that its name says") {
   auto recognizer = tiny_recognizer();
   recognizer.model->eval();
   const auto mel_BMF = at::randn({2, 6, 40}) * 3, lengths_B = ids({40, 30});
-  const auto heard = [&](const std::string& method, konkanivani::BeamOptions beam = {}) {
+  const auto recognized = [&](const std::string& method, konkanivani::BeamOptions beam = {}) {
     return best_ids(
         konkanivani::recognize(recognizer.model, mel_BMF, lengths_B, {.method = method, .beam = beam}));
   };
   const auto encoded = recognizer.model->encode(mel_BMF, lengths_B);
   const auto log_probs = konkanivani::ctc_log_probs(recognizer.model->ctc_scores(encoded));
   const std::vector<int64_t> frames{10, 8};
-  CHECK(heard("greedy") == konkanivani::decode_ctc_greedily(log_probs, frames));
-  CHECK(heard("ctc") == best_ids(konkanivani::decode_ctc_beam(log_probs, frames, 8)));
-  CHECK(heard("joint") == best_ids(konkanivani::beam_search(recognizer.model, encoded)));
-  CHECK(heard("attention") ==
+  CHECK(recognized("greedy") == konkanivani::decode_ctc_greedily(log_probs, frames));
+  CHECK(recognized("ctc") == best_ids(konkanivani::decode_ctc_beam(log_probs, frames, 8)));
+  CHECK(recognized("joint") == best_ids(konkanivani::beam_search(recognizer.model, encoded)));
+  CHECK(recognized("attention") ==
         best_ids(konkanivani::beam_search(recognizer.model, encoded, {.ctc_weight = 0})));
-  CHECK_THROWS_WITH(heard("viterbi"), "decoding \"viterbi\" is not greedy, ctc, attention or joint");
+  CHECK_THROWS_WITH(recognized("viterbi"), "decoding \"viterbi\" is not greedy, ctc, attention or joint");
 }
 
 TEST_CASE("Error rates are wrong characters by characters and wrong words by words, over all clips") {
@@ -115,7 +115,7 @@ TEST_CASE("Error rates are wrong characters by characters and wrong words by wor
   CHECK(result.word_error_rate == Approx(2.0 / 3));
   std::ostringstream out;
   konkanivani::print_examples(out, result, 5);
-  CHECK(out.str() == "    said   कख ग\n    heard  कख\n    said   घ\n    heard  घघ\n");
+  CHECK(out.str() == "    reference   कख ग\n    hypothesis  कख\n    reference   घ\n    hypothesis  घघ\n");
 }
 
 TEST_CASE("Evaluating leaves the mode of the model as it was") {
@@ -126,42 +126,42 @@ TEST_CASE("Evaluating leaves the mode of the model as it was") {
     recognizer.model->train(training);
     const auto before =
         lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean").clone();
-    const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {});
+    const auto transcripts = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {});
     CHECK(recognizer.model->is_training() == training);
-    CHECK(heard.references == std::vector<std::string>{"क", "खग", "गक"});
+    CHECK(transcripts.references == std::vector<std::string>{"क", "खग", "गक"});
     CHECK(before.equal(
         lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean")));
   }
 }
 
-TEST_CASE("A clip that cannot be heard is listed and excluded from the error rates, or ends the evaluation") {
+TEST_CASE("A clip that cannot be read is listed and excluded from the error rates, or ends the evaluation") {
   Tones tones;
   auto recognizer = tiny_recognizer(20);
   lt::audio::encode(tones.utterances[1].audio_filepath, {at::zeros({12800}), 16000});
   const auto speech = tones.dataset(recognizer.vocabulary);
   konkanivani::SkippedItems skipped;
-  const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}, &skipped);
-  CHECK(heard.references == std::vector<std::string>{"क", "गक"});
+  const auto transcripts = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}, &skipped);
+  CHECK(transcripts.references == std::vector<std::string>{"क", "गक"});
   CHECK_THAT(skipped.describe(), Contains(tones.utterances[1].audio_filepath.string() + ": is silent"));
   CHECK_THROWS_AS(konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}), lt::LoaderError);
 }
 
-TEST_CASE("What is heard in batches of any order stands in the order of the clips") {
+TEST_CASE("Transcripts of batches in any order stand in the order of the clips") {
   const auto vocabulary = tiny_recognizer().vocabulary;
-  konkanivani::Listening listening;
+  konkanivani::TranscriptCollector collector;
   const auto add = [&](std::vector<int64_t> indices, std::vector<std::string> texts) {
-    std::vector<std::vector<konkanivani::Hypothesis>> heard;
-    for (size_t i = 0; i < indices.size(); ++i) heard.push_back({{.ids = {5 + indices[i]}}});
-    listening.add({.mel_BMF = {}, .lengths_B = {}, .indices = indices, .targets = {}, .texts = texts}, heard,
-                  vocabulary);
+    std::vector<std::vector<konkanivani::Hypothesis>> hypotheses;
+    for (size_t i = 0; i < indices.size(); ++i) hypotheses.push_back({{.ids = {5 + indices[i]}}});
+    collector.add({.mel_BMF = {}, .lengths_B = {}, .indices = indices, .targets = {}, .texts = texts},
+                  hypotheses, vocabulary);
   };
   add({2, 0}, {"ग", "क"});
   add({1}, {"क"});
-  const auto all = listening.take();
+  const auto all = collector.take();
   CHECK(all.references == std::vector<std::string>{"क", "क", "ग"});
   CHECK(all.hypotheses == std::vector<std::string>{"क", "ख", "ग"});
   CHECK(all.character_error_rate == Approx(1.0 / 3));
-  CHECK(listening.take().references.empty());
+  CHECK(collector.take().references.empty());
 }
 
 TEST_CASE("A model that learnt three tones writes their texts, by all four decodings") {
@@ -174,9 +174,9 @@ TEST_CASE("A model that learnt three tones writes their texts, by all four decod
   trainer.fit(lt::PinnedPrefetchLoader(speech, {.batch_size = 3}), {.epochs = 120});
   for (const auto* method : {"greedy", "ctc", "attention", "joint"}) {
     INFO(method);
-    const auto heard =
+    const auto transcripts =
         konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {.method = method, .beam = {}});
-    CHECK(heard.hypotheses == heard.references);
-    CHECK(heard.character_error_rate == 0);
+    CHECK(transcripts.hypotheses == transcripts.references);
+    CHECK(transcripts.character_error_rate == 0);
   }
 }

@@ -86,13 +86,13 @@ namespace {
 
 /// What hooks see in three windows, of which the second is vetoed.
 enum class Veto { never, by_bool, by_tensor };
-template <class Optimizer, class Listens>
+template <class Optimizer, class Observer>
 std::vector<std::string> seen_by_hooks(Veto veto) {
   log_.clear();
   auto net = toy::net();
   Optimizer optimizer(net->parameters(), {1e-3});
   int window = 0;
-  lt::Trainer trainer(net, optimizer, toy::objective, Listens{}, lt::Accumulate<2>{},
+  lt::Trainer trainer(net, optimizer, toy::objective, Observer{}, lt::Accumulate<2>{},
                       lt::On{lt::kCheck,
                              [&](lt::UpdateContext& update) {
                                const bool strike = window++ == 1 && veto != Veto::never;
@@ -108,7 +108,7 @@ std::vector<std::string> seen_by_hooks(Veto veto) {
   const auto batch = toy::batches(1)[0];
   for (int i = 0; i < 6; ++i) trainer.step(batch);
   log_.push_back("end");
-  (void)trainer.template policy<Listens>();
+  (void)trainer.template policy<Observer>();
   log_.push_back(lt::message(trainer.updates()[0].applied, " made"));
   return log_;
 }

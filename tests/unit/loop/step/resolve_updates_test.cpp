@@ -88,7 +88,7 @@ TEST_CASE("after an after_update that throws, a NaN of the same window is not re
   CHECK(trainer.step(data[1]).step == 2);
 }
 
-TEST_CASE("one that hears late of an update throws in the next window, which is learnt again") {
+TEST_CASE("one that learns late of an update throws in the next window, which is learnt again") {
   const auto data = toy::batches(6);
   const auto late = lt::On{lt::kClip, [](lt::UpdateContext& update) { update.veto(torch::zeros({})); }};
   for (const std::int64_t at : {0, 4, 5})

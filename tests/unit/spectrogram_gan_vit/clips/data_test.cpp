@@ -227,7 +227,7 @@ TEST_CASE("Sizes that make no picture are refused") {
   CHECK_THROWS_AS(ClipReader({.seconds = std::nan("")}), lt::UsageError);
 }
 
-TEST_CASE("The scale to hear by is the mean over clips") {
+TEST_CASE("The scale for turning spectrograms into sound is the mean over clips") {
   Songs made({1});
   made.add(music(1) * 0.125);
   const SpectrogramDataset dataset(made.songs, kSmall);

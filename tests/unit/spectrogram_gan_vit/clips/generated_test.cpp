@@ -181,12 +181,12 @@ TEST_CASE(
                     Contains("song 301") && Contains("for testing"));
 
   // A generated clip that was brought back as a song, a little noisy and through an equaliser.
-  const auto heard = generated.get(2).spectrogram_1MF.unsqueeze(0);
-  const Songs smuggled(401, 0.5 * heard + 0.1 * noise(1, 5) + at::linspace(2, -2, 16).view({1, 1, 16, 1}));
+  const auto drawn = generated.get(2).spectrogram_1MF.unsqueeze(0);
+  const Songs smuggled(401, 0.5 * drawn + 0.1 * noise(1, 5) + at::linspace(2, -2, 16).view({1, 1, 16, 1}));
   CHECK_THROWS_WITH(check_parts(validation, smuggled, training, generated),
                     Contains("song 401 (401.wav), for testing, is nearly a copy (correlation 0.9") &&
                         Contains(") of generated clip 3 (" + generated.path(2).string() + "), for training"));
-  CHECK_NOTHROW(check_parts(validation, Songs(402, heard + 2 * noise(1, 6)), training, generated));
+  CHECK_NOTHROW(check_parts(validation, Songs(402, drawn + 2 * noise(1, 6)), training, generated));
 }
 
 TEST_CASE("Padding makes no two clips alike, and clips that cannot be read are excluded from the search") {

@@ -51,20 +51,20 @@ TEST_CASE("A saved spectrogram is the picture of the sound that it was computed 
   const auto music_T = signals::as_samples(signals::music(22050, 22050));
   looptorch::audio::encode(folder / "1.wav", {music_T, 22050});
   const sg::ClipReader reader(kSmall);
-  const auto heard = reader(folder / "1.wav");
+  const auto from_sound = reader(folder / "1.wav");
   const looptorch::audio::MelSpectrogram mel(sg::mel_options(kSmall));
-  const auto decibels_MF = heard.scale.to_decibels(heard.spectrogram_1MF[0]);
-  for (const auto& array : {decibels_MF, decibels_MF * 0.23, heard.spectrogram_1MF}) {
+  const auto decibels_MF = from_sound.scale.to_decibels(from_sound.spectrogram_1MF[0]);
+  for (const auto& array : {decibels_MF, decibels_MF * 0.23, from_sound.spectrogram_1MF}) {
     save_npy(folder / "1.npy", array);
     const auto saved = reader(folder / "1.npy");
-    CHECK(saved.spectrogram_1MF.sizes() == heard.spectrogram_1MF.sizes());
-    CHECK(at::allclose(saved.spectrogram_1MF, heard.spectrogram_1MF, 1e-4, 1e-4));
+    CHECK(saved.spectrogram_1MF.sizes() == from_sound.spectrogram_1MF.sizes());
+    CHECK(at::allclose(saved.spectrogram_1MF, from_sound.spectrogram_1MF, 1e-4, 1e-4));
     CHECK(saved.seconds == Approx(1));
   }
   CHECK(reader(folder / "1.npy").scale.mean == Approx(sg::DecibelScale{}.mean));  // that was z-scored
   save_npy(folder / "1.npy", decibels_MF);
-  CHECK(reader(folder / "1.npy").scale.mean == Approx(heard.scale.mean).epsilon(1e-4));
-  CHECK(reader(folder / "1.npy").scale.deviation == Approx(heard.scale.deviation).epsilon(1e-4));
+  CHECK(reader(folder / "1.npy").scale.mean == Approx(from_sound.scale.mean).epsilon(1e-4));
+  CHECK(reader(folder / "1.npy").scale.deviation == Approx(from_sound.scale.deviation).epsilon(1e-4));
 }
 
 TEST_CASE("A saved spectrogram is cut to its first frames, or padded with its least value") {

@@ -29,14 +29,14 @@ at::Tensor sound_of(const Traits& traits, double seconds, std::uint64_t seed) {
 }
 
 /// The clips of a corpus, made once.
-struct Heard {
+struct RenderedCorpus {
   at::Tensor samples_NT, valence_N, arousal_N;
   std::vector<CorpusClip> clips;
 };
 
-const Heard& heard() {
-  static const Heard all = [] {
-    Heard all;
+const RenderedCorpus& rendered() {
+  static const RenderedCorpus all = [] {
+    RenderedCorpus all;
     all.clips = plan_corpus(1, {140, 1, 60});
     std::vector<at::Tensor> samples;
     std::vector<double> valence, arousal;
@@ -61,7 +61,7 @@ double correlation(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor measure(const std::function<at::Tensor(const at::Tensor&)>& of_samples) {
   const looptorch::detail::SingleIntraOpThread one_thread;
   std::vector<at::Tensor> values;
-  for (const auto& samples_T : heard().samples_NT.unbind()) values.push_back(of_samples(samples_T));
+  for (const auto& samples_T : rendered().samples_NT.unbind()) values.push_back(of_samples(samples_T));
   return torch::stack(values).to(torch::kDouble);
 }
 
@@ -247,7 +247,7 @@ TEST_CASE("Traits follow the labels in the directions of the README, without giv
 
 TEST_CASE("No clip is clipped, silent, or so for long") {
   const looptorch::detail::SingleIntraOpThread one_thread;
-  const auto& all = heard().samples_NT;
+  const auto& all = rendered().samples_NT;
   CHECK(all.isfinite().all().item<bool>());
   CHECK(all.abs().amax(1).max().item<double>() < 0.999);
   CHECK(all.abs().amax(1).min().item<double>() > 0.02);
@@ -255,23 +255,23 @@ TEST_CASE("No clip is clipped, silent, or so for long") {
   CHECK(quietest_second.min().item<double>() > 1e-3);
 }
 
-TEST_CASE("Arousal is heard in loudness, onsets and brightness") {
-  CHECK(correlation(measure(level_db), heard().arousal_N) > 0.9);
-  CHECK(correlation(measure(onsets), heard().arousal_N) > 0.7);
-  CHECK(correlation(measure(centroid), heard().arousal_N) > 0.6);
+TEST_CASE("Arousal shows in loudness, onsets and brightness") {
+  CHECK(correlation(measure(level_db), rendered().arousal_N) > 0.9);
+  CHECK(correlation(measure(onsets), rendered().arousal_N) > 0.7);
+  CHECK(correlation(measure(centroid), rendered().arousal_N) > 0.6);
 }
 
-TEST_CASE("Valence is heard in the third, the register and roughness") {
+TEST_CASE("Valence shows in the third, the register and roughness") {
   std::vector<double> thirds;
-  for (std::size_t i = 0; i < heard().clips.size(); ++i) {
-    const auto classes = pitch_classes(heard().samples_NT[static_cast<std::int64_t>(i)]);
-    const int tonic = heard().clips[i].traits.tonic;
+  for (std::size_t i = 0; i < rendered().clips.size(); ++i) {
+    const auto classes = pitch_classes(rendered().samples_NT[static_cast<std::int64_t>(i)]);
+    const int tonic = rendered().clips[i].traits.tonic;
     const auto of = [&](int semitones) { return classes[(tonic + semitones) % 12].item<double>(); };
     thirds.push_back((of(4) - of(3)) / classes.sum().item<double>());
   }
-  CHECK(correlation(torch::tensor(thirds), heard().valence_N) > 0.6);
-  CHECK(correlation(measure(register_of), heard().valence_N) > 0.5);
-  CHECK(correlation(measure(roughness), heard().valence_N) < -0.5);
+  CHECK(correlation(torch::tensor(thirds), rendered().valence_N) > 0.6);
+  CHECK(correlation(measure(register_of), rendered().valence_N) > 0.5);
+  CHECK(correlation(measure(roughness), rendered().valence_N) < -0.5);
 }
 
 TEST_CASE("Each trait changes what it names, all else equal") {
@@ -335,12 +335,12 @@ TEST_CASE("Simple statistics of the pictures tell arousal and valence of clips n
   const ClipReader reader({.mel_bins = 128, .seconds = kSeconds});
   const auto features =
       measure([&](const at::Tensor& samples_T) { return statistics(reader(samples_T).spectrogram_1MF[0]); });
-  const double arousal = concordance_of_ridge(features, heard().arousal_N, 141);
-  const double valence = concordance_of_ridge(features, heard().valence_N, 141);
+  const double arousal = concordance_of_ridge(features, rendered().arousal_N, 141);
+  const double valence = concordance_of_ridge(features, rendered().valence_N, 141);
   INFO("concordance of arousal " << arousal << ", of valence " << valence);
   CHECK(arousal > 0.8);
   CHECK(valence > 0.6);
-  const auto shuffled = heard().arousal_N.index_select(
+  const auto shuffled = rendered().arousal_N.index_select(
       0, torch::randperm(201, torch::make_generator<at::CPUGeneratorImpl>(1), torch::kLong));
   CHECK(concordance_of_ridge(features, shuffled, 141) < 0.3);
 }

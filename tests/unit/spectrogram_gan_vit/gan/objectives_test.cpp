@@ -171,7 +171,7 @@ TEST_CASE("R1 and instance noise change the discriminator's loss as far as they 
   CHECK(gan::through_noise(model, true, zeros).std().item<double>() == Approx(0.5).epsilon(0.02));
 }
 
-// Labels of real music do not fill the square: an emotion drawn from it is wrong for being unheard of.
+// Labels of real music do not fill the square: an emotion drawn from it is wrong because no clip has it.
 TEST_CASE("A wrong emotion is that of another clip of the batch, any of them") {
   const auto valence_B = at::linspace(-1, 1, 5, at::kDouble);
   const auto conditions_B2 = at::stack({valence_B, valence_B}, 1);  // labels on a diagonal
@@ -212,8 +212,7 @@ TEST_CASE("Real spectrograms with another clip's emotion join what the discrimin
   CHECK(value_alone(0.5) == value_alone(0));  // one clip has no other's emotion
 }
 
-TEST_CASE(
-    "The discriminator learns to hear emotions from real spectrograms, the generator to make them heard") {
+TEST_CASE("The discriminator learns to predict emotions from real spectrograms, the generator to show them") {
   auto model = tiny_gan();
   model->eval();
   const auto batch = batches(1, 4).front();
@@ -225,8 +224,8 @@ TEST_CASE(
     return (value(3) - value(0)).template item<double>() / 3;
   };
   const auto error_of = [&](const at::Tensor& spectrograms) {
-    const auto heard_B2 = model->discriminator->judge(spectrograms, batch.conditions_B2).emotions_B2;
-    return (heard_B2 - batch.conditions_B2).square().mean().item<double>();
+    const auto predicted_B2 = model->discriminator->judge(spectrograms, batch.conditions_B2).emotions_B2;
+    return (predicted_B2 - batch.conditions_B2).square().mean().item<double>();
   };
   torch::manual_seed(2);
   const auto fake = model->generate(batch.conditions_B2);
@@ -234,7 +233,7 @@ TEST_CASE(
         Approx(error_of(batch.spectrograms_B1MF)));
   CHECK(difference_of([](const GameOptions& options) { return GeneratorObjective{options}; }) ==
         Approx(error_of(fake)));
-  // What is heard does not depend on what was wanted.
+  // The prediction does not depend on what was wanted.
   CHECK(difference(model->discriminator->judge(fake, batch.conditions_B2).emotions_B2,
                    model->discriminator->judge(fake, -batch.conditions_B2).emotions_B2) == 0);
 }

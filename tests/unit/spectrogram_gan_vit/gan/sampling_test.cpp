@@ -139,12 +139,12 @@ TEST_CASE("A spectrogram becomes sound that has this spectrogram") {
   const auto sound_T = gan::sound_of(z_MF, scale, 1);
   CHECK(sound_T.abs().max().item<double>() == Approx(0.9));
   CHECK(std::abs(sound_T.size(0) - samples_T.size(0)) < 512);
-  const auto heard_MF = mel(sound_T);
+  const auto again_MF = mel(sound_T);
   // The two tones are the loudest bins again, in the middle of the clip.
   const auto loudest = [](const at::Tensor& of_MF) {
     return std::get<1>(of_MF.select(1, of_MF.size(1) / 2).topk(1)).item<int64_t>();
   };
-  CHECK(loudest(heard_MF) == loudest(decibels_MF));
+  CHECK(loudest(again_MF) == loudest(decibels_MF));
   const auto extreme = gan::sound_of(at::full({64, 40}, 1e6), scale, 1);
   CHECK(extreme.isfinite().all().item<bool>());
 }

@@ -10,7 +10,8 @@
 
 using namespace spectrogram_gan_test;
 
-TEST_CASE("A judge is trained and hears the held-out clips, and a run that goes on has the same one") {
+TEST_CASE(
+    "A judge is trained and computes features of the held-out clips, and a run that goes on has the same one") {
   const Songs made({1, 1, 1, 1});
   const gan::Notes notes;
   const auto clips = gan::cached_clips(made.songs, 16, made.folder / "cache", notes);

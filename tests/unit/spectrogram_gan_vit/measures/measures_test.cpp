@@ -147,7 +147,7 @@ TEST_CASE("Distances are those of patches, by brute force") {
   CHECK(gan::patches_of(at::zeros({2, 1, 8, 10})).sizes() == at::IntArrayRef({2, 80}));
 }
 
-TEST_CASE("The network that judges learns to hear, and its features tell clips from noise") {
+TEST_CASE("The network that judges learns to predict, and its features tell clips from noise") {
   const auto trained = [](uint64_t seed, int64_t epochs) {
     return gan::train_emotion_net(
         ClearClips{96}, 16, at::kCPU,
@@ -159,15 +159,15 @@ TEST_CASE("The network that judges learns to hear, and its features tell clips f
   std::vector<ClearClips::Clip> clips;
   for (int64_t i = 0; i < 60; ++i) clips.push_back(others.get(100 + i, {}));
   const auto batch = others.collate(clips);
-  const auto heard = gan::hear(net, batch.spectrograms_B1MF, 16);
-  CHECK(heard.features_ND.sizes() == at::IntArrayRef({60, 64}));
-  const auto ccc = gan::concordance(heard.conditions_N2, batch.conditions_B2);
+  const auto predicted = gan::predict(net, batch.spectrograms_B1MF, 16);
+  CHECK(predicted.features_ND.sizes() == at::IntArrayRef({60, 64}));
+  const auto ccc = gan::concordance(predicted.conditions_N2, batch.conditions_B2);
   INFO(ccc.valence << " " << ccc.arousal);
   CHECK(ccc.valence > 0.5);
   CHECK(ccc.arousal > 0.5);
 
   const auto statistics = [&](const at::Tensor& x) {
-    return gan::statistics_of(gan::hear(net, x).features_ND);
+    return gan::statistics_of(gan::predict(net, x).features_ND);
   };
   const auto half = statistics(batch.spectrograms_B1MF.narrow(0, 0, 30)),
              rest = statistics(batch.spectrograms_B1MF.narrow(0, 30, 30)),
@@ -181,9 +181,9 @@ TEST_CASE("The network that judges learns to hear, and its features tell clips f
 
 TEST_CASE("Concordance is that of each emotion by itself") {
   const auto wanted = at::rand({20, 2}) * 2 - 1;
-  auto heard = wanted.clone();
-  heard.select(1, 1).neg_();
-  const auto ccc = gan::concordance(heard, wanted);
+  auto predicted = wanted.clone();
+  predicted.select(1, 1).neg_();
+  const auto ccc = gan::concordance(predicted, wanted);
   CHECK(ccc.valence == Approx(1));
   CHECK(ccc.arousal < 0);
 }

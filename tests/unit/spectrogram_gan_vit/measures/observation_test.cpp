@@ -29,9 +29,11 @@ TEST_CASE("What is observed batch by batch is that of all clips, each by its own
   observer.add(clips_N1MF.slice(0, 0, 3), emotions_N2.slice(0, 0, 3));
   observer.add(clips_N1MF.slice(0, 3), emotions_N2.slice(0, 3));
   const auto seen = observer.observed();
-  CHECK(torch::allclose(seen.features_ND, gan::hear(both.features, clips_N1MF).features_ND, 1e-4, 1e-5));
-  CHECK(torch::allclose(seen.heard_N2, gan::hear(both.regressor, clips_N1MF).conditions_N2, 1e-4, 1e-5));
-  CHECK_FALSE(torch::allclose(seen.heard_N2, gan::hear(both.features, clips_N1MF).conditions_N2, 1e-4, 1e-5));
+  CHECK(torch::allclose(seen.features_ND, gan::predict(both.features, clips_N1MF).features_ND, 1e-4, 1e-5));
+  CHECK(
+      torch::allclose(seen.predicted_N2, gan::predict(both.regressor, clips_N1MF).conditions_N2, 1e-4, 1e-5));
+  CHECK_FALSE(
+      torch::allclose(seen.predicted_N2, gan::predict(both.features, clips_N1MF).conditions_N2, 1e-4, 1e-5));
   CHECK(seen.wanted_N2.equal(emotions_N2));
   CHECK(torch::allclose(seen.patches_NK, gan::patches_of(clips_N1MF)));
   const auto distances = gan::distances(seen, seen);

@@ -56,7 +56,7 @@ gan::EmotionNet judge() {
 gan::HeldOutClips held_out(std::int64_t count = 6) {
   auto net = judge();
   gan::SkippedItems skipped;
-  return gan::hear_held_out(net, LoudClips{count}, kLoading, skipped);
+  return gan::read_held_out(net, LoudClips{count}, kLoading, skipped);
 }
 
 gan::Gan float_gan() {
@@ -80,23 +80,23 @@ std::string content(const std::filesystem::path& file) {
 
 }  // namespace
 
-TEST_CASE("Held-out clips are heard batch by batch; those that cannot be read are skipped and listed") {
+TEST_CASE("Held-out clips are read batch by batch; those that cannot be read are skipped and listed") {
   auto net = judge();
   gan::SkippedItems skipped;
-  const auto all = gan::hear_held_out(net, LoudClips{6}, kLoading, skipped);
+  const auto all = gan::read_held_out(net, LoudClips{6}, kLoading, skipped);
   CHECK(all.features_ND.sizes() == at::IntArrayRef({6, 64}));
   CHECK(all.conditions_N2[5][1].item<double>() == Approx(-0.5));
   CHECK(skipped.count() == 0);
 
   lt::LoaderOptions tolerant = kLoading;
-  CHECK_THROWS_AS(gan::hear_held_out(net, LoudClips{6, 2}, tolerant, skipped), lt::LoaderError);
+  CHECK_THROWS_AS(gan::read_held_out(net, LoudClips{6, 2}, tolerant, skipped), lt::LoaderError);
   tolerant.on_error = lt::OnError::skip;
-  const auto rest = gan::hear_held_out(net, LoudClips{6, 2}, tolerant, skipped);
+  const auto rest = gan::read_held_out(net, LoudClips{6, 2}, tolerant, skipped);
   CHECK(rest.features_ND.size(0) == 5);
   CHECK(difference(rest.features_ND[2], all.features_ND[3]) < 1e-5);
   CHECK(rest.conditions_N2[2].equal(all.conditions_N2[3]));
   CHECK(skipped.count(gan::Fault::audio) == 1);
-  CHECK_THROWS_WITH(gan::hear_held_out(net, LoudClips{2, 1}, tolerant, skipped),
+  CHECK_THROWS_WITH(gan::read_held_out(net, LoudClips{2, 1}, tolerant, skipped),
                     "validation needs at least 2 clips, and there are 1; --validate-every 0 does without");
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("The distance is that between clips drawn for the emotions of all held
   const gan::HeldOutDistance distance(net, real, 4);
   const auto measured = gan::HeldOutDistance(distance)(model, {real.conditions_N2});
   const auto drawn = gan::draw_samples(model->generator, 4, 0, real.conditions_N2);
-  const auto features_ND = gan::hear(net, drawn).features_ND;
+  const auto features_ND = gan::predict(net, drawn).features_ND;
   const auto frechet =
       gan::frechet_distance(gan::statistics_of(features_ND), gan::statistics_of(real.features_ND));
   CHECK(measured.value.item<double>() == Approx(frechet));

@@ -38,20 +38,21 @@ TEST_CASE("A picture of attention is bright in the patches that were looked at, 
 }
 
 TEST_CASE("A prediction is a line to read, of CSV, or of JSON, with what was done to the file") {
-  const Prediction heard{
+  const Prediction prediction{
       .file = "a, \"b\".mp3", .valence = -0.25, .arousal = 0.5, .seconds = 12.34, .sample_rate = 8000};
   const auto note = remark(12.34, 8000);
-  CHECK(note == "12.3 s, padded to 30 s; resampled from 8000 Hz, so that nothing is heard above 4000 Hz");
+  CHECK(note == "12.3 s, padded to 30 s; resampled from 8000 Hz, so that it has nothing above 4000 Hz");
   CHECK(remark(30, 22050).empty());
   CHECK(remark(30, 44100) == "resampled from 44100 Hz");
   CHECK(remark(2, 22050) == "2.0 s, padded to 30 s");
-  CHECK(line_of(heard, note, "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50\t(" + note + ")");
-  auto latin1 = heard;
+  CHECK(line_of(prediction, note, "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50\t(" + note + ")");
+  auto latin1 = prediction;
   latin1.file = "caf\xe9.mp3";
   CHECK(looptorch::Json::parse(line_of(latin1, "", "json")).at("file").as_string() == "caf\xEF\xBF\xBD.mp3");
-  CHECK(line_of(heard, "", "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50");
-  CHECK(line_of(heard, note, "csv") == "\"a, \"\"b\"\".mp3\",-0.2500,0.5000,12.34,8000,\"" + note + "\"");
-  const auto json = looptorch::Json::parse(line_of(heard, note, "json"));
+  CHECK(line_of(prediction, "", "text") == "a, \"b\".mp3\tvalence -0.25\tarousal +0.50");
+  CHECK(line_of(prediction, note, "csv") ==
+        "\"a, \"\"b\"\".mp3\",-0.2500,0.5000,12.34,8000,\"" + note + "\"");
+  const auto json = looptorch::Json::parse(line_of(prediction, note, "json"));
   CHECK(json.at("file").as_string() == "a, \"b\".mp3");
   CHECK(json.at("valence").as_number() == -0.25);
   CHECK(json.at("sample_rate").as_int() == 8000);

@@ -67,9 +67,9 @@ TEST_CASE("z-scores, as a generator draws them, become a file whose z-scores are
   const at::Tensor magnitude_KF = MelInverse(decibels)(z_MF * 15 - 40);
   const at::Tensor samples_T = GriffinLim()(magnitude_KF, 1);
   looptorch::audio::encode(folder / "drawn.wav", {0.5 * samples_T / samples_T.abs().max(), 22050});
-  const auto heard = looptorch::audio::decode(folder / "drawn.wav");
-  CHECK(heard.sample_rate == 22050);
-  const at::Tensor again_MF = MelSpectrogram(options)(heard.samples_T);
+  const auto sound = looptorch::audio::decode(folder / "drawn.wav");
+  CHECK(sound.sample_rate == 22050);
+  const at::Tensor again_MF = MelSpectrogram(options)(sound.samples_T);
   REQUIRE(again_MF.sizes() == z_MF.sizes());
   CHECK((again_MF * z_MF).mean().item<double>() > 0.9);  // their correlation
   CHECK((again_MF - z_MF).abs().mean().item<double>() < 0.2);

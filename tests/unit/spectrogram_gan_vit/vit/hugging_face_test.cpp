@@ -326,7 +326,7 @@ TEST_CASE("Positions are resized bicubically as torch does, the class token's st
                     "ViT: an image of height 10 cannot be cut into patches of 3");
 }
 
-TEST_CASE("A ViT hears two numbers a clip, attends with rows of sum 1, and says which images it takes") {
+TEST_CASE("A ViT predicts two numbers a clip, attends with rows of sum 1, and says which images it takes") {
   auto model = tiny_vit();
   const auto spectrograms = at::randn({3, 1, 6, 20});
   const torch::NoGradGuard no_grad;

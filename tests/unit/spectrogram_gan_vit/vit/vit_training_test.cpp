@@ -119,11 +119,11 @@ struct PlainClips {
 }  // namespace
 
 TEST_CASE("The loss is 0.6 times the squared error of valence and 0.4 times that of arousal") {
-  const auto heard = at::tensor({0.5, 0.0, -0.5, 0.2}, at::kDouble).view({2, 2});
+  const auto predicted = at::tensor({0.5, 0.0, -0.5, 0.2}, at::kDouble).view({2, 2});
   const auto wanted = at::tensor({0.1, 0.3, 0.5, 0.2}, at::kDouble).view({2, 2});
-  const auto loss = vit::emotion_loss(heard, wanted);
+  const auto loss = vit::emotion_loss(predicted, wanted);
   CHECK(loss.item<double>() == Approx(0.6 * (0.16 + 1.0) / 2 + 0.4 * 0.09 / 2));
-  CHECK(vit::emotion_loss(heard.to(at::kBFloat16), wanted.to(at::kFloat)).scalar_type() == at::kFloat);
+  CHECK(vit::emotion_loss(predicted.to(at::kBFloat16), wanted.to(at::kFloat)).scalar_type() == at::kFloat);
 }
 
 TEST_CASE("Mixup blends each clip and its labels with the next one's, by shares of Beta(alpha, alpha)") {
@@ -163,12 +163,12 @@ TEST_CASE("Mixup blends each clip and its labels with the next one's, by shares 
 }
 
 TEST_CASE("Scores are numpy's over a whole set, however it is cut into batches") {
-  const auto heard = at::tensor({.5, -.2, .1, .4, -.7, .3, .9, -.8, 0., .25}, at::kDouble).view({5, 2});
+  const auto predicted = at::tensor({.5, -.2, .1, .4, -.7, .3, .9, -.8, 0., .25}, at::kDouble).view({5, 2});
   const auto wanted = at::tensor({.4, -.5, .3, .6, -.9, .1, .5, -.6, -.2, .2}, at::kDouble).view({5, 2});
   for (const std::int64_t size : {1, 2, 5}) {
     vit::EmotionMeasure measure;
     for (std::int64_t i = 0; i < 5; i += size)
-      measure.add(heard.slice(0, i, i + size), wanted.slice(0, i, i + size));
+      measure.add(predicted.slice(0, i, i + size), wanted.slice(0, i, i + size));
     const auto scores = measure.result();
     CHECK(scores.at("ccc_valence") == Approx(0.8992355802640721).epsilon(1e-12));
     CHECK(scores.at("ccc_arousal") == Approx(0.8941996514812046).epsilon(1e-12));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Streams beside the same sound in a file: the same segments, each as soon as its window has arrived.
 // Tests whisper/audio: recording
-// Tests whisper/listening: sliding_windows
+// Tests whisper/transcription: sliding_windows
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
@@ -11,8 +11,8 @@
 #include "support/temporary_folder.hpp"
 
 #include <whisper/audio/arriving_recording.hpp>
-#include <whisper/listening/sliding_windows.hpp>
-#include <whisper/listening/stream_text.hpp>
+#include <whisper/transcription/sliding_windows.hpp>
+#include <whisper/transcription/stream_text.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -40,29 +40,29 @@ std::vector<float> sound(double seconds, std::int64_t rate) {
   return samples;
 }
 
-struct Heard {
+struct Transcribed {
   std::vector<Segment> segments;
   std::string text;
   std::size_t written_at_first = 0;  ///< Bytes when the first segments were decided.
 };
 
-Heard hear_stream(whisper::Recognizer& recognizer, const PipedBytes& pipe, const PcmFormat& format,
-                  const whisper::HearingPlan& plan) {
+Transcribed transcribe_stream(whisper::Recognizer& recognizer, const PipedBytes& pipe,
+                              const PcmFormat& format, const whisper::TranscriptionPlan& plan) {
   ArrivingRecording recording(pipe.end(), format, 80, "-");
   whisper::SegmentTexts texts(recognizer);
-  Heard heard;
+  Transcribed transcribed;
   const auto rest = whisper::SlidingWindows(recognizer, plan)(
       recording, [&](std::vector<Segment> segments, const std::string& language) {
         CHECK(language == "en");
-        if (heard.segments.empty()) heard.written_at_first = pipe.written();
-        heard.text += texts.add(segments);
-        heard.segments.insert(heard.segments.end(), segments.begin(), segments.end());
+        if (transcribed.segments.empty()) transcribed.written_at_first = pipe.written();
+        transcribed.text += texts.add(segments);
+        transcribed.segments.insert(transcribed.segments.end(), segments.begin(), segments.end());
       });
   CHECK(rest.segments.empty());
   recording.check_sound();
   recording.check_end();
-  heard.text += texts.finish();
-  return heard;
+  transcribed.text += texts.finish();
+  return transcribed;
 }
 
 bool same(const Segment& a, const Segment& b) {
@@ -71,10 +71,11 @@ bool same(const Segment& a, const Segment& b) {
 
 }  // namespace
 
-TEST_CASE("A stream is heard as the same sound in a file, before it has ended, however slowly it arrives") {
+TEST_CASE(
+    "A stream is transcribed like the same sound in a file, before it has ended, however slowly it arrives") {
   const TemporaryFolder folder;
   auto recognizer = whisper_test::random_recognizer();
-  const whisper::HearingPlan whole, parts{.clips = {{500, 2000}, {3500, 100'000}}};
+  const whisper::TranscriptionPlan whole, parts{.clips = {{500, 2000}, {3500, 100'000}}};
   for (const auto& [rate, plan] : {std::pair{std::int64_t{16000}, whole}, {44100, parts}}) {
     const auto samples = sound(62, rate);
     looptorch::audio::encode(folder / "a.wav", {torch::tensor(samples), rate},
@@ -84,13 +85,14 @@ TEST_CASE("A stream is heard as the same sound in a file, before it has ended, h
     REQUIRE(expected.segments.size() > 3);
     const auto bytes = bytes_of(samples);
     const PipedBytes pipe(bytes, 50'001, std::chrono::microseconds(1000));
-    const auto heard = hear_stream(recognizer, pipe, {.sample_rate = rate, .samples = "f32le"}, plan);
+    const auto transcribed =
+        transcribe_stream(recognizer, pipe, {.sample_rate = rate, .samples = "f32le"}, plan);
     CAPTURE(rate, plan.clips.size());
-    CHECK(heard.text == expected.text);
-    REQUIRE(heard.segments.size() == expected.segments.size());
-    for (std::size_t i = 0; i < heard.segments.size(); ++i)
-      CHECK(same(heard.segments[i], expected.segments[i]));
-    CHECK(heard.written_at_first < bytes.size());
+    CHECK(transcribed.text == expected.text);
+    REQUIRE(transcribed.segments.size() == expected.segments.size());
+    for (std::size_t i = 0; i < transcribed.segments.size(); ++i)
+      CHECK(same(transcribed.segments[i], expected.segments[i]));
+    CHECK(transcribed.written_at_first < bytes.size());
   }
 }
 
@@ -112,7 +114,7 @@ TEST_CASE("What a stream's windows hold does not depend on how it arrives") {
   }
 }
 
-TEST_CASE("A stream that ends badly is heard up to there, and says why") {
+TEST_CASE("A stream that ends badly is transcribed up to there, and says why") {
   const auto whole = bytes_of(sound(2, 16000));
   const auto message_of = [](const std::string& bytes) {
     const PipedBytes pipe(bytes, 1000);
@@ -143,7 +145,7 @@ TEST_CASE("Windows before the first sound of a stream hold nothing") {
   const auto late = sound(30, 16000);
   std::copy(late.begin(), late.end(), samples.begin() + 16000 * 40);
   const PipedBytes pipe(bytes_of(samples), 1 << 16);
-  const auto heard = hear_stream(recognizer, pipe, {.samples = "f32le"}, {});
-  REQUIRE_FALSE(heard.segments.empty());
-  CHECK(heard.segments.front().seek == 3000);
+  const auto transcribed = transcribe_stream(recognizer, pipe, {.samples = "f32le"}, {});
+  REQUIRE_FALSE(transcribed.segments.empty());
+  CHECK(transcribed.segments.front().seek == 3000);
 }

@@ -19,12 +19,12 @@ TEST_CASE("A sound that arrives in pieces is resampled as the whole") {
       const auto expected_N = looptorch::audio::resample(whole_T, from, kTo);
       ArrivingResampler arriving(from, kTo);
       std::vector<at::Tensor> parts;
-      std::int64_t heard = 0;
+      std::int64_t given = 0;
       for (std::int64_t at = 0; at < whole_T.numel(); at += piece) {
         const auto count = std::min(piece, whole_T.numel() - at);
         parts.push_back(arriving.add(whole_T.narrow(0, at, count)));
-        heard += parts.back().numel();
-        REQUIRE(heard >= (at + count) * kTo / from - 200);  // nothing is held back for long
+        given += parts.back().numel();
+        REQUIRE(given >= (at + count) * kTo / from - 200);  // nothing is held back for long
       }
       parts.push_back(arriving.finish());
       const auto got_N = at::cat(parts);

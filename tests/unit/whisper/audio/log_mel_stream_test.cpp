@@ -34,10 +34,10 @@ TEST_CASE("Windows of a stream are the frames that LogMel gives for the whole so
   samples.narrow(0, 65 * kRate, kRate).mul_(5);
   const auto file = folder / "a.wav";
   looptorch::audio::encode(file, {samples.clone(), kRate});
-  const auto heard = looptorch::audio::decode(file, {.sample_rate = kRate}).samples_T;
+  const auto decoded_T = looptorch::audio::decode(file, {.sample_rate = kRate}).samples_T;
   for (const std::int64_t bins : {80, 128}) {
     const LogMel log_mel({.mel_bins = bins, .max_samples = count + 30 * kRate});
-    const auto whole_MF = log_mel(heard);
+    const auto whole_MF = log_mel(decoded_T);
     auto frames = stream_of(file, bins);
     for (const std::int64_t first : {0, 0, 1, 2345, 2999, 3000, 6500, 6990}) {
       CAPTURE(bins, first);
@@ -54,14 +54,14 @@ TEST_CASE("A clip shorter than a window gives LogMel's frames, and its samples a
   const TemporaryFolder folder;
   const auto file = folder / "short.wav";
   looptorch::audio::encode(file, {signals::as_samples(signals::music(150, kRate)), kRate});
-  const auto heard_T = looptorch::audio::decode(file, {.sample_rate = kRate}).samples_T;
+  const auto decoded_T = looptorch::audio::decode(file, {.sample_rate = kRate}).samples_T;
   at::Tensor seen_T;
   const auto loudest =
       find_loudest(SampleStream(file, kRate), 80, [&](const at::Tensor& samples) { seen_T = samples; });
-  CHECK(seen_T.equal(heard_T));
+  CHECK(seen_T.equal(decoded_T));
   CHECK(loudest.samples == 150);
-  CHECK(loudest.sample == heard_T.abs().max().item<float>());
-  CHECK((stream_of(file)(0, 3000) - LogMel()(heard_T)).abs().max().item<double>() < 1e-5);
+  CHECK(loudest.sample == decoded_T.abs().max().item<float>());
+  CHECK((stream_of(file)(0, 3000) - LogMel()(decoded_T)).abs().max().item<double>() < 1e-5);
 
   std::int64_t seen = 0;
   looptorch::audio::encode(folder / "long.wav", {at::full({65 * kRate}, 0.25F), kRate});

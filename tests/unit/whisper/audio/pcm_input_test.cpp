@@ -65,7 +65,7 @@ TEST_CASE("A pipe without samples, or with half of one, is an error; the stored 
   CHECK_FALSE(std::filesystem::exists(std::filesystem::read_symlink(file.path())));
 }
 
-TEST_CASE("Of several channels the mean is heard, stored or not") {
+TEST_CASE("Of several channels the mean is read, stored or not") {
   const std::vector<int16_t> shorts{100, 300, -32768, -32768, 7, 8};
   const PcmFormat stereo{.samples = "s16le", .channels = 2};
   const auto expected_T = torch::tensor({200.0F, -32768.0F, 7.5F}) / 32768;
@@ -93,7 +93,7 @@ TEST_CASE("A reader gives whole samples as they arrive, and ends at a signal") {
       FAIL("nothing was thrown");
     } catch (const looptorch::app::Interrupted& interrupted) {
       CHECK(interrupted.exit_code == looptorch::app::kStoppedBySigterm);
-      CHECK(std::string(interrupted.what()) == "SIGTERM was received: -: was heard up to 0.000125 s");
+      CHECK(std::string(interrupted.what()) == "SIGTERM was received: -: was read up to 0.000125 s");
     }
   }
   ::close(ends[1]);

@@ -50,7 +50,7 @@ std::string several(std::string header, std::size_t size) {
 }
 
 /// The samples that a reader gives, as they arrive.
-at::Tensor heard(PcmReader& reader) {
+at::Tensor samples_of(PcmReader& reader) {
   std::vector<at::Tensor> parts;
   for (auto bytes = reader.next(); !bytes.empty(); bytes = reader.next())
     parts.push_back(whisper::pcm_samples(bytes, reader.format()).clone());
@@ -60,7 +60,7 @@ at::Tensor heard(PcmReader& reader) {
 
 }  // namespace
 
-TEST_CASE("A WAV file of plain samples in a pipe is heard as it arrives, at its rate and with its channels") {
+TEST_CASE("A WAV file of plain samples in a pipe is read as it arrives, at its rate and with its channels") {
   const TemporaryFolder folder;
   const int format = GENERATE(SF_FORMAT_WAV | SF_FORMAT_PCM_16, SF_FORMAT_WAV | SF_FORMAT_FLOAT,
                               SF_FORMAT_WAVEX | SF_FORMAT_PCM_16);
@@ -79,7 +79,7 @@ TEST_CASE("A WAV file of plain samples in a pipe is heard as it arrives, at its 
       PcmReader reader(pipe.end(), {.sample_rate = 8000, .samples = "s16le"});
       CHECK_FALSE(begins_as_file(reader));
       CHECK(reader.format().sample_rate == 44100);
-      CHECK(heard(reader).equal(expected_T));
+      CHECK(samples_of(reader).equal(expected_T));
     }
     const PipedBytes pipe(wav, 1000);
     PcmReader reader(pipe.end(), {});
@@ -94,7 +94,7 @@ TEST_CASE("A WAV file in a pipe that ends before what its header announces is cu
   const PipedBytes pipe(bytes.substr(0, bytes.size() - 1000), 777);
   PcmReader reader(pipe.end(), {});
   CHECK_FALSE(begins_as_file(reader));
-  CHECK_THROWS_WITH(heard(reader),
+  CHECK_THROWS_WITH(samples_of(reader),
                     "-: cut off: its header announces 40000 bytes of samples, 39000 are there");
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("Raw samples stay samples, whatever they begin with") {
   }
 }
 
-TEST_CASE("A container that libsndfile does not read is refused, not heard as noise") {
+TEST_CASE("A container that libsndfile does not read is refused, not read as noise") {
   for (const auto& [bytes, name] : std::vector<std::pair<std::string, std::string>>{
            {std::string("\0\0\0\x20"
                         "ftypM4A \0\0",
@@ -180,7 +180,7 @@ TEST_CASE("A container that libsndfile does not read is refused, not heard as no
   }
 }
 
-TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not heard as noise") {
+TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not read as noise") {
   for (const auto& [bytes, why] : std::vector<std::pair<std::string, std::string>>{
            {"<!DOCTYPE html><html>", "begins as HTML or XML, which is text"},
            {"<HTML><body>Not found</body>", "begins as HTML or XML, which is text"},
@@ -198,7 +198,7 @@ TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not he
   }
 }
 
-TEST_CASE("Two WAV files one behind the other in a pipe are refused once the first was heard, as in a file") {
+TEST_CASE("Two WAV files one behind the other in a pipe are refused once the first was read, as in a file") {
   const TemporaryFolder folder;
   const int channels = GENERATE(1, 3);
   std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, channels, 20'001);
@@ -208,13 +208,13 @@ TEST_CASE("Two WAV files one behind the other in a pipe are refused once the fir
     const PipedBytes pipe(bytes + between + bytes, piece);
     PcmReader reader(pipe.end(), {});
     CHECK_FALSE(begins_as_file(reader));
-    std::size_t heard = 0;
-    for (auto some = reader.next(); !some.empty(); some = reader.next()) heard += some.size();
-    CHECK(heard == std::size_t(2 * 20'001 * channels));
+    std::size_t given = 0;
+    for (auto some = reader.next(); !some.empty(); some = reader.next()) given += some.size();
+    CHECK(given == std::size_t(2 * 20'001 * channels));
     CHECK_THROWS_AS(reader.check_end(), looptorch::audio::ClipError);
     CHECK_THROWS_WITH(reader.check_end(),
                       Catch::Matchers::StartsWith("-: another WAV file lies behind the " +
-                                                  std::to_string(heard) + " bytes of samples"));
+                                                  std::to_string(given) + " bytes of samples"));
   }
   CHECK_THROWS_AS(looptorch::audio::decode(folder / "two.wav"), looptorch::audio::AudioError);
 }
@@ -229,5 +229,5 @@ TEST_CASE("A part of a sample behind a header of unknown size is skipped, in a p
   const PipedBytes pipe(bytes, 1000);
   PcmReader reader(pipe.end(), {});
   CHECK_FALSE(begins_as_file(reader));
-  CHECK(heard(reader).equal(looptorch::audio::decode(folder / "odd.wav").samples_T));
+  CHECK(samples_of(reader).equal(looptorch::audio::decode(folder / "odd.wav").samples_T));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests whisper/audio: listener
+// Tests whisper/audio: log_mel_reader
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -207,26 +207,26 @@ TEST_CASE("A line's start and end choose a part of the file") {
 
 TEST_CASE("Speech that cannot be used is an error that names the file") {
   TemporaryFolder folder;
-  const auto listen = [](const std::filesystem::path& file) {
+  const auto read = [](const std::filesystem::path& file) {
     return dataset({{.audio_filepath = file, .text = "a"}}).get(0);
   };
-  CHECK_THROWS_AS(listen(write_tone(folder / "silent.wav", 1, 0)), whisper::SpeechError);
-  CHECK_THROWS_WITH(listen(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
-  CHECK_THROWS_WITH(listen(write_tone(folder / "long.wav", 2.5)),
+  CHECK_THROWS_AS(read(write_tone(folder / "silent.wav", 1, 0)), whisper::SpeechError);
+  CHECK_THROWS_WITH(read(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
+  CHECK_THROWS_WITH(read(write_tone(folder / "long.wav", 2.5)),
                     EndsWith("long.wav: lasts 2.5 s, longer than the 2 s of --max-audio-seconds"));
-  CHECK_NOTHROW(listen(write_tone(folder / "narrow.wav", 1, 0.5, 8000)));  // resampled
-  CHECK_THROWS_WITH(listen(write_tone(folder / "empty.wav", 0)), Contains("empty.wav: holds no samples"));
-  CHECK_NOTHROW(listen(write_tone(folder / "quiet.wav", 1, 0.001)));
+  CHECK_NOTHROW(read(write_tone(folder / "narrow.wav", 1, 0.5, 8000)));  // resampled
+  CHECK_THROWS_WITH(read(write_tone(folder / "empty.wav", 0)), Contains("empty.wav: holds no samples"));
+  CHECK_NOTHROW(read(write_tone(folder / "quiet.wav", 1, 0.001)));
 }
 
 TEST_CASE("A clip may be some frames longer than clips are, which are cut") {
   TemporaryFolder folder;
-  const auto listen = [](const std::filesystem::path& file) {
+  const auto read = [](const std::filesystem::path& file) {
     return dataset({{.audio_filepath = file, .text = "a", .duration = 2.0}}).get(0).mel_MT;
   };
-  CHECK(listen(write_tone(folder / "a.wav", 2.004)).sizes() == at::IntArrayRef({80, 200}));
-  CHECK(listen(write_tone(folder / "b.wav", 2.049)).size(1) == 200);
-  CHECK_THROWS_AS(listen(write_tone(folder / "c.wav", 2.06)), whisper::SpeechError);
+  CHECK(read(write_tone(folder / "a.wav", 2.004)).sizes() == at::IntArrayRef({80, 200}));
+  CHECK(read(write_tone(folder / "b.wav", 2.049)).size(1) == 200);
+  CHECK_THROWS_AS(read(write_tone(folder / "c.wav", 2.06)), whisper::SpeechError);
 }
 
 TEST_CASE(
@@ -237,17 +237,17 @@ TEST_CASE(
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(-16, std::ios::end);
   stream.write("damaged", 7);
-  const whisper::Listener listen({.mel_bins = 80, .max_seconds = 30});
+  const whisper::LogMelReader read({.mel_bins = 80, .max_seconds = 30});
   CHECK_THROWS_WITH(
-      listen(file),
+      read(file),
       Contains(
-          "long.wav: lasts 40 s, longer than the 30 s that Whisper hears at once; a text without times cannot be cut: "));
+          "long.wav: lasts 40 s, longer than the 30 s that Whisper transcribes at once; a text without times cannot be cut: "));
   CHECK_THROWS_WITH(
-      listen(file, 5),
+      read(file, 5),
       Contains(
-          "long.wav: lasts 35 s, longer than the 30 s that Whisper hears at once; a text without times cannot be cut: "));
-  CHECK_THROWS_WITH(listen(file, 1, 33), Contains("lasts 32 s"));
-  CHECK(listen(file, 10.5).size(1) == 3000);
+          "long.wav: lasts 35 s, longer than the 30 s that Whisper transcribes at once; a text without times cannot be cut: "));
+  CHECK_THROWS_WITH(read(file, 1, 33), Contains("lasts 32 s"));
+  CHECK(read(file, 10.5).size(1) == 3000);
 }
 
 TEST_CASE("A text that has no target is found before any audio is read") {

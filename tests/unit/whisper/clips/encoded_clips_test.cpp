@@ -16,7 +16,7 @@ using whisper::EncodedClips;
 
 namespace {
 
-/// Two clips of 0.3 s, and how a tiny model hears them.
+/// Two clips of 0.3 s, and how a tiny model transcribes them.
 struct Clips {
   Clips() {
     for (const double pitch : {0.1, 0.3}) {

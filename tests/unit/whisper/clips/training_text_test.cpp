@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Training targets against tests/parity/whisper_scripts.py: a sentence a script by Whisper's multilingual
-// vocabulary. A target that begins with a token which decoding never begins with cannot be heard again.
+// vocabulary. A target that begins with a token which decoding never begins with cannot be decoded again.
 // Tests whisper/decoding: recognizer
 #include "support/precompiled.hpp"
 
@@ -144,7 +144,7 @@ TEST_CASE("A text that is spelt out has a token for each character and reads the
   CHECK_THROWS_AS(tokenizer.encode("\xff"), whisper::TokenizerError);
 }
 
-TEST_CASE("What was learnt in a script without a merged blank is heard again") {
+TEST_CASE("What was learnt in a script without a merged blank is decoded again") {
   for (const auto& entry : recorded()["sentences"].as_array()) {
     const auto& language = entry["language"].as_string();
     if (language != "ml" && language != "ja" && language != "en") continue;
@@ -153,7 +153,7 @@ TEST_CASE("What was learnt in a script without a merged blank is heard again") {
   }
 }
 
-TEST_CASE("Each clip of a batch is heard in its own language") {
+TEST_CASE("Each clip of a batch is transcribed in its own language") {
   const auto id = [](const std::string& token) { return multilingual().token_id(token).value(); };
   auto options = decoding("en");
   options.special = {.start = id("<|startoftranscript|>"),
@@ -170,13 +170,13 @@ TEST_CASE("Each clip of a batch is heard in its own language") {
   const auto mel_BMT = at::randn({1, 8, 20}).expand({4, 8, 20}).contiguous();
   const auto tokens = [&](const std::vector<std::string>& languages) {
     std::vector<Ids> all;
-    for (const auto& heard : recognizer.hear(mel_BMT, languages)) all.push_back(heard.tokens);
+    for (const auto& transcript : recognizer.decode(mel_BMT, languages)) all.push_back(transcript.tokens);
     return all;
   };
   const auto english = tokens({})[0], malayalam = tokens({"ml", "ml", "ml", "ml"})[0];
   REQUIRE(english != malayalam);  // though it is one clip
   CHECK(tokens({"en", "ml", "", "ml"}) == std::vector<Ids>{english, malayalam, english, malayalam});
-  CHECK(recognizer.hear(mel_BMT, {"ja", "en", "en", "en"})[0].language == "ja");
+  CHECK(recognizer.decode(mel_BMT, {"ja", "en", "en", "en"})[0].language == "ja");
   CHECK_THROWS_WITH(tokens({"tlh", "en", "en", "en"}), "the model does not know the language \"tlh\"");
   recognizer.detects_language = true;
   CHECK(tokens({"ml", "ml", "en", "en"})[0] == tokens({"en", "en", "ml", "ml"})[0]);

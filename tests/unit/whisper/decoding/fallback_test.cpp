@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Tests whisper/decoding: hearing_options, language_detection
+// Tests whisper/decoding: decoding_flags, language_detection
 #include "support/precompiled.hpp"
 
 #include "../reference.hpp"
 
-#include <whisper/decoding/hearing_options.hpp>
+#include <whisper/decoding/decoding_flags.hpp>
 
 #include <string>
 #include <vector>
@@ -82,21 +82,21 @@ TEST_CASE("Only the clips whose text is not good enough are decoded at the next 
   std::sort(averages.begin(), averages.end());
   FallbackOptions fallback{
       .temperatures = {0, 0.7, 1.3}, .compression_ratio = {}, .log_probability = averages[2]};
-  const auto heard = whisper::decode_with_fallback(model, states, options, fallback, spelled);
+  const auto decoded = whisper::decode_with_fallback(model, states, options, fallback, spelled);
   int again = 0;
   for (size_t clip = 0; clip < 5; ++clip) {
     if (greedy[clip].average_log_probability >= averages[2]) {
-      CHECK(heard[clip].temperature == 0);
-      CHECK(heard[clip].tokens == greedy[clip].tokens);
-      CHECK(heard[clip].text == spelled(greedy[clip].tokens));
+      CHECK(decoded[clip].temperature == 0);
+      CHECK(decoded[clip].tokens == greedy[clip].tokens);
+      CHECK(decoded[clip].text == spelled(greedy[clip].tokens));
       continue;
     }
     ++again;
-    CHECK(heard[clip].temperature > 0);
-    options.temperature = heard[clip].temperature;
+    CHECK(decoded[clip].temperature > 0);
+    options.temperature = decoded[clip].temperature;
     const auto drawn = whisper::decode(model, states, options)[clip];
-    CHECK(heard[clip].tokens == drawn.tokens);
-    CHECK((heard[clip].average_log_probability >= averages[2] || heard[clip].temperature == 1.3));
+    CHECK(decoded[clip].tokens == drawn.tokens);
+    CHECK((decoded[clip].average_log_probability >= averages[2] || decoded[clip].temperature == 1.3));
   }
   CHECK(again == 2);
   fallback.log_probability = 0;  // which no text reaches
@@ -145,12 +145,12 @@ TEST_CASE("The language is the most probable of the languages' tokens behind the
   torch::NoGradGuard no_grad;
   const auto mel = at::randn({6, 6, 24}) * 3;
   const auto special = three_languages();
-  const auto heard = whisper::detect_languages(model, model->encoder()(mel), special);
+  const auto detected = whisper::detect_languages(model, model->encoder()(mel), special);
   const auto scores = model->forward(mel, torch::ones({6, 1}, at::kLong)).select(1, 0).slice(1, 2, 5);
   const auto expected = at::softmax(scores, 1);
   for (int64_t clip = 0; clip < 6; ++clip) {
     const auto place = expected[clip].argmax().item<int64_t>();
-    const auto& language = heard[static_cast<size_t>(clip)];
+    const auto& language = detected[static_cast<size_t>(clip)];
     CHECK(language.code == special.languages[static_cast<size_t>(place)].first);
     CHECK(language.probability == Approx(expected[clip][place].item<double>()).epsilon(1e-4));
   }

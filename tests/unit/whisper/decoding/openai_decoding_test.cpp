@@ -8,7 +8,7 @@
 
 #include "../reference.hpp"
 
-#include <whisper/decoding/hearing_options.hpp>
+#include <whisper/decoding/decoding_flags.hpp>
 
 #include <cstdlib>
 #include <string>
@@ -33,7 +33,7 @@ at::Tensor recorded_windows() {
 }
 
 void apply_setting(whisper::Recognizer& recognizer, const std::string& setting) {
-  whisper::HearingOptions options;
+  whisper::DecodingFlags options;
   options.fallback = false;
   options.timestamps = setting.starts_with("timestamps");
   if (setting.starts_with("prompted")) options.initial_prompt = "Radio: fower, fife, niner.";
@@ -87,17 +87,17 @@ TEST_CASE("With fallback an unsure text is drawn again, and a hum stays empty") 
   auto recognizer = whisper::load_recognizer(*folder);
   whisper::use_fallback(recognizer);
   const auto windows = recorded_windows();
-  const auto heard = recognizer.hear(windows);
-  CHECK(heard[0].temperature == 0);
-  CHECK(heard[1].temperature == 0);
-  CHECK(heard[2].temperature > 0);  // -1.084 at temperature 0
-  CHECK((heard[2].average_log_probability >= -1 || heard[2].temperature == 1));
-  CHECK(heard[3].temperature == 0);
-  CHECK(heard[3].text.empty());
-  CHECK(heard[3].tokens.size() == 1);
-  CHECK(heard[3].no_speech_probability > 0.6);
-  CHECK(heard[0].language == "en");
-  const auto alone = recognizer.hear(windows.slice(0, 2, 3));
-  CHECK(alone[0].text == heard[2].text);
-  CHECK(alone[0].temperature == heard[2].temperature);
+  const auto transcripts = recognizer.decode(windows);
+  CHECK(transcripts[0].temperature == 0);
+  CHECK(transcripts[1].temperature == 0);
+  CHECK(transcripts[2].temperature > 0);  // -1.084 at temperature 0
+  CHECK((transcripts[2].average_log_probability >= -1 || transcripts[2].temperature == 1));
+  CHECK(transcripts[3].temperature == 0);
+  CHECK(transcripts[3].text.empty());
+  CHECK(transcripts[3].tokens.size() == 1);
+  CHECK(transcripts[3].no_speech_probability > 0.6);
+  CHECK(transcripts[0].language == "en");
+  const auto alone = recognizer.decode(windows.slice(0, 2, 3));
+  CHECK(alone[0].text == transcripts[2].text);
+  CHECK(alone[0].temperature == transcripts[2].temperature);
 }

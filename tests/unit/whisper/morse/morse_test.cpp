@@ -158,10 +158,10 @@ TEST_CASE("what is rendered clean can be read", "[morse]") {
   int right = 0;
   for (int i = 0; i < 25; ++i) {
     const auto clip = clips.next();
-    const std::string heard = read(clip.samples());
-    right += heard == clip.text;
-    INFO(clip.words_per_minute << " words a minute: \"" << heard << "\", keyed \"" << clip.text << '"');
-    CHECK(std::abs(static_cast<int>(heard.size()) - static_cast<int>(clip.text.size())) <= 1);
+    const std::string decoded = read(clip.samples());
+    right += decoded == clip.text;
+    INFO(clip.words_per_minute << " words a minute: \"" << decoded << "\", keyed \"" << clip.text << '"');
+    CHECK(std::abs(static_cast<int>(decoded.size()) - static_cast<int>(clip.text.size())) <= 1);
   }
   CHECK(right >= 24);
 }

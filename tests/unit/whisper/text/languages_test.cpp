@@ -23,11 +23,11 @@ TEST_CASE("A language is known by its code and its names, in any case") {
 
 TEST_CASE("A flag's language becomes its code; one that only the model may know stays") {
   std::string language;
-  looptorch::app::CommandLine line("listen", "Listens.");
+  looptorch::app::CommandLine line("transcribe", "Transcribes.");
   line.option("language", "CODE", language, "what is spoken");
   whisper::accept_language_name(line, language);
   const auto parsed = [&](std::string given) {
-    std::string program = "listen", flag = "--language";
+    std::string program = "transcribe", flag = "--language";
     char* words[] = {program.data(), flag.data(), given.data()};
     REQUIRE(line.parse(3, words));
     return language;

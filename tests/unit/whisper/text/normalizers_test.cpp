@@ -23,9 +23,9 @@ TEST_CASE("The normaliser is Whisper's for English and keeps combining marks for
 }
 
 TEST_CASE("Each normaliser forgives what it should, and no more") {
-  const auto rate = [](const std::string& name, const std::string& reference, const std::string& heard) {
+  const auto rate = [](const std::string& name, const std::string& reference, const std::string& hypothesis) {
     const auto normalizer = choose_normalizer(name, "en");
-    return looptorch::count_word_errors(normalizer.apply(reference), normalizer.apply(heard)).rate();
+    return looptorch::count_word_errors(normalizer.apply(reference), normalizer.apply(hypothesis)).rate();
   };
   CHECK(rate("english", "Heading two one zero, sir.", "heading 210 sir") == 0);
   CHECK(rate("marks", "Heading two one zero, sir.", "heading 210 sir") == 0.6);

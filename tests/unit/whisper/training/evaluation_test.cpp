@@ -48,27 +48,27 @@ class FullMemory final : public c10::Allocator {
 }  // namespace
 
 TEST_CASE("Errors are counted over all clips and by language, each with its language's normaliser") {
-  const Transcripts heard{{"Heading two one zero.", "Guten Tag, Herr Nachbar", "今日はいい天気"},
-                          {"heading 210", "guten tag herr nachtbar", "今日はいい元気"},
-                          {"en", "de", "ja"}};
-  const auto rates = heard.error_rates("auto");
+  const Transcripts transcripts{{"Heading two one zero.", "Guten Tag, Herr Nachbar", "今日はいい天気"},
+                                {"heading 210", "guten tag herr nachtbar", "今日はいい元気"},
+                                {"en", "de", "ja"}};
+  const auto rates = transcripts.error_rates("auto");
   CHECK(rates.by_language ==
         std::map<std::string, double>{{"de", 1.0 / 4}, {"en", 0}, {"ja", 1.0 / 7}});  // 2, 4 and 7 words
   CHECK(rates.all == 2.0 / 13);
-  CHECK(heard.normalizers("auto") == "characters, english, marks");
-  CHECK(heard.error_rates("marks").by_language.at("ja") == 1);
-  CHECK(heard.normalizers("marks") == "marks");
+  CHECK(transcripts.normalizers("auto") == "characters, english, marks");
+  CHECK(transcripts.error_rates("marks").by_language.at("ja") == 1);
+  CHECK(transcripts.normalizers("marks") == "marks");
 }
 
 TEST_CASE("Characters are counted with the blanks between words, by each clip's normaliser") {
-  const whisper::Transcripts heard{
+  const whisper::Transcripts transcripts{
       .references = {"CQ de k1a", "73"}, .hypotheses = {"cq dek1b", "7 3"}, .languages = {"de", "de"}};
-  CHECK(heard.character_error_rate("none") == Approx(5.0 / 11));   // C, Q, the blank, a; one too many
-  CHECK(heard.character_error_rate("marks") == Approx(3.0 / 11));  // the blank, a; a blank too many
-  CHECK(heard.character_error_rate("characters") == heard.character_error_rate("marks"));
+  CHECK(transcripts.character_error_rate("none") == Approx(5.0 / 11));   // C, Q, the blank, a; one too many
+  CHECK(transcripts.character_error_rate("marks") == Approx(3.0 / 11));  // the blank, a; a blank too many
+  CHECK(transcripts.character_error_rate("characters") == transcripts.character_error_rate("marks"));
   std::ostringstream out;
-  whisper::print_transcripts(out, heard, 5);
-  CHECK(out.str() == "reference  CQ de k1a\nheard      cq dek1b\n\nreference  73\nheard      7 3\n\n");
+  whisper::print_transcripts(out, transcripts, 5);
+  CHECK(out.str() == "reference  CQ de k1a\nhypothesis cq dek1b\n\nreference  73\nhypothesis 7 3\n\n");
 }
 
 TEST_CASE("A summary has the rates of languages where there are several") {
@@ -88,37 +88,38 @@ TEST_CASE("Where memory runs out fewer clips are transcribed at once, and the te
   const auto batch = whisper::collate(samples, 295);
   auto& memory = looptorch::HostMemory::counted();
   const looptorch::MemoryCounter counter(at::kCPU);
-  const auto hear = [&](std::int64_t& at_once) {
+  const auto transcribe = [&](std::int64_t& at_once) {
     std::vector<std::string> texts;
-    for (const auto& heard : whisper::hear_in_parts(recognizer, batch, at_once)) texts.push_back(heard.text);
+    for (const auto& transcript : whisper::transcribe_in_parts(recognizer, batch, at_once))
+      texts.push_back(transcript.text);
     return texts;
   };
   std::int64_t all = 6, single = 1, fewer = 6;
   counter.reset_peak();
   const auto held = counter.read().allocated;
-  const auto expected = hear(all);
+  const auto expected = transcribe(all);
   const auto needed = counter.read().peak - held;
   CHECK(all == 6);
-  CHECK(hear(single) == expected);
+  CHECK(transcribe(single) == expected);
 
   const looptorch::testing::CapturedStderr captured;
   memory.set_limit(memory.allocated_bytes() + 2 * needed / 3);
-  const auto found = hear(fewer);
+  const auto found = transcribe(fewer);
   memory.set_limit(looptorch::HostMemory::kNoLimit);
   CHECK(found == expected);
   CHECK(fewer == 3);
   CHECK(captured.text() == "memory ran out as 6 clips were transcribed at once; goes on with 3\n");
   memory.set_limit(memory.allocated_bytes() + needed / 100);
-  CHECK_THROWS_AS(hear(fewer), c10::OutOfMemoryError);
+  CHECK_THROWS_AS(transcribe(fewer), c10::OutOfMemoryError);
   memory.set_limit(looptorch::HostMemory::kNoLimit);
 
   FullMemory full(memory.allocated_bytes() + 2 * needed / 3);
   std::int64_t again = 6;
-  CHECK(hear(again) == expected);
+  CHECK(transcribe(again) == expected);
   CHECK(again == 3);
 }
 
-TEST_CASE("What was heard before training is read again for the same clips and settings only") {
+TEST_CASE("Transcripts from before training are read again for the same clips and settings only") {
   const looptorch::testing::TemporaryFolder folder;
   const auto tokenizer =
       whisper::load_tokenizer(LOOPTORCH_SOURCE_DIR "/tests/parity/data/small_tokenizer.json");

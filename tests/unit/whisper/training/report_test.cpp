@@ -29,8 +29,8 @@ std::string printed_by(const std::function<void()>& print) {
   return text.str();
 }
 
-Transcripts said(std::vector<std::string> heard) {
-  return {{"turn left", "climb"}, std::move(heard), {"en", "en"}};
+Transcripts said(std::vector<std::string> hypotheses) {
+  return {{"turn left", "climb"}, std::move(hypotheses), {"en", "en"}};
 }
 
 whisper::Corpus corpus(const TemporaryFolder& folder) {
@@ -48,25 +48,25 @@ whisper::Corpus corpus(const TemporaryFolder& folder) {
 }  // namespace
 
 TEST_CASE("The result has the error rates before and after, and why a run stopped") {
-  const Comparison heard(said({"turn right", "climb"}), said({"turn left", "climb"}), "english");
-  CHECK(heard.rates_before.all == Approx(1.0 / 3));
-  CHECK(heard.rates_after.all == 0);
+  const Comparison comparison(said({"turn right", "climb"}), said({"turn left", "climb"}), "english");
+  CHECK(comparison.rates_before.all == Approx(1.0 / 3));
+  CHECK(comparison.rates_after.all == 0);
   FinetuneOptions options;
   options.output = "out";
   looptorch::FitResult result;
   result.steps = 12;
-  const auto text = printed_by([&] { whisper::print_result(heard, options, result, 3.5); });
+  const auto text = printed_by([&] { whisper::print_result(comparison, options, result, 3.5); });
   CHECK_THAT(text, Contains("word error rate 0.333333 before, 0 after 12 steps; 3.5 s in all") &&
                        Contains("the model is in out") && !Contains("stopped early"));
   result.reason = "no better";
-  CHECK_THAT(printed_by([&] { whisper::print_result(heard, options, result, 3.5); }),
+  CHECK_THAT(printed_by([&] { whisper::print_result(comparison, options, result, 3.5); }),
              Contains("stopped early: no better"));
 }
 
 TEST_CASE("Rates of a language that was detected after training only are not compared") {
-  const Comparison heard({{"eins", "zwei"}, {"eins", "zwo"}, {"de", "de"}},
-                         {{"eins", "zwei"}, {"eins", "two"}, {"de", "en"}}, "marks");
-  const auto text = printed_by([&] { whisper::print_result(heard, {}, {}, 1.5); });
+  const Comparison comparison({{"eins", "zwei"}, {"eins", "zwo"}, {"de", "de"}},
+                              {{"eins", "zwei"}, {"eins", "two"}, {"de", "en"}}, "marks");
+  const auto text = printed_by([&] { whisper::print_result(comparison, {}, {}, 1.5); });
   CHECK_THAT(text, Contains("word error rate in de 0.5 before, 0 after") && !Contains("in en") &&
                        Contains("word error rate 0.5 before, 0.5 after"));
 }
@@ -105,7 +105,7 @@ TEST_CASE("Skipped clips are printed and listed in a file, to which a run that r
   CHECK_FALSE(std::filesystem::exists(folder / "skipped.txt"));
 }
 
-TEST_CASE("What is heard before training is written, and read again where a run resumes") {
+TEST_CASE("Transcripts from before training are written, and read again where a run resumes") {
   const TemporaryFolder folder;
   auto data = corpus(folder);
   auto recognizer = whisper_test::random_recognizer();

@@ -248,7 +248,7 @@ TEST_CASE("A timed window that ends within a segment has its sound, and learns w
   const whisper::SpeechOptions options{.max_seconds = 2};
   const SpeechDataset speech(talk.utterances, tokenizer(), decoding(), options, {}, longer);
   const auto mel_of = [&](double start, double end) {
-    return whisper::Listener(options)(talk.file, start, end);
+    return whisper::LogMelReader(options)(talk.file, start, end);
   };
   const TrainingClips timed(speech, talk.texts, tokenizer(), decoding(), {.timestamps_share = 1});
   const TrainingClips plain(speech, talk.texts, tokenizer(), decoding(), {});

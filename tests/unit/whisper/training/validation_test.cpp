@@ -78,23 +78,23 @@ void fit(const std::filesystem::path& folder, int64_t fails_at, bool resumes = f
 
 }  // namespace
 
-TEST_CASE("Validation measures the objective's loss and the error rate of what the recognizer hears") {
-  auto hears = recognizer();
-  const auto first = batch({"turn left", "climb"}, hears.tokenizer);
-  auto second = batch({"a b c d"}, hears.tokenizer);
-  second.texts = hears.transcribe(second.mel_BMT);  // heard without an error
+TEST_CASE("Validation measures the objective's loss and the error rate of the recognizer's transcripts") {
+  auto tiny = recognizer();
+  const auto first = batch({"turn left", "climb"}, tiny.tokenizer);
+  auto second = batch({"a b c d"}, tiny.tokenizer);
+  second.texts = tiny.transcribe(second.mel_BMT);  // transcribed without an error
   REQUIRE(!second.texts[0].empty());
 
-  ValidationMeasure measure(hears, "none", true);
+  ValidationMeasure measure(tiny, "none", true);
   torch::NoGradGuard no_grad;
-  for (const auto& each : {first, second}) measure.add(hears.model, each);
+  for (const auto& each : {first, second}) measure.add(tiny.model, each);
   double loss = 0;
   for (const auto& each : {first, second})
-    loss += hears.model->loss(each.mel_BMT, each.tokens_BL, each.labels_BL).item<double>() *
+    loss += tiny.model->loss(each.mel_BMT, each.tokens_BL, each.labels_BL).item<double>() *
             static_cast<double>(each.label_count);
-  const auto heard = hears.transcribe(first.mel_BMT);
+  const auto texts = tiny.transcribe(first.mel_BMT);
   whisper::WordErrors errors("none");
-  for (size_t i = 0; i < 2; ++i) errors.add(first.texts[i], heard[i], "en");
+  for (size_t i = 0; i < 2; ++i) errors.add(first.texts[i], texts[i], "en");
   errors.add(second.texts[0], second.texts[0], "en");
   const auto result = measure.result();
   CHECK(result.size() == 2);
@@ -110,14 +110,14 @@ TEST_CASE("Validation measures the objective's loss and the error rate of what t
   REQUIRE(measure.shown()->texts().size() == 3);
   CHECK((!right(measure.shown()->texts()[0]) && right(measure.shown()->texts()[2])));
   CHECK(measure.shown()->examples().size() == 3);  // without sound
-  ValidationMeasure again = ValidationMeasure(hears, "none", true), copy = again;
-  copy.add(hears.model, first);
+  ValidationMeasure again = ValidationMeasure(tiny, "none", true), copy = again;
+  copy.add(tiny.model, first);
   CHECK(again.shown()->texts().size() == 2);
-  again.add(hears.model, second);
+  again.add(tiny.model, second);
   CHECK(again.shown()->texts().size() == 1);
 
-  ValidationMeasure loss_alone(hears, "none", false);
-  loss_alone.add(hears.model, first);
+  ValidationMeasure loss_alone(tiny, "none", false);
+  loss_alone.add(tiny.model, first);
   CHECK(loss_alone.shown()->texts().empty());
   CHECK(loss_alone.result().size() == 1);
 }

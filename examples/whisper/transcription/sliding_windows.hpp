@@ -26,7 +26,7 @@
 namespace whisper {
 
 /// How a recording is transcribed, besides the recognizer's own settings.
-struct HearingPlan {
+struct TranscriptionPlan {
   std::int64_t window = 3000;              ///< Mel frames of a window.
   bool condition_on_previous_text = true;  ///< Makes the text so far the prompt of the next window.
   std::function<void(double seconds)> on_progress{};  ///< Takes the transcribed part of a long recording.
@@ -40,7 +40,7 @@ struct HearingPlan {
 class WindowReader {
  public:
   /// Keeps references to both.
-  WindowReader(Recognizer& recognizer, const HearingPlan& plan)
+  WindowReader(Recognizer& recognizer, const TranscriptionPlan& plan)
       : recognizer_(recognizer), split_(recognizer.tokenizer, recognizer.decoding) {
     if (plan.word_heads) align_.emplace(recognizer.model, recognizer.tokenizer, *plan.word_heads);
   }
@@ -96,7 +96,7 @@ inline void join_text(Transcription& transcription, const Recognizer& recognizer
 class SlidingWindows {
  public:
   /// Keeps a reference to the recognizer, whose `decoding.previous` is the initial prompt.
-  SlidingWindows(Recognizer& recognizer, HearingPlan plan)
+  SlidingWindows(Recognizer& recognizer, TranscriptionPlan plan)
       : recognizer_(recognizer), plan_(std::move(plan)), read_(recognizer, plan_) {}
 
   /// Takes the segments of a window as soon as they are decided, and the language.
@@ -107,16 +107,16 @@ class SlidingWindows {
   template <class Sound>
   [[nodiscard]] Transcription operator()(Sound& recording, const UseSegments& use = {}) const {
     torch::NoGradGuard no_grad;
-    Hearing hearing{.result = {.text = {}, .segments = {}, .language = language_of(recording)},
-                    .options = recognizer_.decoding};
-    auto& result = hearing.result;
+    State state{.result = {.text = {}, .segments = {}, .language = language_of(recording)},
+                .options = recognizer_.decoding};
+    auto& result = state.result;
     result.has_words = plan_.word_heads.has_value();
     for (const auto& clip : plan_.clips.empty() ? kWhole : plan_.clips) {
       for (std::int64_t seek = clip.begin;;) {
         const auto end = recording.frames_until(seek, std::min(clip.end, seek + plan_.window));
         if (end <= seek) break;
         if (plan_.on_progress && !use && seek > 0) plan_.on_progress(seconds_of(seek));
-        const auto next = hear_window(recording, {seek, end - seek}, hearing);
+        const auto next = transcribe_window(recording, {seek, end - seek}, state);
         seek = next > seek ? next : seek + plan_.window;
         if (use) use(std::exchange(result.segments, {}), result.language);
       }
@@ -129,7 +129,7 @@ class SlidingWindows {
   inline static const std::vector<FrameSpan> kWhole{{0, std::numeric_limits<std::int64_t>::max()}};
 
   /// The state at a window's beginning.
-  struct Hearing {
+  struct State {
     Transcription result;
     DecodingOptions options;
     std::vector<std::int64_t> said{};  // since the prompt was reset
@@ -139,28 +139,27 @@ class SlidingWindows {
 
   /// Transcribes the window at `place`, and returns where the next one begins.
   template <class Sound>
-  std::int64_t hear_window(Sound& recording, WindowSpan place, Hearing& hearing) const {
+  std::int64_t transcribe_window(Sound& recording, WindowSpan place, State& state) const {
     const auto mel_MT = recording.window(place.seek, place.frames, plan_.window);
     if (!recording.has_sound_before(place.seek + place.frames)) return place.seek + place.frames;
     const auto states_1SD = recognizer_.encode(mel_MT.unsqueeze(0));
     const auto transcript =
-        recognizer_.hear_states(states_1SD, {hearing.result.language}, hearing.options).front();
+        recognizer_.decode_states(states_1SD, {state.result.language}, state.options).front();
     if (transcript.is_silence) return place.seek + place.frames;
-    auto window = read_.read(transcript, states_1SD, place, hearing.last_speech);
+    auto window = read_.read(transcript, states_1SD, place, state.last_speech);
     auto next = next_seek(window, place);
     if (plan_.hallucination_silence && plan_.word_heads) {
       const auto skipped = SilenceSkipper(*plan_.hallucination_silence)(
           window.segments,
-          {place, plan_.window, frames_in_reach(recording, place), hearing.last_speech,
-           window.ends_in_silence},
+          {place, plan_.window, frames_in_reach(recording, place), state.last_speech, window.ends_in_silence},
           next);
       next = skipped.seek;
       if (skipped.repeats) return next;
     }
-    if (plan_.word_heads && !window.segments.empty()) hearing.last_speech = last_end(window.segments);
+    if (plan_.word_heads && !window.segments.empty()) state.last_speech = last_end(window.segments);
     clear_empty(window.segments);
-    remember(hearing, window, transcript.temperature);
-    std::move(window.segments.begin(), window.segments.end(), std::back_inserter(hearing.result.segments));
+    remember(state, window, transcript.temperature);
+    std::move(window.segments.begin(), window.segments.end(), std::back_inserter(state.result.segments));
     return next;
   }
 
@@ -193,26 +192,26 @@ class SlidingWindows {
   /// Appends the window's tokens to the next window's prompt. A text sampled at a high temperature resets the
   /// prompt: it would mislead the next one. The initial prompt precedes it until then, or always if it is
   /// carried, and then leaves less room.
-  void remember(Hearing& hearing, const WindowSegments& window, double temperature) const {
+  void remember(State& state, const WindowSegments& window, double temperature) const {
     constexpr double kTrusted = 0.5;
-    auto& said = hearing.said;
+    auto& said = state.said;
     for (const auto& segment : window.segments)
       said.insert(said.end(), segment.tokens.begin(), segment.tokens.end());
     if (!plan_.condition_on_previous_text || temperature > kTrusted) {
       said.clear();
-      hearing.begins_anew = true;
+      state.begins_anew = true;
     }
-    auto& previous = hearing.options.previous;
+    auto& previous = state.options.previous;
     previous = recognizer_.decoding.previous;
-    if (hearing.begins_anew && !plan_.carry_initial_prompt) previous.clear();
-    auto room = hearing.options.max_length;  // more than any prompt takes
+    if (state.begins_anew && !plan_.carry_initial_prompt) previous.clear();
+    auto room = state.options.max_length;  // more than any prompt takes
     if (plan_.carry_initial_prompt) room = std::max<std::int64_t>(room / 2 - 1 - std::ssize(previous), 0);
     if (std::ssize(said) > room) said.erase(said.begin(), said.end() - room);
     previous.insert(previous.end(), said.begin(), said.end());
   }
 
   Recognizer& recognizer_;
-  HearingPlan plan_;
+  TranscriptionPlan plan_;
   WindowReader read_;
 };
 

@@ -90,10 +90,10 @@ class FileTranscriber {
     Transcription transcription;
   };
 
-  static HearingPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options,
-                             std::function<void(double seconds)> on_progress) {
+  static TranscriptionPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options,
+                                   std::function<void(double seconds)> on_progress) {
     const auto& config = recognizer.model->config();
-    HearingPlan plan{
+    TranscriptionPlan plan{
         .window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
         .condition_on_previous_text = options.condition_on_previous_text,
         .on_progress = std::move(on_progress),
@@ -110,7 +110,7 @@ class FileTranscriber {
 
   /// Makes the model write timestamps as the flag says; without it if times are needed.
   void use_timestamps(bool slides) {
-    recognizer_.use_timestamps(options_.hearing.timestamps.value_or(slides || options_.needs_times()));
+    recognizer_.use_timestamps(options_.decoding.timestamps.value_or(slides || options_.needs_times()));
   }
 
   /// Returns the frames of the longest recording transcribed at once.
@@ -127,24 +127,25 @@ class FileTranscriber {
       finish();
     } else {
       use_timestamps(true);
-      hear_stream(recording);
+      transcribe_stream(recording);
     }
     recording.check_end();
   }
 
-  void hear_stream(ArrivingRecording& recording) {
+  void transcribe_stream(ArrivingRecording& recording) {
     SegmentTexts texts(recognizer_);
     StreamPart part{.name = recording.name(), .has_words = plan_.word_heads.has_value()};
-    const auto heard = slide_(recording, [&](std::vector<Segment> segments, const std::string& language) {
-      part.text = texts.add(segments);
-      part.segments = std::move(segments);
-      part.language = language;
-      if (!part.segments.empty()) use_.part(part);
-    });
+    const auto transcription =
+        slide_(recording, [&](std::vector<Segment> segments, const std::string& language) {
+          part.text = texts.add(segments);
+          part.segments = std::move(segments);
+          part.language = language;
+          if (!part.segments.empty()) use_.part(part);
+        });
     recording.check_sound();
     part.segments.clear();
     part.text = texts.finish();
-    part.language = heard.language;
+    part.language = transcription.language;
     part.is_last = true;
     use_.part(part);
   }
@@ -178,7 +179,7 @@ class FileTranscriber {
   Recognizer& recognizer_;
   const TranscribeOptions& options_;
   Use use_;
-  HearingPlan plan_;
+  TranscriptionPlan plan_;
   SlidingWindows slide_;
   BatchedChunks chunks_;
   std::deque<WaitingFile> waiting_;

@@ -10,7 +10,7 @@
 
 #include "../audio/pcm_input.hpp"
 #include "../audio/voice_activity.hpp"
-#include "../decoding/hearing_options.hpp"
+#include "../decoding/decoding_flags.hpp"
 #include "hallucinations.hpp"
 #include "transcript_files.hpp"
 
@@ -36,7 +36,7 @@ struct TranscribeOptions {
   std::optional<double> hallucination_silence{};
   std::int64_t batch_size = 1;
   bool stream = true;
-  HearingOptions hearing;
+  DecodingFlags decoding;
   SubtitleOptions subtitles;
   PcmFormat pcm;
 
@@ -90,7 +90,7 @@ inline void TranscribeOptions::check() const {
   if (vad && (!clip_timestamps.empty() || hallucination_silence))
     throw CommandLineError(
         "--vad finds the speech itself: leave --clip-timestamps and --hallucination-silence-threshold out");
-  if (carry_initial_prompt && hearing.initial_prompt.empty())
+  if (carry_initial_prompt && decoding.initial_prompt.empty())
     throw CommandLineError("--carry-initial-prompt needs --initial-prompt");
   (void)parse_clips(clip_timestamps);
   if (lines.max_line_count && !lines.max_line_width)
@@ -121,13 +121,13 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
       "language", "CODE", options.language,
       "what is spoken, as en or English, or auto: detected for each file; English-only models ignore it");
   accept_language_name(line, options.language);
-  add_flags(line, options.hearing);
+  add_flags(line, options.decoding);
   line.toggle("condition-on-previous-text", options.condition_on_previous_text,
               "makes the text so far the prompt of the next window of a long file");
   line.toggle("carry-initial-prompt", options.carry_initial_prompt,
               "puts --initial-prompt before each window of a long file, not the first alone");
   line.option("clip-timestamps", "S,S,...", options.clip_timestamps,
-              "hears these parts only: begin, end, begin, ... in seconds; the last may have no end");
+              "transcribes these parts only: begin, end, begin, ... in seconds; the last may have no end");
   line.option("hallucination-silence-threshold", "S", options.hallucination_silence,
               "with --word-timestamps: skips silence longer than this around words that may be invented",
               {.min = 0});
@@ -138,21 +138,22 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.option("max-words-per-line", "N", options.subtitles.max_words_per_line, "words of a subtitle",
               {.min = 1});
   line.toggle("highlight-words", options.subtitles.highlight_words, "underlines each word while it is said");
-  line.toggle("vad", options.vad, "hears only the parts that hold speech, each by itself");
-  line.option("batch-size", "N", options.batch_size, "short files, or parts by --vad, that are heard at once",
+  line.toggle("vad", options.vad, "transcribes only the parts that hold speech, each by itself");
+  line.option("batch-size", "N", options.batch_size, "short files, or parts by --vad, transcribed at once",
               {.min = 1, .max = 1024});
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.option("sample-rate", "HZ", options.pcm.sample_rate, "of the raw samples", {.min = 1, .max = 655350});
   line.choice("sample-format", options.pcm.samples, {"s16le", "f32le"}, "of the raw samples");
-  line.option("channels", "N", options.pcm.channels, "of the raw samples, whose mean is heard",
+  line.option("channels", "N", options.pcm.channels, "of the raw samples, whose mean is used",
               {.min = 1, .max = 64});
   require_effect(
       line, {"sample-rate", "sample-format", "channels"},
       [&options] { return std::ranges::find(options.files, "-") != options.files.end(); },
       "on files, which have headers: it is of raw samples on stdin, whose FILE is -");
-  line.toggle("stream", options.stream,
-              "hears raw samples as they arrive; without it, and with --vad, once all are there, as a file");
+  line.toggle(
+      "stream", options.stream,
+      "transcribes raw samples as they arrive; without it, and with --vad, once all are there, as a file");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   line.flag("fp32", options.precision, "fp32", "computes in 32 bits").one_of("precision");
   line.flag("fp16", options.precision, "fp16", "in 16 bits, on an accelerator").one_of("precision");

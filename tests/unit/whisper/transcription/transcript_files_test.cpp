@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests whisper/listening: subtitle_lines, transcript_texts
+// Tests whisper/transcription: subtitle_lines, transcript_texts
 // Tests whisper/text: python_text
 #include "support/precompiled.hpp"
 
@@ -9,7 +9,7 @@
 #include "../reference.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/listening/transcript_files.hpp>
+#include <whisper/transcription/transcript_files.hpp>
 
 #include <filesystem>
 #include <string>

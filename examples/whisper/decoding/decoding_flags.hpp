@@ -23,7 +23,7 @@
 
 namespace whisper {
 
-struct HearingOptions {
+struct DecodingFlags {
   std::string task = "transcribe", initial_prompt, suppress_tokens = "model";
   std::int64_t beam_size = 1, best_of = 5;
   double patience = 1, temperature = 0;
@@ -67,7 +67,7 @@ inline std::vector<double> temperatures_from(double first) {
 
 }  // namespace detail
 
-inline void HearingOptions::apply(Recognizer& recognizer) const {
+inline void DecodingFlags::apply(Recognizer& recognizer) const {
   if (std::nearbyint(patience * static_cast<double>(beam_size)) < 1)
     throw looptorch::app::CommandLineError(
         looptorch::message("--patience: ", patience, " times ", beam_size, " texts is less than one"));
@@ -94,7 +94,7 @@ inline void HearingOptions::apply(Recognizer& recognizer) const {
 }
 
 /// Adds the flags of `options` to a command line.
-inline void add_flags(looptorch::app::CommandLine& line, HearingOptions& options) {
+inline void add_flags(looptorch::app::CommandLine& line, DecodingFlags& options) {
   line.choice("task", options.task, {"transcribe", "translate"},
               "translate: into English, by multilingual models");
   line.option("beam-size", "N", options.beam_size, "texts followed at once at temperature 0; 1: greedily",

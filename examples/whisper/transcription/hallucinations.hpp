@@ -56,7 +56,7 @@ inline std::int64_t frame_at(double seconds) {
 }  // namespace detail
 
 /// A window's place in the recording, for SilenceSkipper.
-struct HeardWindow {
+struct TranscribedWindow {
   WindowSpan place;
   std::int64_t longest = 3000;   ///< Frames of a whole window.
   std::int64_t recording = 0;    ///< Frames of the recording, or of as much as the threshold reaches.
@@ -77,7 +77,7 @@ class SilenceSkipper {
 
   /// Removes invented segments, from the first one with silence around it on. `seek` is the next window's
   /// begin without this.
-  [[nodiscard]] SkippedSilence operator()(std::vector<Segment>& segments, const HeardWindow& window,
+  [[nodiscard]] SkippedSilence operator()(std::vector<Segment>& segments, const TranscribedWindow& window,
                                           std::int64_t seek) const {
     const auto begin = window.place.seek;
     const double offset = seconds_of(begin), end = seconds_of(begin + window.longest);
@@ -93,7 +93,7 @@ class SilenceSkipper {
   }
 
  private:
-  std::int64_t remove_invented(std::vector<Segment>& segments, const HeardWindow& window,
+  std::int64_t remove_invented(std::vector<Segment>& segments, const TranscribedWindow& window,
                                std::int64_t seek) const {
     double last = window.last_speech;
     for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -112,7 +112,7 @@ class SilenceSkipper {
   /// True if silence, or more invented words, surround segment `i`. `last` is the end of the segment before
   /// it.
   [[nodiscard]] bool is_surrounded(const std::vector<Segment>& segments, std::size_t i,
-                                   const HeardWindow& window, double last) const {
+                                   const TranscribedWindow& window, double last) const {
     constexpr double kEdge = 2;  // s
     const auto& segment = segments[i];
     const double offset = seconds_of(window.place.seek);

@@ -5,8 +5,8 @@
 
 #include <looptorch/base/json/json.hpp>
 
-#include <whisper/listening/hallucinations.hpp>
-#include <whisper/listening/transcribe_options.hpp>
+#include <whisper/transcription/hallucinations.hpp>
+#include <whisper/transcription/transcribe_options.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-using whisper::FrameSpan, whisper::HeardWindow, whisper::Segment, whisper::SilenceSkipper;
+using whisper::FrameSpan, whisper::TranscribedWindow, whisper::Segment, whisper::SilenceSkipper;
 
 namespace {
 
@@ -30,7 +30,7 @@ Segment said(double start, int words = 4) { return spoken(start, words, 0.9); }
 Segment invented(double start, int words = 4) { return spoken(start, words, 0.01); }
 
 /// A window of 30 s from 100 s on of a recording of 200 s, behind a word that ended at 99.5 s.
-constexpr HeardWindow kWindow{.place = {10000, 3000}, .recording = 20000, .last_speech = 99.5};
+constexpr TranscribedWindow kWindow{.place = {10000, 3000}, .recording = 20000, .last_speech = 99.5};
 
 }  // namespace
 
@@ -68,7 +68,7 @@ TEST_CASE("Invented words with silence on both sides go with all that follows, o
   CHECK(segments.size() == 1);
 }
 
-TEST_CASE("Behind invented words near the recording's end there is nothing to hear") {
+TEST_CASE("Behind invented words near the recording's end there is nothing to transcribe") {
   std::vector<Segment> segments{said(100.5), invented(127.5)};
   auto window = kWindow;
   window.recording = 13000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a recording of many hours takes of memory, with a small random model and 30 s windows: ten minutes by
 // default, ten hours with LOOPTORCH_WHISPER_LONG.
-// Tests whisper/listening: batched_chunks, sliding_windows
+// Tests whisper/transcription: batched_chunks, sliding_windows
 #include "support/precompiled.hpp"
 
 #include "../random_recognizer.hpp"
@@ -11,9 +11,9 @@
 #include <sndfile.h>
 #include <unistd.h>
 #include <whisper/audio/arriving_recording.hpp>
-#include <whisper/listening/batched_chunks.hpp>
-#include <whisper/listening/growing_files.hpp>
-#include <whisper/listening/sliding_windows.hpp>
+#include <whisper/transcription/batched_chunks.hpp>
+#include <whisper/transcription/growing_files.hpp>
+#include <whisper/transcription/sliding_windows.hpp>
 
 #include <cmath>
 #include <cstdlib>
@@ -71,12 +71,12 @@ int64_t added_memory(Work work) {
 }
 
 /// The minutes of a recording: ten, or ten hours.
-int minutes_heard() { return std::getenv("LOOPTORCH_WHISPER_LONG") != nullptr ? 600 : 10; }
+int minutes_of_sound() { return std::getenv("LOOPTORCH_WHISPER_LONG") != nullptr ? 600 : 10; }
 
-/// Checks what `hear` adds at its peak.
-template <class Hear>
-void check_memory(const char* how, int minutes, Hear hear) {
-  const auto bytes = added_memory(hear);
+/// Checks what `transcribe` adds at its peak.
+template <class Transcribe>
+void check_memory(const char* how, int minutes, Transcribe transcribe) {
+  const auto bytes = added_memory(transcribe);
   WARN(minutes << " minutes " << how << ": " << bytes / 1'000'000 << " MB beyond the model");
   CHECK(bytes < 200'000'000);
 }
@@ -84,44 +84,44 @@ void check_memory(const char* how, int minutes, Hear hear) {
 }  // namespace
 
 TEST_CASE("Hours of audio in sequence take less than 200 MB") {
-  const int minutes = minutes_heard();
+  const int minutes = minutes_of_sound();
   const TemporaryFolder folder;
   write_recording(folder / "talk.wav", minutes);
   auto recognizer = random_recognizer();
   check_memory("in sequence", minutes, [&] {
     whisper::Recording recording(folder / "talk.wav", 80, "talk");
     CHECK(recording.frames() == minutes * 6000);
-    const auto heard = whisper::SlidingWindows(recognizer, {})(recording);
-    REQUIRE(heard.segments.size() >= static_cast<size_t>(minutes));
-    CHECK(heard.segments.back().end > minutes * 60 - 31);
-    CHECK_FALSE(heard.text.empty());
+    const auto transcription = whisper::SlidingWindows(recognizer, {})(recording);
+    REQUIRE(transcription.segments.size() >= static_cast<size_t>(minutes));
+    CHECK(transcription.segments.back().end > minutes * 60 - 31);
+    CHECK_FALSE(transcription.text.empty());
   });
 }
 
 TEST_CASE("Hours of audio by voice activity take less than 200 MB") {
-  const int minutes = minutes_heard();
+  const int minutes = minutes_of_sound();
   const TemporaryFolder folder;
   write_recording(folder / "talk.wav", minutes);
   auto recognizer = random_recognizer();
   check_memory("by voice activity, 4 at once", minutes, [&] {
     whisper::Recording recording(folder / "talk.wav", 80, "talk");
-    whisper::Transcription heard{.text = {}, .segments = {}, .language = "en"};
+    whisper::Transcription transcription{.text = {}, .segments = {}, .language = "en"};
     whisper::BatchedChunks chunks(recognizer, {}, 4);
     const auto& levels = recording.levels().decibels();
     const auto speech = whisper::find_speech(levels);
     CHECK(speech.size() == static_cast<size_t>(minutes) * 3);
     for (const auto& span : whisper::pack_speech(speech, 3000, levels))
-      chunks.add({&heard, span, recording.window(span.begin, span.size(), 3000)});
+      chunks.add({&transcription, span, recording.window(span.begin, span.size(), 3000)});
     chunks.finish();
-    whisper::complete(heard, recognizer);
-    CHECK(heard.segments.size() >= static_cast<size_t>(minutes) * 2);
-    for (size_t i = 1; i < heard.segments.size(); ++i)
-      REQUIRE(heard.segments[i].seek >= heard.segments[i - 1].seek);
+    whisper::complete(transcription, recognizer);
+    CHECK(transcription.segments.size() >= static_cast<size_t>(minutes) * 2);
+    for (size_t i = 1; i < transcription.segments.size(); ++i)
+      REQUIRE(transcription.segments[i].seek >= transcription.segments[i - 1].seek);
   });
 }
 
 TEST_CASE("Hours of audio through a pipe take less than 200 MB") {
-  const int minutes = minutes_heard() / 2;
+  const int minutes = minutes_of_sound() / 2;
   const TemporaryFolder folder;
   auto recognizer = random_recognizer();
   int ends[2];
@@ -139,15 +139,15 @@ TEST_CASE("Hours of audio through a pipe take less than 200 MB") {
     whisper::SegmentTexts texts(recognizer);
     size_t count = 0;
     double end = 0;
-    const auto heard = whisper::SlidingWindows(recognizer, {})(
+    const auto transcription = whisper::SlidingWindows(recognizer, {})(
         recording, [&](std::vector<whisper::Segment> segments, const std::string& language) {
           count += segments.size();
           if (!segments.empty()) end = segments.back().end;
           growing.add({.name = "-", .segments = segments, .text = texts.add(segments), .language = language});
         });
-    growing.add({.name = "-", .text = texts.finish(), .language = heard.language, .is_last = true});
+    growing.add({.name = "-", .text = texts.finish(), .language = transcription.language, .is_last = true});
     CHECK_NOTHROW(recording.check_end());
-    CHECK(heard.segments.empty());
+    CHECK(transcription.segments.empty());
     CHECK(count >= static_cast<size_t>(minutes));
     CHECK(end > minutes * 60 - 31);
     CHECK(std::filesystem::file_size(folder / "stream/stdin.json") > count * 100);

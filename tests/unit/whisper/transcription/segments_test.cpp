@@ -3,7 +3,7 @@
 
 #include "../reference.hpp"
 
-#include <whisper/listening/segments.hpp>
+#include <whisper/transcription/segments.hpp>
 
 #include <string>
 #include <vector>

@@ -33,7 +33,7 @@ struct Chunk {
 class BatchedChunks {
  public:
   /// Keeps a reference to the recognizer.
-  BatchedChunks(Recognizer& recognizer, HearingPlan plan, std::int64_t batch_size)
+  BatchedChunks(Recognizer& recognizer, TranscriptionPlan plan, std::int64_t batch_size)
       : recognizer_(recognizer),
         plan_(std::move(plan)),
         read_(recognizer, plan_),
@@ -42,16 +42,16 @@ class BatchedChunks {
   /// Adds a chunk, and transcribes a batch if it is full.
   void add(Chunk chunk) {
     waiting_.push_back(std::move(chunk));
-    if (waiting_.size() >= batch_size_) hear_batch();
+    if (waiting_.size() >= batch_size_) transcribe_batch();
   }
 
   /// Transcribes the remaining chunks.
   void finish() {
-    while (!waiting_.empty()) hear_batch();
+    while (!waiting_.empty()) transcribe_batch();
   }
 
  private:
-  void hear_batch() {
+  void transcribe_batch() {
     torch::NoGradGuard no_grad;
     const auto count = std::min(batch_size_, waiting_.size());
     std::vector<Chunk> chunks(std::move_iterator(waiting_.begin()),
@@ -61,7 +61,7 @@ class BatchedChunks {
     for (const auto& chunk : chunks) windows.push_back(chunk.mel_MT);
     const auto states_BSD = recognizer_.encode(at::stack(windows));
     const auto codes = languages_of(chunks, states_BSD);
-    const auto transcripts = recognizer_.hear_states(states_BSD, codes, recognizer_.decoding);
+    const auto transcripts = recognizer_.decode_states(states_BSD, codes, recognizer_.decoding);
     for (std::size_t i = 0; i < count; ++i) {
       if (!transcripts[i].is_silence)
         take(chunks[i], transcripts[i], states_BSD.narrow(0, static_cast<std::int64_t>(i), 1));
@@ -73,9 +73,9 @@ class BatchedChunks {
                                         const at::Tensor& states_BSD) const {
     const auto is_known = [](const Chunk& chunk) { return !chunk.result->language.empty(); };
     if (!std::all_of(chunks.begin(), chunks.end(), is_known)) {
-      const auto heard = recognizer_.codes_of(states_BSD);
+      const auto detected = recognizer_.codes_of(states_BSD);
       for (std::size_t i = 0; i < chunks.size(); ++i)
-        if (!is_known(chunks[i])) chunks[i].result->language = heard[i];
+        if (!is_known(chunks[i])) chunks[i].result->language = detected[i];
     }
     std::vector<std::string> codes;
     for (const auto& chunk : chunks) codes.push_back(chunk.result->language);
@@ -107,7 +107,7 @@ class BatchedChunks {
   }
 
   Recognizer& recognizer_;
-  HearingPlan plan_;
+  TranscriptionPlan plan_;
   WindowReader read_;
   std::size_t batch_size_;
   std::deque<Chunk> waiting_;

@@ -44,16 +44,16 @@ inline looptorch::audio::ClipLimits limits_of(double max_seconds) {
               ? message("the ", max_seconds, " s of --max-audio-seconds")
               : message(
                     "the ", kWhisperSeconds,
-                    " s that Whisper hears at once; a text without times cannot be cut: give each sentence "
+                    " s that Whisper transcribes at once; a text without times cannot be cut: give each sentence "
                     "a line of its own with \"start\" and \"end\"")};
 }
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call
 /// from several threads.
-class Listener {
+class LogMelReader {
  public:
   /// Throws UsageError for a length that gives no frame.
-  explicit Listener(SpeechOptions options)
+  explicit LogMelReader(SpeechOptions options)
       : reader_({.sample_rate = kRate, .limits = limits_of(options.max_seconds)}),
         log_mel_({.mel_bins = options.mel_bins, .max_samples = std::llround(options.max_seconds * kRate)}) {}
 

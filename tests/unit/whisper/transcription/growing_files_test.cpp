@@ -6,7 +6,7 @@
 
 #include "support/temporary_folder.hpp"
 
-#include <whisper/listening/growing_files.hpp>
+#include <whisper/transcription/growing_files.hpp>
 
 #include <filesystem>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Words, their alignment and their times by cases; openai_transcribe_test.cpp compares them with
 // openai-whisper's on speech.
-// Tests whisper/listening: time_warping, word_alignment, word_split
+// Tests whisper/transcription: time_warping, word_alignment, word_split
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -9,7 +9,7 @@
 #include "../reference.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/listening/word_times.hpp>
+#include <whisper/transcription/word_times.hpp>
 
 #include <cmath>
 #include <functional>

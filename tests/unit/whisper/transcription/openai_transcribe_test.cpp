@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 // With the weights of tiny.en: the segments, tokens and words that tests/parity/whisper_long.py recorded from
 // openai-whisper's `transcribe` for a recording of two minutes.
-// Tests whisper/listening: segments, sliding_windows, word_times
+// Tests whisper/transcription: segments, sliding_windows, word_times
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
 
 #include "../reference.hpp"
 
-#include <whisper/decoding/hearing_options.hpp>
-#include <whisper/listening/sliding_windows.hpp>
-#include <whisper/listening/transcribe_options.hpp>
+#include <whisper/decoding/decoding_flags.hpp>
+#include <whisper/transcription/sliding_windows.hpp>
+#include <whisper/transcription/transcribe_options.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -27,15 +27,15 @@ std::vector<int64_t> ids(const looptorch::Json& json) {
   return list;
 }
 
-whisper::Transcription hear(const std::filesystem::path& folder, const std::string& setting) {
+whisper::Transcription transcribe(const std::filesystem::path& folder, const std::string& setting) {
   auto recognizer = whisper::load_recognizer(folder);
-  whisper::HearingOptions options;
+  whisper::DecodingFlags options;
   options.timestamps = setting != "untimed";
   if (setting == "prompted" || setting == "carried")
     options.initial_prompt = "An interview with Edward, the lighthouse keeper.";
   if (setting == "prompted") options.beam_size = 2;
   options.apply(recognizer);
-  whisper::HearingPlan plan{.condition_on_previous_text = setting != "unconditioned"};
+  whisper::TranscriptionPlan plan{.condition_on_previous_text = setting != "unconditioned"};
   plan.carry_initial_prompt = setting == "carried";
   if (setting == "clips") plan.clips = whisper::parse_clips("3.3,21,30.504,58,95");
   if (setting == "carried") plan.clips = whisper::parse_clips("0,12,16,28,95,113");
@@ -59,13 +59,13 @@ void compare(const std::string& setting) {
   const auto folder = real_model_folder();
   if (!folder) return;
   const auto expected = looptorch::load_json(kParity / "whisper_long.json").at(setting);
-  const auto heard = hear(*folder, setting);
-  CHECK(heard.language == "en");
-  CHECK(heard.text == expected.at("text").as_string());
+  const auto transcription = transcribe(*folder, setting);
+  CHECK(transcription.language == "en");
+  CHECK(transcription.text == expected.at("text").as_string());
   const auto& segments = expected.at("segments").as_array();
-  REQUIRE(heard.segments.size() == segments.size());
+  REQUIRE(transcription.segments.size() == segments.size());
   for (size_t i = 0; i < segments.size(); ++i) {
-    const auto& segment = heard.segments[i];
+    const auto& segment = transcription.segments[i];
     const auto& theirs = segments[i];
     CAPTURE(setting, i, segment.text);
     CHECK(segment.seek == theirs.at("seek").as_int());
@@ -91,7 +91,8 @@ TEST_CASE("So it has without word times, without the text before, with a prompt,
   for (const char* setting : {"default", "unconditioned", "prompted", "untimed"}) compare(setting);
 }
 
-TEST_CASE("Parts of a recording are heard as openai-whisper hears them, and so with its prompt carried") {
+TEST_CASE(
+    "Parts of a recording are transcribed as openai-whisper transcribes them, and so with its prompt carried") {
   if (std::getenv("LOOPTORCH_WHISPER_LONG") == nullptr) return;
   for (const char* setting : {"clips", "carried"}) compare(setting);
 }

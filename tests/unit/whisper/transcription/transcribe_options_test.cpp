@@ -6,7 +6,7 @@
 #include "../random_recognizer.hpp"
 #include "support/parse_words.hpp"
 
-#include <whisper/listening/transcribe_options.hpp>
+#include <whisper/transcription/transcribe_options.hpp>
 
 #include <string>
 #include <utility>
@@ -57,7 +57,7 @@ TEST_CASE("openai-whisper's spellings of defaults are understood") {
   auto recognizer = whisper_test::random_recognizer();
   recognizer.decoding.suppress = {3};
   const auto before = recognizer.decoding.previous;
-  parsed({"--suppress_tokens", "-1", "--initial_prompt", "None"}).hearing.apply(recognizer);
+  parsed({"--suppress_tokens", "-1", "--initial_prompt", "None"}).decoding.apply(recognizer);
   CHECK(recognizer.decoding.suppress == std::vector<std::int64_t>{3});
   CHECK(recognizer.decoding.previous == before);
 }

@@ -3,8 +3,8 @@
 
 #include "../random_recognizer.hpp"
 
-#include <whisper/listening/sliding_windows.hpp>
-#include <whisper/listening/stream_text.hpp>
+#include <whisper/transcription/sliding_windows.hpp>
+#include <whisper/transcription/stream_text.hpp>
 
 #include <cstddef>
 #include <string>

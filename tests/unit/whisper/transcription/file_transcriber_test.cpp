@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests whisper/listening: batched_chunks
+// Tests whisper/transcription: batched_chunks
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/encode.hpp>
@@ -7,7 +7,7 @@
 #include "support/temporary_folder.hpp"
 #include "unit/whisper/random_recognizer.hpp"
 
-#include <whisper/listening/file_transcriber.hpp>
+#include <whisper/transcription/file_transcriber.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -35,33 +35,34 @@ whisper::Recognizer sharp_recognizer() {
   return recognizer;
 }
 
-using Heard = std::vector<std::pair<std::string, Transcription>>;
+using Transcribed = std::vector<std::pair<std::string, Transcription>>;
 
-Heard hear(const std::vector<std::string>& files, const TranscribeOptions& options) {
+Transcribed transcribe(const std::vector<std::string>& files, const TranscribeOptions& options) {
   auto recognizer = sharp_recognizer();
-  Heard heard;
+  Transcribed transcribed;
   FileTranscriber transcriber(
       recognizer, options,
-      {.whole = [&](const std::string& file, const Transcription& text) { heard.emplace_back(file, text); },
+      {.whole = [&](const std::string& file,
+                    const Transcription& text) { transcribed.emplace_back(file, text); },
        .part = {}});
   for (const auto& file : files) transcriber.add(file);
   transcriber.finish();
-  return heard;
+  return transcribed;
 }
 
 }  // namespace
 
-TEST_CASE("Short files are heard in batches as each alone, and used in their order") {
+TEST_CASE("Short files are transcribed in batches as each alone, and used in their order") {
   const TemporaryFolder folder;
   std::vector<std::string> files;
   for (int i = 0; i < 5; ++i)
     files.push_back(write_tone(folder / (std::to_string(i) + ".wav"), 1 + i, 0.05 * (i + 1)));
   TranscribeOptions options;
   options.batch_size = 2;
-  const auto together = hear(files, options);
+  const auto together = transcribe(files, options);
   REQUIRE(together.size() == 5);
   options.batch_size = 1;
-  const auto alone = hear(files, options);
+  const auto alone = transcribe(files, options);
   for (std::size_t i = 0; i < files.size(); ++i) {
     CAPTURE(i);
     CHECK(together[i].first == files[i]);
@@ -90,21 +91,21 @@ TEST_CASE("Short files wait for a full batch, and a longer one does not overtake
   CHECK(used == std::vector<std::string>{first, second, longer});
 }
 
-TEST_CASE("A long file is heard window by window, with times") {
+TEST_CASE("A long file is transcribed window by window, with times") {
   const TemporaryFolder folder;
   const auto file = write_tone(folder / "long.wav", 40, 0.07);
-  const auto heard = hear({file}, {});
-  REQUIRE(heard.size() == 1);
+  const auto transcribed = transcribe({file}, {});
+  REQUIRE(transcribed.size() == 1);
   auto recognizer = sharp_recognizer();
   recognizer.use_timestamps(true);
   Recording recording(file, 80, file);
   const auto wanted = SlidingWindows(recognizer, {})(recording);
-  CHECK(heard[0].second.text == wanted.text);
-  REQUIRE(heard[0].second.segments.size() == wanted.segments.size());
+  CHECK(transcribed[0].second.text == wanted.text);
+  REQUIRE(transcribed[0].second.segments.size() == wanted.segments.size());
   CHECK(wanted.segments.back().end > 30);
 }
 
-TEST_CASE("By voice activity the parts with speech are heard, in their places") {
+TEST_CASE("By voice activity the parts with speech are transcribed, in their places") {
   const TemporaryFolder folder;
   const auto tone = [](std::int64_t count) { return 0.4 * (at::arange(count, at::kFloat) * 0.3).sin(); };
   const auto silence = at::zeros({20 * 16000});
@@ -113,10 +114,10 @@ TEST_CASE("By voice activity the parts with speech are heard, in their places") 
   TranscribeOptions options;
   options.vad = true;
   options.batch_size = 4;
-  options.hearing.timestamps = true;
-  const auto heard = hear({file.string()}, options);
-  REQUIRE(heard.size() == 1);
-  const auto& segments = heard[0].second.segments;
+  options.decoding.timestamps = true;
+  const auto transcribed = transcribe({file.string()}, options);
+  REQUIRE(transcribed.size() == 1);
+  const auto& segments = transcribed[0].second.segments;
   REQUIRE(segments.size() >= 2);
   for (std::size_t i = 1; i < segments.size(); ++i) CHECK(segments[i].seek >= segments[i - 1].seek);
   CHECK(segments.front().seek < 500);
@@ -127,6 +128,6 @@ TEST_CASE("A file that is missing or silent is refused by name") {
   const TemporaryFolder folder;
   const auto silent = folder / "silent.wav";
   looptorch::audio::encode(silent, {at::zeros({16000}), 16000});
-  CHECK_THROWS_WITH(hear({silent.string()}, {}), Catch::Contains(silent.string()));
-  CHECK_THROWS_WITH(hear({(folder / "gone.wav").string()}, {}), Catch::Contains("gone.wav"));
+  CHECK_THROWS_WITH(transcribe({silent.string()}, {}), Catch::Contains(silent.string()));
+  CHECK_THROWS_WITH(transcribe({(folder / "gone.wav").string()}, {}), Catch::Contains("gone.wav"));
 }
