@@ -13,6 +13,7 @@
 #include "support/warnings.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <limits>
 #include <sstream>
 
@@ -641,6 +642,25 @@ TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit 
   CHECK_THROWS_AS(trainer.fit(data, {.max_time = std::chrono::seconds(0)}), lt::UsageError);
   CHECK_THROWS_WITH(trainer.fit(data, {.max_time = std::chrono::seconds(-3)}),
                     Catch::Contains("max_time must be above 0, got -3 s"));
+}
+
+TEST_CASE("a fit says which signal interrupted it, and the next fit forgets it") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::On{lt::kObserve, [](lt::WindowContext& window) {
+                                                               if (window.run.progress().step == 2)
+                                                                 window.run.interrupt("SIGTERM came",
+                                                                                      SIGTERM);
+                                                             }});
+  const auto interrupted = trainer.fit(toy::batches(4), {.epochs = 1});
+  CHECK(interrupted.status == lt::FitStatus::interrupted);
+  CHECK(interrupted.steps == 2);
+  CHECK(interrupted.reason == "SIGTERM came");
+  CHECK(interrupted.signal == SIGTERM);
+  const auto continued = trainer.fit(toy::batches(4), {.epochs = 1});
+  CHECK(continued.status == lt::FitStatus::completed);
+  CHECK(continued.reason.empty());
+  CHECK(continued.signal == 0);
 }
 
 TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals do not overflow") {
