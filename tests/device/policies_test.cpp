@@ -6,6 +6,8 @@
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/validate.hpp>
+#include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
@@ -22,7 +24,7 @@ struct Averaged {
   toy::Net net;
 };
 
-Averaged averaged(at::Device device) {
+Averaged averaged(at::Device device, bool offload = false) {
   auto net = toy::net();
   net->to(device);
   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
@@ -32,11 +34,13 @@ Averaged averaged(at::Device device) {
                       context.veto(torch::full({}, update++ == 2, at::TensorOptions(device)));
                     }};
   lt::Trainer trainer(net, optimizer, toy::objective, veto, lt::ClipGradValue{0.05},
-                      lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}});
+                      lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .offload = offload});
   const auto result = trainer.fit(toy::batches(8));
   CHECK(result.skipped == 1);
   const auto& averages = trainer.policy<lt::AverageWeights>();
   CHECK(averages.count() == 7);
+  for (const auto& [name, average] : averages.named())
+    CHECK(average.device() == (offload ? at::Device(at::kCPU) : device));
   const at::Tensor before = net->first->weight.detach().clone();
   const double loss = trainer.evaluate(toy::batches(3, 5)).loss;
   CHECK(torch::equal(net->first->weight, before));
@@ -52,6 +56,74 @@ TEST_CASE("averages and gradients clipped by value on a device have the CPU's nu
   auto cpu = averaged(at::kCPU), there = averaged(test_device());
   CHECK(toy::distance(cpu.net, there.net) <= tolerance(1e-9));
   CHECK(there.loss == Approx(cpu.loss).epsilon(1e-9));
+}
+
+TEST_CASE("averages on the host have the bits of those on the device") {
+  if (!has_device()) return;
+  auto there = averaged(test_device()), offloaded = averaged(test_device(), /*offload=*/true);
+  CHECK(toy::distance(there.net, offloaded.net) == 0.0);
+  CHECK(there.loss == offloaded.loss);
+}
+
+TEST_CASE("averages on the host are read when they have arrived, in snapshots too") {
+  if (!has_device()) return;
+  const auto trained = [](bool offload) {
+    auto net = toy::net();
+    net->to(test_device());
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+    lt::Trainer trainer(net, optimizer, toy::objective,
+                        lt::AverageWeights{.rule = lt::Ema{.decay = 0.5}, .offload = offload});
+    std::vector<at::Tensor> seen;
+    for (const auto& batch : toy::batches(4)) {
+      trainer.step(batch);
+      for (const auto& [name, average] : trainer.policy<lt::AverageWeights>().named())
+        seen.push_back(average.to(at::kCPU, average.scalar_type(), false, /*copy=*/true));
+    }
+    trainer.finish_window();
+    return std::pair(seen, trainer.state_dict());
+  };
+  const auto [seen, saved] = trained(false);
+  const auto [seen_on_host, saved_on_host] = trained(true);
+  REQUIRE(seen.size() == seen_on_host.size());
+  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i].equal(seen_on_host[i]));
+
+  // What one kind has saved the other continues.
+  std::vector<at::Tensor> seen_after;
+  for (const bool offload : {false, true}) {
+    auto net = toy::net(3);
+    net->to(test_device());
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+    lt::Trainer trainer(net, optimizer, toy::objective,
+                        lt::AverageWeights{.rule = lt::Ema{.decay = 0.5}, .offload = offload});
+    trainer.load_state_dict(offload ? saved : saved_on_host);
+    trainer.step(toy::batches(5).back());
+    trainer.finish_window();
+    seen_after.push_back(trainer.policy<lt::AverageWeights>()
+                             .named()
+                             .at("first.weight")
+                             .to(at::kCPU, at::kDouble, false, true));
+  }
+  CHECK(seen_after[0].equal(seen_after[1]));
+}
+
+TEST_CASE("averages on the host leave the device's memory to training") {
+  if (!has_device()) return;
+  const auto peak = [](bool averages, bool offload) {
+    torch::nn::Sequential net;
+    for (int i = 0; i < 16; ++i) net->push_back(torch::nn::Linear(64, 64));
+    net->to(test_device());
+    lt::FusedSGD optimizer(net->parameters(), {.lr = 1e-2});
+    const auto objective = [](torch::nn::Sequential& net, const at::Tensor& x) {
+      return net->forward(x).square().mean();
+    };
+    lt::Trainer trainer(net, optimizer, objective, lt::When{averages, lt::AverageWeights{.offload = offload}},
+                        lt::Validate{std::vector(1, torch::ones({4, 64})), {.every = 2}}, lt::WatchMemory{});
+    trainer.fit(std::vector(4, torch::ones({4, 64})));
+    return static_cast<double>(trainer.policy<lt::WatchMemory>().peak().bytes);
+  };
+  const double without = peak(false, false);
+  CHECK(peak(true, false) > 1.2 * without);
+  CHECK(peak(true, true) == Approx(without).epsilon(0.05));
 }
 
 TEST_CASE("averages follow a model to a device, and evaluating there does not disturb training") {

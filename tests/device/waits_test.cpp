@@ -48,6 +48,7 @@ std::vector<Row> rows() {
       {"`Autocast<fp16>`", {.fp16 = true}, to_seek},
       {"`Autocast<>`", {.mixed_precision = true}, to_seek},
       {"`AverageWeights`", {.averages = true}},
+      {"`AverageWeights`, on the host", {.averages = true, .offload_averages = true}},
       {"`Autopsy`",
        {.rescue = Rescue::autopsy},
        "the host reads whether loss and gradients are finite before the update"},

@@ -2,7 +2,8 @@
 // Averages the weights over the updates, exponentially (EMA) or equally (SWA), and evaluates with the
 // averages. Averages are often better and always steadier than the last weights. Use it for generators of
 // images and speech, for long runs at a high learning rate, and for steady evaluations. Costs memory for a
-// second set of weights, and one pass over the weights for each averaged update; evaluation copies nothing.
+// second set of weights, on the device or on the host, and one pass over the weights for each averaged
+// update. Evaluation copies nothing, unless the averages lie on the host.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -54,6 +55,7 @@ struct BasicAverageWeights {
   bool average_buffers = false;  ///< Floating-point buffers too, BatchNorm's statistics among them.
   std::string update = {};       ///< The one update whose parameters are averaged, by name; empty: all.
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
+  bool offload = false;  ///< Keeps averages of a model on a device in host memory, with the same bits.
 
   static constexpr Phase phase = Phase::average;
   static constexpr bool ignores_gradients = true;
@@ -68,6 +70,7 @@ struct BasicAverageWeights {
     check_options();
     check_update(fit.run);
     state.forget_buffers();
+    state.set_offload(offload);
     state.follow(model_of(fit.run));
   }
 
@@ -92,7 +95,10 @@ struct BasicAverageWeights {
 
   detail::AveragesInPlace evaluation_scope(const EvaluationContext& context, State& state) const {
     const bool use = evaluate && !state.in_place();
-    if (use) state.follow(model_of(context.run));
+    if (use) {
+      state.set_offload(offload);
+      state.follow(model_of(context.run));
+    }
     return detail::AveragesInPlace(use ? &state : nullptr);
   }
 
@@ -106,7 +112,7 @@ struct BasicAverageWeights {
       for (const at::Tensor& parameter : view.parameters)
         if (is_averaged(view) && forecast.trains(parameter)) trained.insert(parameter.unsafeGetTensorImpl());
     const auto add = [&](const at::Tensor& weight) {
-      forecast.averages += static_cast<std::int64_t>(weight.nbytes());
+      if (!offload || weight.is_cpu()) forecast.averages += static_cast<std::int64_t>(weight.nbytes());
     };
     for (const auto& [name, weight] : detail::weights_by_name(model_of(forecast.run), /*buffers=*/false))
       if (trained.erase(weight.unsafeGetTensorImpl()) > 0) add(weight);

@@ -218,7 +218,9 @@ Outcome with_all_policies(const Process& process) {
       net, adamw, Objective{on.weights, on.metrics, on.infinite_slope}, lt::Accumulate<>{on.accumulate},
       capturing(process), lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
       lt::When{on.mixed_precision, lt::Autocast<>{half(on), on.mixed_type}},
-      lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .average_buffers = true}},
+      lt::When{on.averages,
+               lt::AverageWeights{
+                   .rule = lt::Ema{.decay = 0.8}, .average_buffers = true, .offload = on.offload_averages}},
       lt::When{on.clip_norm, lt::ClipGradNorm{.max_norm = 0.5, .record = true}},
       lt::When{on.clip_value, lt::ClipGradValue{0.05}},
       lt::When{on.deterministic, lt::BackendFlags{.deterministic = true}},
@@ -247,7 +249,8 @@ Outcome with(const Process& process, Net net, By&& optimizer) {
   const Settings& on = process.settings;
   lt::Trainer trainer(net, optimizer, Objective{on.weights}, lt::Accumulate<>{on.accumulate},
                       capturing(process), lt::When{on.fp16, half(on)},
-                      lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
+                      lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8},
+                                                               .offload = on.offload_averages}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);
 }
@@ -269,11 +272,12 @@ Outcome with_two_updates(const Process& process) {
   Net net = make_net(process);
   lt::FusedAdamW one(net->first->parameters(), {.lr = 0.05});
   lt::FusedSGD two(net->second->parameters(), {.lr = 0.05, .momentum = 0.9});
-  lt::Trainer trainer(net, lt::Update{one, Objective{on.weights}},
-                      lt::Update{two, Objective{on.weights}, {.every = 2}}, lt::Accumulate<>{on.accumulate},
-                      capturing(process), lt::When{on.fp16, half(on)},
-                      lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
-                      lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
+  lt::Trainer trainer(
+      net, lt::Update{one, Objective{on.weights}}, lt::Update{two, Objective{on.weights}, {.every = 2}},
+      lt::Accumulate<>{on.accumulate}, capturing(process), lt::When{on.fp16, half(on)},
+      lt::When{on.averages,
+               lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .offload = on.offload_averages}},
+      lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);
 }
 

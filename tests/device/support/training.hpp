@@ -44,6 +44,7 @@ struct Settings {
   std::optional<at::ScalarType> mixed_type = {};  ///< The type of Autocast<>; empty: the device's.
   double loss_scale = 1 << 24;  ///< Of fp16, at first; the default overflows in the first windows.
   bool averages = false;
+  bool offload_averages = false;
   bool captures = false;  ///< Micro-batches run as graphs, of each form from the second on.
   bool clip_norm = false, clip_value = false;
   bool deterministic = false;

@@ -97,7 +97,7 @@ struct PartRemedies {
       "freeze what need not be trained (Freeze), or an optimizer with fewer (AdamW8bit, "
       "Adafactor, FusedSGD)";
   std::string gradients = "freeze what need not be trained (Freeze)";
-  std::string averages = "leave out AverageWeights, or let it begin later";
+  std::string averages = "AverageWeights{.offload = true} keeps them on the host; or leave it out";
   std::string workspace = "smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention";
   std::string other = "look for data or models that stay on the device outside of the run";
   std::string long_inputs = "limit the longest input, or form batches by length (LengthBucketSampler)";

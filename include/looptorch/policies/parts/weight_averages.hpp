@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The averages of AverageWeights, one for each trained weight of the model: updates them, exchanges them with
-// the weights for an evaluation, and saves them. They take as much memory as the trained weights. Functions
-// that read the model are templates, so that this header does not include torch/nn.
+// the weights for an evaluation, and saves them. They take as much memory as the trained weights, beside them
+// or on the host (average_memory.hpp). Functions that read the model are templates, so that this header does
+// not include torch/nn.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/policies/parts/exchange_memory.hpp>
+#include <looptorch/policies/parts/average_memory.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -55,8 +55,10 @@ class WeightAverages {
     return update < updates_.size() ? updates_[update].count : 0;
   }
 
-  /// Returns the averages by their weights' names in the model. They are not copies and keep changing.
+  /// Returns the averages by their weights' names in the model. They are not copies and keep changing. Waits
+  /// for averages that are on their way to the host.
   [[nodiscard]] std::map<std::string, at::Tensor> named() const {
+    memory_.wait();
     std::map<std::string, at::Tensor> averages;
     for (const Group& group : updates_)
       for (std::size_t i = 0; i < group.names.size(); ++i)
@@ -76,6 +78,9 @@ class WeightAverages {
     for (auto& [weight, average] : copies) weight.copy_(average);
   }
 
+  /// Sets whether averages of weights on a device lie in host memory, from the next `follow` on.
+  void set_offload(bool offload) { memory_.set_offload(offload); }
+
   /// Ties the averages to the weights that the model has now. The model may have moved to another device, and
   /// loaded averages know only names. Throws StateError for a name or shape that the model lacks.
   template <class Module>
@@ -88,9 +93,9 @@ class WeightAverages {
       group.seen.clear();
       for (std::size_t i = 0; i < group.names.size(); ++i) {
         group.weights[i] = counterpart(weights, group.names[i], group.averages[i]);
-        adapt(group.weights[i], group.averages[i]);
         averaged_.insert(key(group.weights[i]));
       }
+      adapt(group);
     }
   }
 
@@ -103,7 +108,12 @@ class WeightAverages {
     for (const at::Tensor& candidate : candidates)
       if (candidate.requires_grad() && group.seen.insert(key(candidate)).second) fresh.insert(key(candidate));
     if (fresh.empty()) return;
-    for (const auto& item : model.named_parameters())
+    const auto parameters = model.named_parameters();
+    std::int64_t bytes = 0;
+    for (const auto& item : parameters)
+      if (fresh.count(key(item.value()))) bytes += memory_.bytes_for(item.value());
+    memory_.reserve(bytes);
+    for (const auto& item : parameters)
       if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
   }
 
@@ -129,16 +139,9 @@ class WeightAverages {
 
   /// Moves the averages of this update by `share` of the way to its weights, and counts it.
   void move(std::size_t update, double share) {
-    at::NoGradGuard no_gradients;
     Group& group = grown(update);
-    for (std::size_t i = 0; i < group.averages.size(); ++i)  // a model may move between two windows
-      if (group.averages[i].device() != group.weights[i].device()) adapt(group.weights[i], group.averages[i]);
-    if (!group.averages.empty()) {
-      if (kept_.empty())
-        at::_foreach_lerp_(group.averages, group.weights, share);
-      else
-        at::_foreach_lerp_(group.averages, as_left(group.weights), share);
-    }
+    adapt(group);  // a model may move between two windows
+    memory_.lerp(group.averages, kept_.empty() ? group.weights : as_left(group.weights), share);
     ++group.count;
   }
 
@@ -147,23 +150,24 @@ class WeightAverages {
 
   [[nodiscard]] bool in_place() const { return in_place_; }
 
-  /// Exchanges the averages and the weights, without copies.
+  /// Exchanges the averages and the weights: without copies, unless the averages lie on the host.
   void swap_in() {
     in_place_ = true;
     for (Group& group : updates_)
       for (std::size_t i = 0; i < group.weights.size(); ++i)
-        exchange_memory(group.weights[i], group.averages[i]);
+        memory_.exchange(group.weights[i], group.averages[i]);
   }
   /// Exchanges them back in reverse order, as weights that share memory need.
   void swap_out() {
     for (std::size_t g = updates_.size(); g-- > 0;)
       for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
-        exchange_memory(updates_[g].weights[i], updates_[g].averages[i]);
+        memory_.exchange(updates_[g].weights[i], updates_[g].averages[i]);
     in_place_ = false;
   }
 
   /// Saves handles, as `named` returns them.
   void save(StateDict& dict) const {
+    memory_.wait();
     dict.set("updates", updates_.size());
     for (std::size_t g = 0; g < updates_.size(); ++g) {
       dict.set(message("updates.", g, ".count"), updates_[g].count);
@@ -186,6 +190,7 @@ class WeightAverages {
         loaded[g].averages.push_back(copy_of(averages.get<at::Tensor>(name)));
       }
       loaded[g].weights.resize(loaded[g].names.size());
+      loaded[g].is_loaded = true;
     }
     updates_ = std::move(loaded);
     averaged_.clear();
@@ -199,16 +204,32 @@ class WeightAverages {
     std::vector<at::Tensor> weights;
     std::vector<at::Tensor> averages;
     std::unordered_set<const void*> seen;  // weights that need no further check
+    bool is_loaded = false;                // from a file, and not yet where averages belong
   };
 
   static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
 
-  /// Converts the average to the weight's device, type and layout. Kernels round differently for another
-  /// layout, and views of the weight would not follow when the two exchange memory.
-  static void adapt(const at::Tensor& weight, at::Tensor& average) {
-    average = average.to(weight.device(), weight.scalar_type());
-    if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
-      average = at::empty_like(weight).copy_(average);
+  /// Moves averages to where they belong, and converts them to their weights' types and layouts. Kernels
+  /// round differently for another layout, and views of a weight would not follow when the two exchange
+  /// memory.
+  void adapt(Group& group) {
+    std::vector<std::size_t> others;
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < group.averages.size(); ++i) {
+      const at::Tensor &weight = group.weights[i], &average = group.averages[i];
+      const bool fits =
+          average.device() == (memory_.offloads(weight) ? at::Device(at::kCPU) : weight.device()) &&
+          average.scalar_type() == weight.scalar_type() &&
+          (average.strides() == weight.strides() || !weight.is_non_overlapping_and_dense());
+      const bool to_pinned = group.is_loaded && memory_.offloads(weight);
+      if (fits && !to_pinned) continue;
+      others.push_back(i);
+      bytes += memory_.bytes_for(weight);
+    }
+    group.is_loaded = false;
+    memory_.reserve(bytes);
+    for (const std::size_t i : others)
+      group.averages[i] = memory_.average_of(group.weights[i], group.averages[i]);
   }
 
   static at::Tensor counterpart(const std::map<std::string, at::Tensor>& weights, const std::string& name,
@@ -235,12 +256,12 @@ class WeightAverages {
         known != group.names.end()) {
       const auto index = static_cast<std::size_t>(known - group.names.begin());
       averaged_.erase(key(std::exchange(group.weights[index], weight)));
-      group.averages[index] = copy_of(as_left(weight));
+      group.averages[index] = memory_.average_of(weight, as_left(weight));
       return;
     }
     group.names.push_back(name);
     group.weights.push_back(weight);
-    group.averages.push_back(copy_of(as_left(weight)));
+    group.averages.push_back(memory_.average_of(weight, as_left(weight)));
   }
 
   /// Returns a weight, or a buffer as its window left it.
@@ -253,6 +274,7 @@ class WeightAverages {
     return weights;
   }
 
+  AverageMemory memory_;
   std::vector<Group> updates_;
   std::unordered_set<const void*> averaged_;
   std::unordered_map<const void*, at::Tensor> kept_;  // buffers, while an update may still count

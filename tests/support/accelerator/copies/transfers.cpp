@@ -35,6 +35,26 @@ std::uint64_t sum_of(const char* data, std::size_t bytes) {
   return sum;
 }
 
+/// Calls `use(begin, end)` for the parts of some memory that none of these copies to the host writes.
+template <class Downloads, class Use>
+void for_each_unwritten(const char* at, const char* const end, const Downloads& downloads, const Use& use) {
+  while (at < end) {
+    const char* stop = end;
+    const char* past = nullptr;  // the end of the download that covers `at`
+    for (const auto& download : downloads) {
+      if (download->to <= at && at < download->to + download->bytes)
+        past = std::max<const char*>(past, download->to + download->bytes);
+      if (download->to > at) stop = std::min<const char*>(stop, download->to);
+    }
+    if (past) {
+      at = std::min(past, end);
+    } else {
+      use(at, stop);
+      at = stop;
+    }
+  }
+}
+
 }  // namespace
 
 void Transfers::report_unordered(int stream, const char* what, int other, const char* with) {
@@ -48,23 +68,10 @@ void Transfers::report_unordered(int stream, const char* what, int other, const 
 void Transfers::take_snapshot(Upload& upload) {
   if (upload.snapshot) return;
   std::vector<char> bytes(upload.bytes);
-  const char* at = upload.from;
-  const char* const end = upload.from + upload.bytes;
-  while (at < end) {
-    const char* stop = end;
-    const char* past = nullptr;  // the end of the download that covers `at`
-    for (const auto& source : upload.sources) {
-      if (source->to <= at && at < source->to + source->bytes)
-        past = std::max<const char*>(past, source->to + source->bytes);
-      if (source->to > at) stop = std::min<const char*>(stop, source->to);
-    }
-    if (past) {
-      at = std::min(past, end);
-    } else {
-      std::memcpy(bytes.data() + (at - upload.from), at, static_cast<std::size_t>(stop - at));
-      at = stop;
-    }
-  }
+  for_each_unwritten(upload.from, upload.from + upload.bytes, upload.sources,
+                     [&](const char* begin, const char* end) {
+                       std::copy(begin, end, bytes.data() + (begin - upload.from));
+                     });
   upload.snapshot = std::move(bytes);
 }
 
@@ -178,8 +185,15 @@ void Transfers::deliver(const Download& download) {
   if (!download.overlaps && !std::all_of(download.to, download.to + download.bytes, is_poison))
     driver_.ledger.violation("the host wrote to pinned memory while the device was copying to it on " +
                              stream_name(download.stream));
-  const std::vector<char>& contents = download.contents(driver_.options.behind_host);
-  std::copy(contents.begin(), contents.end(), download.to);
+  const char* const contents = download.contents(driver_.options.behind_host).data();
+  std::vector<std::shared_ptr<Download>> later;  // which write over a part of it, and may not be over
+  for (auto it = downloads_.rbegin(); it != downloads_.rend() && it->get() != &download; ++it)
+    later.push_back(*it);
+  for_each_unwritten(download.to, download.to + download.bytes, later,
+                     [&](const char* begin, const char* end) {
+                       const auto offset = begin - download.to;
+                       std::copy(contents + offset, contents + (end - download.to), download.to + offset);
+                     });
 }
 
 // ---- Ends ----

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// Decides where the averages of AverageWeights lie: beside their weights, or in pinned host memory. Averages
+// on the host are moved and exchanged by copies in the order of the device's stream, in pieces, so that the
+// device needs room for one piece more, and the host does not wait.
+#pragma once
+
+#include <looptorch/policies/parts/exchange_memory.hpp>
+#include <looptorch/policies/parts/host_copies.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Calls `use(a, b)` for pieces of two tensors of one shape and layout, in order. A tensor that is not dense
+/// is one piece.
+template <class Use>
+void for_each_piece(const at::Tensor& a, const at::Tensor& b, const Use& use) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements: 4 MB in fp32
+  if (!a.is_non_overlapping_and_dense() || a.strides() != b.strides()) return use(a, b);
+  const auto flat = [](const at::Tensor& tensor) {
+    return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+  };
+  const at::Tensor flat_a = flat(a), flat_b = flat(b);
+  for (std::int64_t begin = 0; begin < a.numel(); begin += kPiece) {
+    const std::int64_t size = std::min(kPiece, a.numel() - begin);
+    use(flat_a.narrow(0, begin, size), flat_b.narrow(0, begin, size));
+  }
+}
+
+/// The memory of averages. Copies share host memory and the wait for it.
+class AverageMemory {
+ public:
+  /// Sets whether averages of weights on a device lie on the host from now on.
+  void set_offload(bool offload) { offload_ = offload; }
+
+  /// True if the average of `weight` belongs on the host, and `weight` lies elsewhere.
+  [[nodiscard]] bool offloads(const at::Tensor& weight) const { return offload_ && !weight.is_cpu(); }
+
+  /// Makes host memory for averages of so many bytes in one block, if they are to lie there.
+  void reserve(std::int64_t bytes) {
+    if (bytes > left_) block_ = std::make_shared<HostBlock>(left_ = bytes);
+  }
+  /// Returns the bytes to reserve for the average of `weight`; 0 if it lies beside it.
+  [[nodiscard]] std::int64_t bytes_for(const at::Tensor& weight) const {
+    return offloads(weight) ? HostBlock::size_of(weight) : 0;
+  }
+
+  /// Returns a copy of `numbers` as an average of `weight`: where it belongs, with the weight's type and
+  /// layout.
+  [[nodiscard]] at::Tensor average_of(const at::Tensor& weight, const at::Tensor& numbers) {
+    const at::NoGradGuard no_gradients;
+    if (!offloads(weight)) return at::empty_like(weight).copy_(numbers);
+    const std::int64_t bytes = bytes_for(weight);
+    reserve(bytes);
+    left_ -= bytes;
+    const at::Tensor average = bytes > 0 ? block_->take_like(weight) : at::empty_like(weight, at::kCPU);
+    average.copy_(numbers, /*non_blocking=*/true);
+    note_copies_from(numbers.device());
+    return average;
+  }
+
+  /// Moves averages by `share` of the way to their weights.
+  void lerp(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& weights, double share) {
+    const at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> beside, targets;
+    for (std::size_t i = 0; i < averages.size(); ++i) {
+      if (averages[i].device() == weights[i].device()) {
+        beside.push_back(averages[i]);
+        targets.push_back(weights[i]);
+        continue;
+      }
+      for_each_piece(averages[i], weights[i], [&](const at::Tensor& average, const at::Tensor& weight) {
+        const at::Tensor moved = average.to(weight.device(), /*non_blocking=*/true);
+        at::_foreach_lerp_({moved}, {weight}, share);
+        average.copy_(moved, /*non_blocking=*/true);
+      });
+      note_copies_from(weights[i].device());
+    }
+    if (!beside.empty()) at::_foreach_lerp_(beside, targets, share);
+  }
+
+  /// Exchanges a weight and its average: without a copy beside each other, else by copies.
+  void exchange(const at::Tensor& weight, at::Tensor& average) {
+    if (average.device() == weight.device()) return exchange_memory(weight, average);
+    const at::NoGradGuard no_gradients;
+    const at::Tensor data = weight.variable_data();  // the weight's version stays, as the other way
+    for_each_piece(average, data, [](const at::Tensor& outgoing, const at::Tensor& target) {
+      const at::Tensor incoming = outgoing.to(target.device(), /*non_blocking=*/true);
+      outgoing.copy_(target, /*non_blocking=*/true);
+      target.copy_(incoming);
+    });
+    note_copies_from(weight.device());
+  }
+
+  /// Waits for copies to the host that are under way. Call it before the host reads averages.
+  void wait() const { pending_->wait(); }
+
+ private:
+  void note_copies_from(at::Device device) {
+    if (device.is_cpu()) return;
+    pending_->add(device);
+    pending_->record();
+  }
+
+  bool offload_ = false;
+  std::int64_t left_ = 0;  // in the block
+  std::shared_ptr<HostBlock> block_;
+  std::shared_ptr<PendingCopies> pending_ = std::make_shared<PendingCopies>();
+};
+
+}  // namespace looptorch::detail
