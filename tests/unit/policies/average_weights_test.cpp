@@ -391,6 +391,33 @@ TEST_CASE("parameters outside the model have no average") {
   CHECK(trainer.policy<lt::AverageWeights>().named().size() == 4);
 }
 
+TEST_CASE("averages of bf16 weights follow steps that are too small for 16 bits") {
+  torch::nn::Linear net(4, 4);
+  net->to(torch::kBFloat16);
+  torch::NoGradGuard no_gradients;
+  net->weight.fill_(1), net->bias.fill_(1);
+  torch::optim::SGD sgd(net->parameters(), 0.0);
+  const auto objective = [](torch::nn::Linear& net, const at::Tensor& x) {
+    torch::AutoGradMode gradients(true);
+    return net(x).sum().to(torch::kFloat);
+  };
+  lt::Trainer trainer(net, lt::Update{sgd, objective, {.lossy_weights = true}},
+                      lt::AverageWeights{.rule = lt::Ema{.decay = 0.999}});
+  const std::vector<at::Tensor> batches(1000, torch::ones({1, 4}, torch::kBFloat16));
+  trainer.fit(std::vector(batches.begin(), batches.begin() + 1));
+  net->weight.fill_(2), net->bias.fill_(2);
+  trainer.fit(batches, {.epochs = 2});
+  const auto average = trainer.policy<lt::AverageWeights>().named().at("weight");
+  CHECK(average.scalar_type() == torch::kFloat);
+  CHECK(average[0][0].item<double>() == Approx(2 - std::pow(0.999, 1000)).epsilon(1e-3));
+  const auto mean = [](torch::nn::Linear& net, const at::Tensor&) {
+    return net->weight.mean().item<double>();
+  };
+  CHECK(trainer.evaluate(std::vector(1, batches[0]), mean).loss ==
+        Approx(average[0][0].item<double>()).epsilon(0.005));
+  CHECK(net->weight.eq(2).all().item<bool>());
+}
+
 TEST_CASE("averages are copied into the model for good, or into another one") {
   auto net = toy::net(), other = toy::net(7);
   torch::optim::SGD sgd(net->parameters(), 0.2);

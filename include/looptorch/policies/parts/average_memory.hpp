@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides where the averages of AverageWeights lie: beside their weights, or in pinned host memory. Averages
-// on the host are moved and exchanged by copies in the order of the device's stream, in pieces, so that the
-// device needs room for one piece more, and the host does not wait.
+// Decides where the averages of AverageWeights lie, beside their weights or in pinned host memory, and in
+// which type: averages of 16-bit weights are fp32, since the steps of an average are too small for 16 bits.
+// Averages on the host are moved and exchanged by copies in the order of the device's stream, in pieces, so
+// that the device needs room for one piece more, and the host does not wait.
 #pragma once
 
 #include <looptorch/policies/parts/exchange_memory.hpp>
@@ -51,18 +52,26 @@ class AverageMemory {
   }
   /// Returns the bytes to reserve for the average of `weight`; 0 if it lies beside it.
   [[nodiscard]] std::int64_t bytes_for(const at::Tensor& weight) const {
-    return offloads(weight) ? HostBlock::size_of(weight) : 0;
+    return offloads(weight) ? HostBlock::size_of(form_of(weight)) : 0;
   }
 
-  /// Returns a copy of `numbers` as an average of `weight`: where it belongs, with the weight's type and
-  /// layout.
+  /// True if `average` lies where the average of `weight` belongs, with its type and layout. Kernels round
+  /// differently for another layout, and views of a weight would not follow when the two exchange memory.
+  [[nodiscard]] bool is_placed(const at::Tensor& weight, const at::Tensor& average) const {
+    return average.device() == (offloads(weight) ? at::Device(at::kCPU) : weight.device()) &&
+           average.scalar_type() == average_type(weight) &&
+           (average.strides() == weight.strides() || !weight.is_non_overlapping_and_dense());
+  }
+
+  /// Returns a copy of `numbers` as an average of `weight`, where it belongs.
   [[nodiscard]] at::Tensor average_of(const at::Tensor& weight, const at::Tensor& numbers) {
     const at::NoGradGuard no_gradients;
-    if (!offloads(weight)) return at::empty_like(weight).copy_(numbers);
+    if (!offloads(weight)) return at::empty_like(weight, options_of(weight)).copy_(numbers);
     const std::int64_t bytes = bytes_for(weight);
     reserve(bytes);
     left_ -= bytes;
-    const at::Tensor average = bytes > 0 ? block_->take_like(weight) : at::empty_like(weight, at::kCPU);
+    const at::Tensor average =
+        bytes > 0 ? block_->take_like(form_of(weight)) : at::empty_like(weight, options_of(weight, at::kCPU));
     average.copy_(numbers, /*non_blocking=*/true);
     note_copies_from(numbers.device());
     return average;
@@ -73,22 +82,72 @@ class AverageMemory {
     const at::NoGradGuard no_gradients;
     std::vector<at::Tensor> beside, targets;
     for (std::size_t i = 0; i < averages.size(); ++i) {
-      if (averages[i].device() == weights[i].device()) {
+      const bool is_beside = averages[i].device() == weights[i].device();
+      if (is_beside && averages[i].scalar_type() == weights[i].scalar_type()) {
         beside.push_back(averages[i]);
         targets.push_back(weights[i]);
         continue;
       }
       for_each_piece(averages[i], weights[i], [&](const at::Tensor& average, const at::Tensor& weight) {
         const at::Tensor moved = average.to(weight.device(), /*non_blocking=*/true);
-        at::_foreach_lerp_({moved}, {weight}, share);
-        average.copy_(moved, /*non_blocking=*/true);
+        at::_foreach_lerp_({moved}, {weight.to(moved.scalar_type())}, share);
+        if (!is_beside) average.copy_(moved, /*non_blocking=*/true);
       });
       note_copies_from(weights[i].device());
     }
     if (!beside.empty()) at::_foreach_lerp_(beside, targets, share);
   }
 
-  /// Exchanges a weight and its average: without a copy beside each other, else by copies.
+  /// A weight that its average has replaced.
+  struct Replaced {
+    at::Tensor weight = {};  ///< its own numbers, where its average has another type
+    std::int64_t version = 0;
+  };
+
+  /// Puts an average into its weight, whose numbers go to the average's memory; without a copy if they lie
+  /// beside each other. Of a 16-bit weight the numbers are copied, and the average stays.
+  [[nodiscard]] Replaced put_in(const at::Tensor& weight, at::Tensor& average) {
+    if (average.scalar_type() == weight.scalar_type()) {
+      exchange(weight, average);
+      return {};
+    }
+    const at::NoGradGuard no_gradients;
+    Replaced replaced{.weight = weight.detach().clone(), .version = weight._version()};
+    weight.variable_data().copy_(average, /*non_blocking=*/true);
+    return replaced;
+  }
+
+  /// Puts the weight's numbers back. If the program has written to the weight, its average has them now.
+  void take_out(const at::Tensor& weight, at::Tensor& average, const Replaced& replaced) {
+    if (!replaced.weight.defined()) return exchange(weight, average);
+    const at::NoGradGuard no_gradients;
+    if (weight._version() != replaced.version) {
+      average.copy_(weight, /*non_blocking=*/true);
+      note_copies_from(weight.device());
+    }
+    weight.variable_data().copy_(replaced.weight);
+  }
+
+  /// Waits for copies to the host that are under way. Call it before the host reads averages.
+  void wait() const { pending_->wait(); }
+
+ private:
+  [[nodiscard]] static at::ScalarType average_type(const at::Tensor& weight) {
+    const at::ScalarType type = weight.scalar_type();
+    return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+  }
+  [[nodiscard]] static at::TensorOptions options_of(const at::Tensor& weight, at::Device device) {
+    return at::TensorOptions(average_type(weight)).device(device);
+  }
+  [[nodiscard]] static at::TensorOptions options_of(const at::Tensor& weight) {
+    return options_of(weight, weight.device());
+  }
+  /// Returns a tensor without memory that has an average's sizes, strides and type.
+  [[nodiscard]] static at::Tensor form_of(const at::Tensor& weight) {
+    return at::empty_like(weight, options_of(weight, at::kMeta));
+  }
+
+  /// Exchanges a weight and its average of the same type.
   void exchange(const at::Tensor& weight, at::Tensor& average) {
     if (average.device() == weight.device()) return exchange_memory(weight, average);
     const at::NoGradGuard no_gradients;
@@ -101,10 +160,6 @@ class AverageMemory {
     note_copies_from(weight.device());
   }
 
-  /// Waits for copies to the host that are under way. Call it before the host reads averages.
-  void wait() const { pending_->wait(); }
-
- private:
   void note_copies_from(at::Device device) {
     if (device.is_cpu()) return;
     pending_->add(device);

@@ -150,18 +150,21 @@ class WeightAverages {
 
   [[nodiscard]] bool in_place() const { return in_place_; }
 
-  /// Exchanges the averages and the weights: without copies, unless the averages lie on the host.
+  /// Puts the averages into the weights: without copies, unless they lie on the host or the weights have 16
+  /// bits.
   void swap_in() {
     in_place_ = true;
     for (Group& group : updates_)
       for (std::size_t i = 0; i < group.weights.size(); ++i)
-        memory_.exchange(group.weights[i], group.averages[i]);
+        group.replaced.push_back(memory_.put_in(group.weights[i], group.averages[i]));
   }
-  /// Exchanges them back in reverse order, as weights that share memory need.
+  /// Puts the weights back, in reverse order, as weights that share memory need.
   void swap_out() {
-    for (std::size_t g = updates_.size(); g-- > 0;)
-      for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
-        memory_.exchange(updates_[g].weights[i], updates_[g].averages[i]);
+    for (std::size_t g = updates_.size(); g-- > 0;) {
+      Group& group = updates_[g];
+      for (std::size_t i = group.replaced.size(); i-- > 0; group.replaced.pop_back())
+        memory_.take_out(group.weights[i], group.averages[i], group.replaced[i]);
+    }
     in_place_ = false;
   }
 
@@ -203,26 +206,21 @@ class WeightAverages {
     std::vector<std::string> names;
     std::vector<at::Tensor> weights;
     std::vector<at::Tensor> averages;
-    std::unordered_set<const void*> seen;  // weights that need no further check
-    bool is_loaded = false;                // from a file, and not yet where averages belong
+    std::vector<AverageMemory::Replaced> replaced;  // while the averages are in place
+    std::unordered_set<const void*> seen;           // weights that need no further check
+    bool is_loaded = false;                         // from a file, and not yet where averages belong
   };
 
   static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
 
-  /// Moves averages to where they belong, and converts them to their weights' types and layouts. Kernels
-  /// round differently for another layout, and views of a weight would not follow when the two exchange
-  /// memory.
+  /// Moves averages to where they belong.
   void adapt(Group& group) {
     std::vector<std::size_t> others;
     std::int64_t bytes = 0;
     for (std::size_t i = 0; i < group.averages.size(); ++i) {
       const at::Tensor &weight = group.weights[i], &average = group.averages[i];
-      const bool fits =
-          average.device() == (memory_.offloads(weight) ? at::Device(at::kCPU) : weight.device()) &&
-          average.scalar_type() == weight.scalar_type() &&
-          (average.strides() == weight.strides() || !weight.is_non_overlapping_and_dense());
       const bool to_pinned = group.is_loaded && memory_.offloads(weight);
-      if (fits && !to_pinned) continue;
+      if (memory_.is_placed(weight, average) && !to_pinned) continue;
       others.push_back(i);
       bytes += memory_.bytes_for(weight);
     }

@@ -8,6 +8,12 @@
 
 #include "support/place.hpp"
 
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 using looptorch::detail::AverageMemory;
 using looptorch::testing::place;
 
@@ -59,7 +65,7 @@ TEST_CASE("averages on the host move as those beside their weights, bit for bit"
   for (std::size_t i = 0; i < on_host.averages.size(); ++i) {
     CAPTURE(i);
     CHECK(on_host.averages[i].is_cpu());
-    CHECK(on_host.averages[i].scalar_type() == on_host.weights[i].scalar_type());
+    CHECK(on_host.averages[i].scalar_type() == beside.averages[i].scalar_type());
     CHECK(on_host.averages[i].strides() == beside.averages[i].strides());
   }
   for (int step = 0; step < 3; ++step)
@@ -81,17 +87,44 @@ TEST_CASE("weights and averages on the host are exchanged and put back, bit for 
   const auto weights_before = copies(on_host.weights), averages_before = on_host.on_host();
   std::vector<at::Tensor> kept;
   for (const at::Tensor& average : averages_before) kept.push_back(average.clone());
-  std::vector<std::uint32_t> versions;
+  std::vector<std::int64_t> versions;
   for (const at::Tensor& weight : on_host.weights) versions.push_back(weight._version());
-  const auto exchange = [&] {
-    for (std::size_t i = 0; i < on_host.weights.size(); ++i)
-      on_host.memory.exchange(on_host.weights[i], on_host.averages[i]);
-  };
-  exchange();
-  check_equal(copies(on_host.weights), kept);
-  check_equal(on_host.on_host(), weights_before);
-  exchange();
+  std::vector<AverageMemory::Replaced> replaced;
+  for (std::size_t i = 0; i < on_host.weights.size(); ++i)
+    replaced.push_back(on_host.memory.put_in(on_host.weights[i], on_host.averages[i]));
+  const auto in_place = copies(on_host.weights);
+  for (std::size_t i = 0; i < in_place.size(); ++i)
+    CHECK(in_place[i].equal(kept[i].to(in_place[i].scalar_type())));
+  for (std::size_t i = 0; i < in_place.size(); ++i)
+    on_host.memory.take_out(on_host.weights[i], on_host.averages[i], replaced[i]);
   check_equal(copies(on_host.weights), weights_before);
   check_equal(on_host.on_host(), kept);
   for (std::size_t i = 0; i < versions.size(); ++i) CHECK(on_host.weights[i]._version() == versions[i]);
+}
+
+TEST_CASE("averages of 16-bit weights are fp32, and follow small steps") {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
+    for (const bool offload : {false, true}) {
+      Averages averages(offload, {at::ones({3}, type).to(place())});
+      CHECK(averages.averages[0].scalar_type() == at::kFloat);
+      averages.weights[0].fill_(2);
+      for (int step = 0; step < 5000; ++step)
+        averages.memory.lerp(averages.averages, averages.weights, 0.001);
+      const auto average = averages.on_host()[0].clone();
+      CHECK(average[0].item<float>() == Approx(2 - std::pow(0.999, 5000)).epsilon(1e-4));
+
+      // An evaluation sees the average rounded, and leaves its bits.
+      const auto replaced = averages.memory.put_in(averages.weights[0], averages.averages[0]);
+      CHECK(averages.weights[0].cpu().equal(average.to(type)));
+      averages.memory.take_out(averages.weights[0], averages.averages[0], replaced);
+      CHECK(averages.weights[0].eq(2).all().item<bool>());
+      CHECK(averages.on_host()[0].equal(average));
+
+      // Weights that were written meanwhile, as RestoreBest does, are the average from then on.
+      const auto again = averages.memory.put_in(averages.weights[0], averages.averages[0]);
+      averages.weights[0].fill_(7);
+      averages.memory.take_out(averages.weights[0], averages.averages[0], again);
+      CHECK(averages.weights[0].eq(2).all().item<bool>());
+      CHECK(averages.on_host()[0].eq(7).all().item<bool>());
+    }
 }
