@@ -30,6 +30,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,19 @@ struct Batch {
   std::vector<std::int64_t> indices;  ///< of the clips in their dataset
   Targets targets;
   std::vector<std::string> texts;
+
+  /// Returns samples [begin, end).
+  [[nodiscard]] Batch slice(std::int64_t begin, std::int64_t end) const {
+    const auto rows = [&](const at::Tensor& tensor) { return tensor.narrow(0, begin, end - begin); };
+    const auto items = [&](const auto& list) {
+      return std::decay_t<decltype(list)>(list.begin() + begin, list.begin() + end);
+    };
+    return {.mel_BMF = rows(mel_BMF),
+            .lengths_B = rows(lengths_B),
+            .indices = items(indices),
+            .targets = targets.slice(begin, end),
+            .texts = items(texts)};
+  }
 };
 
 /// Returns the padded length of clips of up to `frames` mel frames: the next multiple of 32. Batches then

@@ -45,13 +45,23 @@ struct LossOptions {
 
 /// The texts of a batch in the form of both losses. CTC's contain neither start nor end.
 struct Targets {
-  at::Tensor characters_BL;    ///< CTC: characters, then kPad
-  at::Tensor inputs_BL;        ///< decoder: kStart, characters, then kPad
-  at::Tensor labels_BL;        ///< decoder: characters, kEnd, then kIgnored
-  at::Tensor input_lengths_B;  ///< decoder: characters + 1
-  at::Tensor ctc_frames_B;     ///< `ctc_frames_needed`
-  /// Characters and end of each text. A list, so that a batch can be split (RetryOnOom).
-  std::vector<std::int64_t> counts;
+  at::Tensor characters_BL;          ///< CTC: characters, then kPad
+  at::Tensor inputs_BL;              ///< decoder: kStart, characters, then kPad
+  at::Tensor labels_BL;              ///< decoder: characters, kEnd, then kIgnored
+  at::Tensor input_lengths_B;        ///< decoder: characters + 1
+  at::Tensor ctc_frames_B;           ///< `ctc_frames_needed`
+  std::vector<std::int64_t> counts;  ///< characters and end of each text
+
+  /// Returns those of samples [begin, end).
+  [[nodiscard]] Targets slice(std::int64_t begin, std::int64_t end) const {
+    const auto rows = [&](const at::Tensor& tensor) { return tensor.narrow(0, begin, end - begin); };
+    return {.characters_BL = rows(characters_BL),
+            .inputs_BL = rows(inputs_BL),
+            .labels_BL = rows(labels_BL),
+            .input_lengths_B = rows(input_lengths_B),
+            .ctc_frames_B = rows(ctc_frames_B),
+            .counts = {counts.begin() + begin, counts.begin() + end}};
+  }
 
   /// Returns the weight of a loss that is a mean over characters and ends.
   [[nodiscard]] double weight() const {

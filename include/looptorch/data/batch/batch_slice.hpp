@@ -24,6 +24,16 @@ concept HasSlice = !TensorLike<T> && requires(const T& value, std::int64_t index
   { value.slice(index, index) } -> std::same_as<T>;
 };
 
+/// A map or a set, whose elements are never one a sample.
+template <class T>
+concept Associative = requires {
+  typename T::key_type;
+};
+
+/// Texts and paths: a list with as many of them as samples has one a sample.
+template <class T>
+concept TextLike = Opaque<T> && !std::is_arithmetic_v<T> && !std::is_enum_v<T>;
+
 template <class T>
 constexpr bool sliceable();
 
@@ -44,8 +54,11 @@ constexpr bool sliceable() {
     return sliceable<typename T::value_type>();
   else if constexpr (TupleLike<T>)
     return fields_sliceable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
+  else if constexpr (Associative<T>)
+    return sliceable<typename T::value_type>();
   else if constexpr (std::ranges::input_range<T>)
-    return sliceable<std::ranges::range_value_t<T>>() &&
+    return (TextLike<std::ranges::range_value_t<T>> ||
+            (!Opaque<std::ranges::range_value_t<T>> && sliceable<std::ranges::range_value_t<T>>())) &&
            std::constructible_from<T, std::ranges::iterator_t<T>, std::ranges::iterator_t<T>>;
   else if constexpr (KnownAggregate<T>)
     return fields_sliceable<field_types_t<T>>(std::make_index_sequence<kFieldCount<T>>{});
@@ -58,13 +71,35 @@ struct SampleRange {
   std::int64_t begin, end, size;
 };
 
+template <class... What>
+[[noreturn]] void refuse_slice(std::int64_t samples, const What&... what) {
+  throw UsageError(message("a batch of ", samples, " samples has ", what...,
+                           "; give the batch a member `slice(std::int64_t begin, std::int64_t end) const`"));
+}
+
 inline void take_samples(at::Tensor& tensor, const SampleRange& range) {
   if (!tensor.defined() || tensor.dim() == 0) return;
   if (tensor.size(0) != range.size)
-    throw UsageError(message("a batch of ", range.size, " samples has a tensor of shape ", tensor.sizes(),
-                             ", which cannot be split by samples; give the batch a member "
-                             "`slice(std::int64_t begin, std::int64_t end) const`"));
+    refuse_slice(range.size, "a tensor of shape ", tensor.sizes(), ", which cannot be split by samples");
   tensor = tensor.narrow(0, range.begin, range.end - range.begin);
+}
+
+/// True if the list has one element a sample. Throws UsageError if its elements may as well be tensors of the
+/// whole batch.
+template <class List>
+bool has_one_a_sample(const List& list, const SampleRange& range) {
+  if (std::ranges::distance(list) != range.size) return false;
+  if constexpr (!TextLike<std::ranges::range_value_t<List>>) {
+    std::int64_t whole = 0, others = 0;
+    for (const auto& element : list)
+      for_each_tensor(element, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && tensor.dim() > 0) ++(tensor.size(0) == range.size ? whole : others);
+      });
+    if (whole > 0 && others == 0)
+      refuse_slice(range.size, "a list of ", range.size,
+                   ", whose elements may be those of a sample each, or of all samples");
+  }
+  return true;
 }
 
 template <class T>
@@ -78,8 +113,10 @@ void take_samples(T& value, const SampleRange& range) {
     if (value) take_field(*value);
   } else if constexpr (TupleLike<T>) {
     std::apply([&](auto&... field) { (take_field(field), ...); }, value);
+  } else if constexpr (Associative<T>) {
+    for (auto& field : value) take_field(field);
   } else if constexpr (std::ranges::input_range<T>) {
-    if (std::ranges::distance(value) == range.size)  // one element a sample
+    if (has_one_a_sample(value, range))
       value = T(std::ranges::next(value.begin(), range.begin), std::ranges::next(value.begin(), range.end));
     else
       for (auto& field : value) take_field(field);
@@ -91,14 +128,16 @@ void take_samples(T& value, const SampleRange& range) {
 }  // namespace detail
 
 /// A batch that can be split into samples: it has `slice(std::int64_t begin, std::int64_t end) const`, or
-/// consists of tensors, numbers, strings and containers of them.
+/// consists of tensors, numbers, texts, and containers of tensors and texts. Lists of numbers need a `slice`:
+/// whether they have one a sample cannot be seen.
 template <class Batch>
 concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
     detail::sliceable<std::remove_cvref_t<Batch>>();
 
 /// Returns samples [begin, end) of `batch`. Without a member `slice`, takes them of each tensor with a
-/// dimension, along the first, and of each container with one element a sample; everything else is copied
-/// unchanged. Throws UsageError for a tensor with another first dimension than the batch's.
+/// dimension, along the first, and of each list of texts or tensors with one element a sample; everything
+/// else is copied unchanged. Throws UsageError for a tensor with another first dimension than the batch's,
+/// and for a list of tensors that may have one element a sample or not.
 template <SliceableBatch Batch>
 [[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch samples = batch;

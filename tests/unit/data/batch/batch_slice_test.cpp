@@ -4,6 +4,7 @@
 #include <looptorch/data/batch/batch_slice.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -44,6 +45,9 @@ struct Closed {
 
 static_assert(SliceableBatch<at::Tensor> && SliceableBatch<std::tuple<at::Tensor, at::Tensor>>);
 static_assert(SliceableBatch<Clips> && SliceableBatch<Packed> && !SliceableBatch<Closed>);
+static_assert(SliceableBatch<std::map<std::string, at::Tensor>>);
+static_assert(!SliceableBatch<std::tuple<at::Tensor, std::vector<double>>>);  // of two tasks, or samples?
+static_assert(!SliceableBatch<std::tuple<at::Tensor, std::vector<std::vector<std::int64_t>>>>);
 
 }  // namespace batch_slice_test
 
@@ -73,4 +77,23 @@ TEST_CASE(
       slice_batch(std::tuple(at::zeros({4, 2}), at::zeros({5})), 0, 2),
       "a batch of 4 samples has a tensor of shape [5], which cannot be split by samples; give the "
       "batch a member `slice(std::int64_t begin, std::int64_t end) const`");
+}
+
+TEST_CASE("slice_batch takes samples of a map's tensors, whatever their number") {
+  const std::map<std::string, at::Tensor> batch{{"x", at::arange(2)}, {"y", at::arange(2, 4)}};
+  const auto part = slice_batch(batch, 1, 2);
+  CHECK(part.size() == 2);
+  CHECK((part.at("x").equal(at::arange(1, 2)) && part.at("y").equal(at::arange(3, 4))));
+}
+
+TEST_CASE("slice_batch refuses a list of tensors that may have one element a sample or not") {
+  using List = std::vector<at::Tensor>;
+  const auto split = [](const List& list) { return slice_batch(std::tuple(at::zeros({2, 8}), list), 1, 2); };
+  CHECK_THROWS_WITH(
+      split({at::zeros({2, 8}), at::zeros({2})}),
+      "a batch of 2 samples has a list of 2, whose elements may be those of a sample each, or of "
+      "all samples; give the batch a member `slice(std::int64_t begin, std::int64_t end) const`");
+  CHECK(std::get<1>(split({at::zeros({5}), at::ones({3})})).at(0).equal(at::ones({3})));  // one a sample
+  CHECK(std::get<1>(split({at::zeros({2}), at::zeros({2}), at::zeros({2, 3})})).size() == 3);
+  CHECK(std::get<1>(split({at::scalar_tensor(1), at::scalar_tensor(2)})).at(0).item<double>() == 2);
 }
