@@ -26,6 +26,13 @@ namespace finetune_exported {
 /// The tensors of a sample or a batch, in the order of the columns.
 struct Row {
   std::vector<at::Tensor> tensors;
+
+  /// Returns samples [begin, end) of a batch.
+  [[nodiscard]] Row slice(std::int64_t begin, std::int64_t end) const {
+    Row samples;
+    for (const at::Tensor& tensor : tensors) samples.tensors.push_back(tensor.narrow(0, begin, end - begin));
+    return samples;
+  }
 };
 
 /// A dataset and its collation for PinnedPrefetchLoader: the columns of a source's samples.

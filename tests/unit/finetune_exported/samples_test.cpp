@@ -2,6 +2,8 @@
 // Tests finetune_exported: source
 #include "support/precompiled.hpp"
 
+#include <looptorch/data/batch/batch_slice.hpp>
+
 #include <finetune_exported/samples.hpp>
 
 #include <memory>
@@ -10,6 +12,7 @@
 #include <vector>
 
 namespace fe = finetune_exported;
+namespace lt = looptorch;
 
 namespace {
 
@@ -77,4 +80,12 @@ TEST_CASE("samples of different dimensions are refused by their column") {
   CHECK_THROWS_AS(data.collate(rows), fe::DataError);
   rows = {{{torch::ones({2, 1})}}, {{torch::ones({3})}}};
   CHECK_THROWS_WITH(data.collate(rows), "samples of a batch have \"x\" of different dimensions");
+}
+
+TEST_CASE("a batch is split by its samples, also one of as many samples as columns") {
+  const auto data = samples({{.name = "x"}, {.name = "y"}});
+  const auto part = lt::slice_batch(batch(data, {0, 1}), 1, 2);
+  REQUIRE(part.tensors.size() == 2);
+  CHECK(part.tensors[0].equal(torch::ones({1, 2})));
+  CHECK(part.tensors[1].equal(torch::ones({1}, at::kLong)));
 }
