@@ -82,7 +82,7 @@ using Metrics = std::vector<Metric>;
 struct Loss {
   at::Tensor value = {};  ///< 0-dim; the mean over `weight` items.
   Quantity weight = 1.0;  ///< Number of items; 0: nothing is learnt from this micro-batch.
-  Metrics metrics = {};   ///< Reported, never differentiated.
+  Metrics metrics = {};   ///< Reported, never differentiated; none may be called "loss".
   at::Tensor sum = {};    ///< 0-dim; `value` times `weight`, given in place of `value`.
 };
 
@@ -98,7 +98,7 @@ inline const at::Tensor& loss_tensor(const Loss& loss) {
 }
 
 /// Returns the loss after checking it. A bare tensor becomes a loss of weight 1. Throws UsageError for a
-/// wrong shape or weight, and for both forms or none.
+/// wrong shape or weight, for both forms or none, and for a metric called "loss".
 inline Loss as_loss(Loss loss) {
   const at::Tensor& tensor = loss_tensor(loss);
   if (loss.value.defined() == loss.sum.defined())
@@ -110,6 +110,11 @@ inline Loss as_loss(Loss loss) {
   const double weight = loss.weight.number();
   if (!(std::isfinite(weight) && weight >= 0))
     throw UsageError(message("a loss's weight must be finite and at least 0, got ", weight));
+  for (const Metric& metric : loss.metrics)
+    if (metric.name == "loss")
+      throw UsageError(
+          "a metric of the objective is called 'loss', as the loss itself is where both are reported; "
+          "give it another name, such as 'plain_loss'");
   return loss;
 }
 

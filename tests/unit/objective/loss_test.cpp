@@ -35,3 +35,9 @@ TEST_CASE("a loss is written by name or in order") {
   const lt::Loss sum{.weight = value * 3, .sum = value};
   CHECK(lt::detail::as_loss(sum).weight.number() == 3.0);
 }
+
+TEST_CASE("a metric that is called as the loss is refused") {
+  const lt::Loss loss{.value = torch::ones({}), .metrics = {{"accuracy", 0.5}, {"loss", 1.0}}};
+  CHECK_THROWS_AS(lt::detail::as_loss(loss), lt::UsageError);
+  CHECK_THROWS_WITH(lt::detail::as_loss(loss), Catch::Contains("'loss', as the loss itself is"));
+}
