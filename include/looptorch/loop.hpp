@@ -12,6 +12,7 @@
 #include <looptorch/loop/compose/check_order.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/compose/checks.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
@@ -48,6 +49,7 @@ namespace looptorch {
 /// among policies of one phase that declare no order. A bundle, `Policies{...}`, counts as its policies.
 template <class Model, class... Parts>
 class Trainer {
+  // `sizeof` completes each check's type, whose own static_asserts then say what is wrong.
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
                   sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckRanks<Parts...>) +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the compiler knows of policies: hooks, near misses, order, families and exclusions.
+// Tests loop/compose: declared_members, hooks
 #include <looptorch/trainer.hpp>
 
 #include <torch/torch.h>

@@ -13,6 +13,7 @@
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss_scale.hpp>

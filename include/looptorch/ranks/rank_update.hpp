@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/context.hpp>

@@ -8,6 +8,7 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/resume_rule.hpp>

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/order.hpp>
@@ -20,7 +21,7 @@
 namespace looptorch::detail {
 
 template <class P>
-constexpr bool declares_exclusions_rightly() {
+constexpr bool valid_exclusions() {
   if constexpr (requires { typename P::excludes; })
     return is_exclusion_list<typename P::excludes>;
   else
@@ -28,12 +29,12 @@ constexpr bool declares_exclusions_rightly() {
 }
 
 template <class P>
-constexpr bool declares_family_rightly() {
+constexpr bool valid_family() {
   return !names_family<P>() || requires { typename P::family; };
 }
 
 template <class P>
-constexpr bool declares_evaluations_rightly() {
+constexpr bool valid_evaluations() {
   if constexpr (requires { typename P::evaluates; })
     return is_evaluates<typename P::evaluates>;
   else
@@ -67,18 +68,18 @@ struct CheckPolicy {
                 "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
                 "docs/errors.md#state");
   static_assert(
-      declares_exclusions_rightly<P>(),
+      valid_exclusions<P>(),
       "looptorch: a policy's `excludes` would be ignored. Make it a public ExclusionList<Excludes<...>, ...>. "
       "See docs/errors.md#excluded");
   static_assert((!names_runs_before<P>() || HasRunsBefore<P>)&&(!names_runs_after<P>() || HasRunsAfter<P>),
                 "looptorch: a policy's `runs_before` or `runs_after` would be ignored. Make it a public "
                 "`using runs_before = looptorch::Before<...>` or `using runs_after = looptorch::After<...>`. "
                 "See docs/errors.md#order");
-  static_assert(declares_family_rightly<P>(),
+  static_assert(valid_family<P>(),
                 "looptorch: a policy's `family` would be ignored. Make it a public type. See "
                 "docs/errors.md#one-of-a-family");
   static_assert(
-      declares_evaluations_rightly<P>(),
+      valid_evaluations<P>(),
       "looptorch: a policy's `evaluates` would be ignored. Make it a public Evaluates<Batches, Measure> of a "
       "range of batches, or a std::tuple of several. See docs/errors.md#evaluates");
 #define LOOPTORCH_DETAIL_CHECK(hook, Argument, Result)                                                       \

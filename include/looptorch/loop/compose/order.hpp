@@ -3,6 +3,7 @@
 // Policies without an order between them run in the order of the list.
 #pragma once
 
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/phase.hpp>

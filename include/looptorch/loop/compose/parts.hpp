@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/text/type_name.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/update.hpp>

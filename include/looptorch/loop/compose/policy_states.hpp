@@ -7,6 +7,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/base/text/type_name.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 

@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/text/type_name.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 
 #include <algorithm>

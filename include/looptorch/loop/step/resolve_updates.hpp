@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/tensors/for_each_index.hpp>
+#include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>
