@@ -23,7 +23,6 @@ declare -A untested=(
   [loop/compose/check_split]='tests/compile_fail'
   [loop/compose/deduction]='tests/compile_fail'
   [loop/compose/hook_table]='rows only: tests/static and tests/compile_fail check what they generate'
-  [loop/compose/hooks]='tests/static and tests/compile_fail'
   [loop/compose/included_code]='tests/compile_fail/forgotten'
   [loop/compose/parts]='types only: tests/static and tests/compile_fail'
   [loop/step/window_state]='data only'
