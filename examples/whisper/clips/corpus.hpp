@@ -192,67 +192,113 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
   return {std::move(utterances), recognizer.tokenizer, decoding, speech};
 }
 
-/// Reads the corpus for a model. Writes skipped lines and clips to `log`. Throws CommandLineError,
-/// SpeechError, and what read_utterances and read_transcripts throw.
-inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
-  options.check();
-  WindowTexts texts;
-  CorpusLines lines;
-  auto split = detail::read_split(options, recognizer, texts, lines, log);
-  split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
-  for (auto* part : {&split.train, &split.validation, &split.test})
-    part->resize(std::min(part->size(), options.few));
-  SkippedItems skipped;
-  const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
+namespace detail {
 
-  const looptorch::audio::ClipLengths seconds_of;
-  const auto limits = limits_of(options.longest());
-  const auto keep = [&](std::vector<looptorch::Utterance>& part, const ManifestLines& of_part,
-                        const auto& measure) {
-    part = keep_usable(std::move(part), check, skipped, measure, of_part);
-  };
-  const auto length_of = [&](const looptorch::Utterance& utterance) {
-    (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
-    const double seconds = seconds_of(utterance);
-    limits.check(utterance.audio_filepath, seconds);
-    return seconds;
-  };
-  keep(split.train, lines.train, length_of);
-  keep(split.validation, lines.validation, length_of);
-  keep(split.test, lines.test, length_of);
-  auto longer = detail::longer_sounds(options, split.train, texts);
-  std::vector<looptorch::Utterance> sounds;
-  for (const auto& [index, window] : longer) sounds.push_back(window);
-  const double seconds = options.max_audio_seconds > 0
-                             ? options.max_audio_seconds
-                             : common_seconds({&split.train, &split.validation, &split.test, &sounds});
-  const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
-  const LogMelReader reader(speech);
-  if (options.transcripts.empty() || options.chunking) {  // others were checked for silence already
+/// Builds a Corpus, step by step in the order of its functions.
+class CorpusLoader {
+ public:
+  CorpusLoader(const CorpusOptions& options, const Recognizer& recognizer)
+      : options_(options),
+        recognizer_(recognizer),
+        check_{.workers = options.workers, .on_bad = options.on_bad_audio} {}
+
+  /// Reads the lines, and keeps those that the run uses.
+  void read(std::ostream& log) {
+    split_ = read_split(options_, recognizer_, texts_, lines_, log);
+    split_.train = random_subset(std::move(split_.train), options_.train_subset, options_.seed);
+    for (auto* part : {&split_.train, &split_.validation, &split_.test})
+      part->resize(std::min(part->size(), options_.few));
+  }
+
+  /// Keeps clips whose texts and files' headers are usable, and chooses the length to which they are padded.
+  void keep_readable() {
+    const looptorch::audio::ClipLengths seconds_of;
+    const auto limits = limits_of(options_.longest());
+    const auto length_of = [&](const looptorch::Utterance& utterance) {
+      (void)target_of(utterance, recognizer_.tokenizer, recognizer_.decoding);
+      const double seconds = seconds_of(utterance);
+      limits.check(utterance.audio_filepath, seconds);
+      return seconds;
+    };
+    keep(split_.train, lines_.train, length_of);
+    keep(split_.validation, lines_.validation, length_of);
+    keep(split_.test, lines_.test, length_of);
+    longer_ = longer_sounds(options_, split_.train, texts_);
+    seconds_ = options_.max_audio_seconds > 0 ? options_.max_audio_seconds : longest_seconds();
+  }
+
+  /// Decodes the clips of validation and test, and keeps those that are neither silent nor damaged. Single
+  /// segments of transcripts have been decoded before.
+  void keep_audible() {
+    if (!options_.transcripts.empty() && !options_.chunking) return;
+    const LogMelReader reader(speech(seconds_));
     const auto checked = [&](const looptorch::Utterance& utterance) {
       reader.check(utterance);
       return *utterance.duration;
     };
-    keep(split.validation, lines.validation, checked);
-    keep(split.test, lines.test, checked);
+    keep(split_.validation, lines_.validation, checked);
+    keep(split_.test, lines_.test, checked);
   }
-  if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
-  log << skipped.describe({.at_most = kListedClips}) << std::flush;
-  const auto dataset = [&](auto& utterances, double padded_seconds,
-                           std::map<std::int64_t, looptorch::Utterance> more = {}) {
-    return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
-                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds}, options.cache,
-                         std::move(more));
-  };
-  const double test_seconds = options.whole_windows ? kWhisperSeconds : seconds;
-  Corpus corpus{.train = dataset(split.train, seconds, std::move(longer)),
-                .validation = dataset(split.validation, seconds),
-                .test = dataset(split.test, test_seconds),
-                .max_seconds = seconds,
-                .test_seconds = test_seconds,
-                .skipped = std::move(skipped),
-                .windows = std::move(texts),
-                .lines = std::move(lines)};
+
+  /// Returns the corpus, and lists skipped clips in `log`.
+  [[nodiscard]] Corpus corpus(std::ostream& log) {
+    if (options_.transcripts.empty() && options_.test.empty()) split_.test = split_.validation;
+    log << skipped_.describe({.at_most = kListedClips}) << std::flush;
+    const double test_seconds = options_.whole_windows ? kWhisperSeconds : seconds_;
+    return {.train = dataset(split_.train, seconds_, std::move(longer_)),
+            .validation = dataset(split_.validation, seconds_),
+            .test = dataset(split_.test, test_seconds),
+            .max_seconds = seconds_,
+            .test_seconds = test_seconds,
+            .skipped = std::move(skipped_),
+            .windows = std::move(texts_),
+            .lines = std::move(lines_)};
+  }
+
+ private:
+  template <class Measure>
+  void keep(std::vector<looptorch::Utterance>& part, const ManifestLines& lines, const Measure& measure) {
+    part = keep_usable(std::move(part), check_, skipped_, measure, lines);
+  }
+
+  [[nodiscard]] double longest_seconds() const {
+    std::vector<looptorch::Utterance> sounds;
+    for (const auto& [index, window] : longer_) sounds.push_back(window);
+    return common_seconds({&split_.train, &split_.validation, &split_.test, &sounds});
+  }
+
+  [[nodiscard]] SpeechOptions speech(double padded_seconds) const {
+    return {.mel_bins = recognizer_.model->config().num_mel_bins, .max_seconds = padded_seconds};
+  }
+
+  [[nodiscard]] SpeechDataset dataset(std::vector<looptorch::Utterance>& utterances, double padded_seconds,
+                                      std::map<std::int64_t, looptorch::Utterance> longer = {}) const {
+    return SpeechDataset(std::move(utterances), recognizer_.tokenizer, recognizer_.decoding,
+                         speech(padded_seconds), options_.cache, std::move(longer));
+  }
+
+  const CorpusOptions& options_;
+  const Recognizer& recognizer_;
+  ClipCheck check_;
+  looptorch::ManifestSplit split_;
+  WindowTexts texts_;
+  CorpusLines lines_;
+  SkippedItems skipped_;
+  std::map<std::int64_t, looptorch::Utterance> longer_;  // sounds of windows cut off within a segment
+  double seconds_ = 0;                                   // to which clips are padded
+};
+
+}  // namespace detail
+
+/// Reads the corpus for a model. Writes skipped lines and clips to `log`. Throws CommandLineError,
+/// SpeechError, and what read_utterances and read_transcripts throw.
+inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
+  options.check();
+  detail::CorpusLoader loader(options, recognizer);
+  loader.read(log);
+  loader.keep_readable();
+  loader.keep_audible();
+  Corpus corpus = loader.corpus(log);
   if (!options.cache_encoder) corpus.prepare(options);
   return corpus;
 }
