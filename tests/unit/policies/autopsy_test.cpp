@@ -245,6 +245,23 @@ TEST_CASE("Autopsy: windows that are looked into for a spike leave the run as it
   CHECK(spikes > 10);
 }
 
+TEST_CASE("Autopsy: a norm of gradients far beyond the usual ones is reported, though the loss is as ever") {
+  torch::nn::Linear net(4, 1);
+  torch::optim::SGD optimizer(net->parameters(), 0.0);
+  const auto objective = [](torch::nn::Linear& net, const double& slope) {
+    return ((net->weight - net->weight.detach()) * slope).sum();  // 0, whatever the slope
+  };
+  std::vector<std::string> told;
+  Trainer trainer(
+      net, optimizer, objective,
+      Autopsy{.spikes = 9, .warm_up = 5, .report = [&](const std::string& text) { told.push_back(text); }});
+  std::vector<double> slopes;
+  for (int i = 0; i < 20; ++i) slopes.push_back(i == 15 ? 1000.0 : 1 + 0.01 * (i % 3));
+  trainer.fit(slopes);
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], Catch::Contains("step 15") && Catch::Contains("a norm of the gradients of 2000 is"));
+}
+
 TEST_CASE("Autopsy: options out of range are refused, and the state is in snapshots") {
   CHECK_THROWS_AS(trained(0, Autopsy{.spikes = -1}), UsageError);
   CHECK_THROWS_AS(trained(0, Autopsy{.warm_up = 1}), UsageError);

@@ -193,6 +193,26 @@ TEST_CASE(
   CHECK((trainer.policy<RetryOnOom>().pieces == 4 && trainer.policy<RetryOnOom>().calm == 1));
 }
 
+TEST_CASE("RetryOnOom: windows before memory ran out again do not count for relax_after") {
+  auto& memory = FailingAllocator::instance();
+  toy::Net net = toy::net();
+  FusedAdamW optimizer(net->parameters());
+  Trainer trainer(net, optimizer, hungry(1 << 20),
+                  RetryOnOom{.relax_after = 3, .report = [](const std::string&) {}});
+  const auto& state = trainer.policy<RetryOnOom>();
+  memory.fail_beyond(4 << 20);
+  trainer.fit(even_batches(3, 8));  // two windows without a retry
+  CHECK((state.pieces == 2 && state.calm == 2));
+  memory.fail_beyond(2 << 20);
+  trainer.fit(even_batches(1, 8));
+  memory.fail_beyond(0);
+  CHECK((state.pieces == 4 && state.calm == 0));
+  trainer.fit(even_batches(2, 8));
+  CHECK(state.pieces == 4);
+  trainer.fit(even_batches(1, 8));
+  CHECK(state.pieces == 2);
+}
+
 TEST_CASE("RetryOnOom: the window that ran out of memory is none of relax_after") {
   auto& memory = FailingAllocator::instance();
   toy::Net net = toy::net();

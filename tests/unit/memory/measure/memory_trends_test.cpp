@@ -48,6 +48,9 @@ TEST_CASE("growth: noticed behind noise, and when it begins late") {
   CHECK(late >= 200);
   CHECK(late < 280);
   CHECK(growth_noticed([](int i) { return kMega + i / 50 * 100'000; }) > 0);  // an epoch's evaluation
+  CHECK(growth_noticed([&](int i) {  // one quiet window in eight, which is not the block's last
+          return 50 * kMega + 4000 * i + (i % 8 == 3 ? 0 : std::int64_t(random() % (5 * kMega)));
+        }) > 0);
 }
 
 TEST_CASE("growth: not noticed in sound runs") {
