@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a tensor of a number of JSON, or of (nested) lists of numbers.
+// Makes a tensor from a JSON number or nested lists of numbers.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -67,7 +67,7 @@ struct Split {
 
 Clip draw_clip(std::string text, const Options& options, kv::Dice& dice) {
   Clip clip{.text = std::move(text),
-            .voice = kv::kVoices[static_cast<std::size_t>(dice.between(0, kv::kVoices.size() - 1))],
+            .voice = dice.pick(kv::kVoices),
             .words_per_minute = dice.between(150, 240),
             .pitch = dice.between(20, 80),
             .recording = kv::draw_recording(dice)};

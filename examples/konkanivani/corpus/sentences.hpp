@@ -29,29 +29,7 @@ struct GrammarError : looptorch::Error {
   using Error::Error;
 };
 
-/// Draws the same numbers with every compiler and standard library.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-
-  std::uint64_t roll() { return random_.next(); }
-
-  /// A number from `low` to `high`, both included.
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(roll() % static_cast<std::uint64_t>(high - low + 1));
-  }
-
-  /// A number in [0, 1).
-  double share() { return random_.uniform(); }
-
-  template <class T>
-  const T& pick(const std::vector<T>& from) {
-    return from[roll() % from.size()];
-  }
-
- private:
-  looptorch::SplitMix64 random_;
-};
+using looptorch::Dice;
 
 /// Patterns, and the forms for their slots.
 class Grammar {

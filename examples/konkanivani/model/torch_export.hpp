@@ -22,8 +22,8 @@ namespace konkanivani {
 inline constexpr std::int64_t kFewestFrames = 32;
 
 /// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, the unpadded frames of each clip,
-/// to CTC's scores `[B, T, V]`, how many of the T count `[B]`, and the states `[B, T, D]`. B and F are open.
-/// Throws looptorch::ExportError and looptorch::FileError.
+/// to CTC's scores `[B, T, V]`, the number of valid frames `[B]`, and the states `[B, T, D]`. B and F are
+/// open. Throws looptorch::ExportError and looptorch::FileError.
 inline void export_encoder(KonkaniVani& model, const std::filesystem::path& path) {
   const auto& config = model->config();
   looptorch::export_model(

@@ -7,9 +7,8 @@
 
 namespace spectrogram_gan {
 
-/// Throws ConfigError unless `config` equals that of the model in `output`, and that of `snapshot`, from
-/// which the run resumes, unless empty: weights do not show `n_mels`. `load` reads config.json;
-/// `require_same_model` is found beside Config.
+/// Throws ConfigError if the model in `output`, or the run of a non-empty `snapshot`, has another config:
+/// weights do not show `n_mels`. `load` reads config.json; `require_same_model` is found beside Config.
 template <class Config>
 void require_claimable(const std::filesystem::path& output, const std::filesystem::path& snapshot,
                        const Config& config, Config (*load)(const std::filesystem::path&)) {

@@ -33,8 +33,8 @@ struct GeneratedClipsError : looptorch::Error {
 };
 
 /// Generated clips as a dataset of the same samples as SpectrogramDataset, for training alone. A spectrogram
-/// gets mean 0 and deviation 1, as a song's has. Song ids are -1, -2, ..., which no recorded song has. Draws
-/// nothing, and needs no cache. To train on both, concatenate them with the recorded clips first:
+/// is scaled to mean 0 and deviation 1, like a song's. Song ids are -1, -2, ..., which no recorded song has.
+/// Draws nothing, and needs no cache. To train on both, concatenate them with the recorded clips first:
 ///
 ///     GeneratedClips generated("samples", {.mel_bins = 64});
 ///     require_no_leakage(loading, skipped, validation, test, recorded, generated);   // leakage.hpp

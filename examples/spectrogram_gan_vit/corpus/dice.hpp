@@ -5,25 +5,17 @@
 
 #include <looptorch/base/random.hpp>
 
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 
 namespace spectrogram_gan {
 
-class Dice {
+/// looptorch::Dice that also draws real numbers.
+class Dice : public looptorch::Dice {
  public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-
-  /// Returns a number in [0, 1).
-  double share() { return random_.uniform(); }
+  using looptorch::Dice::Dice;
 
   /// Returns a number in [low, high).
-  double between(double low, double high) { return low + (high - low) * share(); }
-
-  /// Returns an integer below `bound`.
-  std::size_t below(std::size_t bound) { return random_.below(bound); }
+  double real(double low, double high) { return low + (high - low) * share(); }
 
   bool chance(double probability) { return share() < probability; }
 
@@ -33,14 +25,6 @@ class Dice {
     for (int i = 0; i < 4; ++i) sum += share();
     return sum * std::sqrt(3.0);
   }
-
-  template <class T, std::size_t N>
-  const T& pick(const std::array<T, N>& from) {
-    return from[below(N)];
-  }
-
- private:
-  looptorch::SplitMix64 random_;
 };
 
 }  // namespace spectrogram_gan

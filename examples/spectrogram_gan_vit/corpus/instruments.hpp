@@ -173,9 +173,7 @@ class Instrument {
 class DrumKit {
  public:
   DrumKit(const Traits& traits, Dice& dice)
-      : kick_(kick(dice.between(45, 60))),
-        snare_(snare(dice.between(170, 230), dice)),
-        hat_(hat(traits, dice)) {}
+      : kick_(kick(dice.real(45, 60))), snare_(snare(dice.real(170, 230), dice)), hat_(hat(traits, dice)) {}
 
   void play(std::size_t drum, double gain, std::span<float> out) const {
     const auto& sound = *std::array{&kick_, &snare_, &hat_}[drum];
@@ -208,7 +206,7 @@ class DrumKit {
   static Sound snare(double hz, Dice& dice) {
     return make(0.2, [&](double t) {
       const double tone = std::sin(2 * std::numbers::pi * hz * t) * std::exp(-t / 0.04);
-      return 0.7 * tone + 0.9 * dice.between(-1, 1) * std::exp(-t / 0.06);
+      return 0.7 * tone + 0.9 * dice.real(-1, 1) * std::exp(-t / 0.06);
     });
   }
 
@@ -217,7 +215,7 @@ class DrumKit {
     double before = 0;
     const double decay = 0.015 + 0.03 * traits.brightness;
     return make(0.15, [&](double t) {
-      const double noise = dice.between(-1, 1), high = noise - before;
+      const double noise = dice.real(-1, 1), high = noise - before;
       before = noise;
       return 0.6 * high * std::exp(-t / decay);
     });

@@ -122,7 +122,7 @@ class Composer {
                             .start = bar_start_ + step * step_ + late,
                             .length = steps * step_ * traits_.gate,
                             .pitch = pitch,
-                            .velocity = velocity * dice_.between(0.85, 1)});
+                            .velocity = velocity * dice_.real(0.85, 1)});
   }
 
   void add_melody(const std::vector<MotifNote>& motif) {
@@ -181,8 +181,7 @@ class Composer {
   }
 
   void hit(Drum drum, int step, double velocity) {
-    score_.hits.push_back(
-        {drum, bar_start_ + step * step_, velocity * traits_.drums * dice_.between(0.8, 1)});
+    score_.hits.push_back({drum, bar_start_ + step * step_, velocity * traits_.drums * dice_.real(0.8, 1)});
   }
 
   void add_drums() {

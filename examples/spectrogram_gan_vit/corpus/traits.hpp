@@ -90,7 +90,7 @@ namespace detail {
   traits.activity = around(0.5 + 0.4 * a, 0.07, 0, 1);
   traits.drums = around(0.2 + 0.7 * a, 0.08, 0, 1);
   traits.beats = dice.chance(0.2) ? 3 : 4;
-  traits.room = dice.between(0.08, 0.3);
+  traits.room = dice.real(0.08, 0.3);
   traits.lead = dice.pick(kLeads);
   traits.accompaniment = dice.pick(kAccompaniments);
   return traits;

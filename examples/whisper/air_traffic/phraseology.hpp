@@ -15,26 +15,7 @@
 
 namespace whisper {
 
-/// Draws the same numbers with every compiler and standard library.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-
-  std::uint64_t roll() { return random_.next(); }
-
-  /// Returns a number from `low` to `high`, both included.
-  int between(int low, int high) {
-    return low + static_cast<int>(roll() % static_cast<std::uint64_t>(high - low + 1));
-  }
-
-  template <class T>
-  const T& pick(std::span<const T> from) {
-    return from[roll() % from.size()];
-  }
-
- private:
-  looptorch::SplitMix64 random_;
-};
+using looptorch::Dice;
 
 /// An endless stream of instructions, clearances, reports and readbacks of at most 17 words.
 class Phraseology {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the bits of a text compressed by zlib's deflate (RFC 1951), from the numbers of its literals and
-// repeats (deflate_size.hpp). Takes the fixed code or the one that zlib would build, whichever is shorter.
+// Computes the size in bits that deflate (RFC 1951) gives a text, from how often each literal and match
+// occurs (deflate_size.hpp). Takes the fixed code or the one that zlib would build, whichever is shorter.
 // Ties are broken as in zlib, since they change the size of a code's own description.
 #pragma once
 

@@ -281,8 +281,8 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   for (std::size_t i = 0; i < flags_.size(); ++i) {
     const auto is_it = [i](const detail::GivenFlag& given) { return given.number == i; };
     if (!flags_[i].is_required) continue;
-    const auto given = std::find_if(words.flags.begin(), words.flags.end(), is_it);
-    if (given == words.flags.end()) throw CommandLineError(flags_[i].name() + " is missing");
+    const auto given = std::find_if(words.flags.rbegin(), words.flags.rend(), is_it);  // the last counts
+    if (given == words.flags.rend()) throw CommandLineError(flags_[i].name() + " is missing");
     if (given->value.empty()) throw CommandLineError(flags_[i].name() + " is empty");
   }
   complete();

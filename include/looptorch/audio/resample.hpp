@@ -2,10 +2,9 @@
 // Changes the sample rate by a windowed sinc: flat up to 90 % of the lower rate's band, more than 80 dB
 // attenuation beyond that band, no delay. 30 s from 44.1 to 16 kHz take 5 ms on one thread
 // (scipy.signal.resample_poly: 16 ms with its default filter, 109 ms with this filter).
-// One matmul computes C neighbouring outputs (a group), each from the same K inputs, for R blocks of the
-// signal at once.
 //
-// Shapes: T samples in, N samples out, R blocks, C outputs of a group, K inputs of a group.
+// Shapes: T samples in, N samples out, R blocks, C outputs of a group, K inputs of a group. One matmul
+// computes C neighbouring outputs, a group, from the same K inputs, for R blocks of the signal at once.
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>

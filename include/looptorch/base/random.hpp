@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Draws random numbers that are the same with every compiler, standard library and processor. Samplers and
-// augmentation use them; use them also for a corpus that must be the same everywhere. A few nanoseconds per
+// augmentation use them; use `Dice` for a corpus that must be the same everywhere. A few nanoseconds per
 // number. Not for cryptography.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -52,6 +54,37 @@ class SplitMix64 {
 
  private:
   std::uint64_t state_;
+};
+
+/// Draws what a generated corpus varies, for one thread. The numbers of a seed are part of the contract.
+class Dice {
+ public:
+  explicit constexpr Dice(std::uint64_t seed) : random_(seed) {}
+
+  /// Returns 64 random bits, as a seed for other draws.
+  constexpr std::uint64_t roll() { return random_.next(); }
+
+  /// Returns a number in [0, 1).
+  constexpr double share() { return random_.uniform(); }
+
+  /// Returns an integer in [0, bound); `bound` must not be 0.
+  constexpr std::size_t below(std::size_t bound) { return random_.below(bound); }
+
+  /// Returns an integer from `low` to `high`, both included.
+  template <std::signed_integral Integer>
+  constexpr Integer between(Integer low, Integer high) {
+    const auto first = static_cast<std::uint64_t>(low);
+    return static_cast<Integer>(first + random_.below(static_cast<std::uint64_t>(high) - first + 1));
+  }
+
+  /// Returns an element of a vector, array or span that is not empty.
+  template <class Range>
+  constexpr const auto& pick(const Range& from) {
+    return from[below(std::size(from))];
+  }
+
+ private:
+  SplitMix64 random_;
 };
 
 /// Returns the seed numbered `number` that belongs to `seed`, for a sample, epoch or worker with a generator

@@ -9,8 +9,8 @@
 //   trainer.fit(shard_of_this_rank, {.epochs = 3});
 //
 // Read this header first. DataParallel makes a GroupRanks, which implements the loop's interface
-// Ranks (loop/ranks.hpp). GroupRanks sums gradients in GradientBuckets, and communicates by the ProcessGroup.
-// The ProcessGroup outlives fits and owns RankWatch, whose thread notices lost ranks.
+// Ranks (loop/ranks.hpp). GroupRanks sums gradients in GradientBuckets, and communicates through the
+// ProcessGroup. The ProcessGroup outlives fits and owns RankWatch, whose thread notices lost ranks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The parts of autograd's nodes for linear layers: the matmul of rows and layers' weights with its gradients,
-// and how its result is divided into layers and heads.
+// Shared by the autograd nodes of linear layers: the matmul with its gradients, and the split of its result
+// by layer and head.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
@@ -49,7 +49,8 @@ namespace looptorch::detail {
   return tensor.defined() ? at::TensorList(tensor) : at::TensorList();
 }
 
-/// Saves a parameter past any keeper of checkpointed blocks, which would hold it as well, by a slower way.
+/// Saves a parameter the plain way, even inside a checkpointed block: the block's keeper would do the same,
+/// only slower.
 [[nodiscard]] inline torch::autograd::SavedVariable saved_parameter(const at::Tensor& parameter) {
   std::optional<KeeperScope> plain;
   if (is_trained_leaf(parameter)) plain.emplace(nullptr);

@@ -16,8 +16,8 @@
 
 namespace looptorch {
 
-/// Accumulates hits on the device. Of equal scores the first class is the better one, as for `argmax`, and
-/// NaN is never below another score: a sample with a NaN in its own class is a miss.
+/// Accumulates hits on the device. Ties go to the lower class index, as for `argmax`. NaN is never below
+/// another score: a sample with a NaN in its own class is a miss.
 class TopKAccuracy {
  public:
   /// Throws UsageError for a `k` below 1.

@@ -22,14 +22,15 @@
 namespace looptorch {
 
 /// Captures a graph for each form of micro-batch: shapes, types, and host-only values, such as numbers and
-/// strings in the batch. An objective with `double weight(const Batch&) const` promises that its loss's
-/// weight, which this function returns, is the only thing computed from host values of the batch. Forms are
-/// then told apart by shapes and types alone.
+/// strings in the batch. An objective may have `double weight(const Batch&) const`, which returns its loss's
+/// weight, if it computes nothing else from host-only values. Forms are then told apart by shapes and types
+/// alone.
 ///
 /// Once its graph exists, the objective no longer runs on the host. It must not depend on anything on the
-/// host that changes: a counter, a random number, a rate. It stays eager if it draws from the CPU's
-/// generator, waits for the device, reads a tensor's value or does what a graph cannot hold, on a CPU, and on
-/// several ranks; `report` then gets the reasons as the fit ends.
+/// host that changes: a counter, a random number, a rate. Runs eagerly (a) on a CPU, (b) on several ranks,
+/// (c) for an objective with an operation that a graph cannot record, such as a draw from the CPU's
+/// generator, a wait for the device or a read of a tensor's value. `report` then gets the reasons as the fit
+/// ends.
 ///
 /// Gradients stay allocated between windows, and a graph keeps its activations' memory until the fit ends.
 struct CaptureGraphs {

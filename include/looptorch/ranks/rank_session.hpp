@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // One fit on several ranks. Gets the ranks from the policies, refuses policies that cannot run on several
 // ranks, shards optimizers, and tells the other ranks if an exception ends the fit on this rank. The loop
-// calls `with_ranks` around a whole fit (loop/step/fit_loop.hpp).
+// calls `run` of its ranks around a whole fit (loop/step/fit_loop.hpp), and several_ranks.hpp then calls
+// `with_ranks`.
 #pragma once
 
 #include <looptorch/base/error.hpp>

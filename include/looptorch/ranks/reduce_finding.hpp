@@ -22,8 +22,8 @@ namespace looptorch::detail {
 [[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& point) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;
-  // A maximum picks the rank. 0: no finding. 1 to size(): one that BatchNorm may have passed on. Above: one
-  // that was made on its rank. The first rank has the largest number of each kind.
+  // A maximum picks the rank. 0: no finding. 1 to size(): found by a rank, to which BatchNorm may have passed
+  // it. size()+1 to 2*size(): found by that rank itself. The first rank has the largest number of each kind.
   const auto bid_of = [&](bool is_made, std::int64_t rank) {
     return ranks.size() - rank + (is_made ? ranks.size() : 0);
   };

@@ -13,12 +13,20 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
 
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace torch::optim {
+class LBFGS;
+struct LBFGSParamState;
+}  // namespace torch::optim
 
 namespace looptorch::detail {
 
@@ -38,9 +46,41 @@ inline void require_unscaled(const UpdateContext& context, const GradientScale& 
                              ", whose optimizer evaluates them again by a closure and would not see that"));
 }
 
+/// The state class of LBFGS, which is only declared here.
+template <class Optimizer>
+struct LbfgsStateOf {
+  using type = torch::optim::LBFGSParamState;
+};
+
+/// An optimizer's state as it was before a step: LBFGS's history. Shares the history's tensors, which a step
+/// replaces but does not change, so it costs one gradient, and the pairs that the step drops. Other
+/// optimizers' states are not known, and are dropped.
+template <class Optimizer>
+class StateBeforeStep {
+ public:
+  explicit StateBeforeStep(Optimizer& optimizer) : optimizer_(optimizer) {
+    if constexpr (std::is_base_of_v<torch::optim::LBFGS, Optimizer>)
+      for (const auto& [parameter, state] : optimizer.state()) {
+        auto copy = state->clone();
+        at::Tensor& gradient = static_cast<typename LbfgsStateOf<Optimizer>::type&>(*copy).prev_flat_grad();
+        if (gradient.defined()) gradient = gradient.clone();  // a step writes into it
+        states_.emplace_back(parameter, std::move(copy));
+      }
+  }
+
+  void restore() {
+    optimizer_.state().clear();
+    for (auto& [parameter, state] : states_) optimizer_.state()[parameter] = std::move(state);
+  }
+
+ private:
+  Optimizer& optimizer_;
+  std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states_;
+};
+
 /// Steps by a closure; returns whether the update was applied. The window's gradients and its mean `loss`
 /// serve the closure's first call, unless a parameter has moved by then; `evaluate` recomputes both. If it
-/// throws, restores the parameters, and the optimizer loses the state of its unfinished step.
+/// throws, restores the parameters and LBFGS's history; another optimizer loses its whole state.
 template <class Optimizer, class Evaluate>
 bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Tensor& loss,
                      Evaluate&& evaluate) {
@@ -48,6 +88,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   if (context.vetoed() || (found.defined() && found.item<bool>())) return false;
   (void)context.gradients();  // divides them by the window's weight: the closure's first call uses them
   TensorCopies tried(context.view().parameters);
+  StateBeforeStep state(optimizer);
   bool first = true;
   try {
     optimizer.step([&]() -> at::Tensor {
@@ -56,7 +97,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
     });
   } catch (...) {
     tried.restore();
-    optimizer.state().clear();
+    state.restore();
     throw;
   }
   return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Read this header first: RedoneWindow, the window of a Trainer with policies that may retry, examine or skip
 // a window (window_kind_t in loop/step/window.hpp). While such a policy is on, RedoneWindow keeps the
-// window's batches and each update's initial state, to which a rollback returns. A retry should succeed; a
-// traced rerun only looks for a cause.
+// window's batches and each update's initial state, to which a rollback returns. A retry repeats the window
+// to make its update; a traced rerun only finds the cause of a NaN.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

@@ -25,9 +25,10 @@ using torch::jit::Stack;
   return type != at::kChar && at::isIntegralType(type, counts_bool);
 }
 
-/// True for a CPU tensor in a virtual block.
+/// True for a CPU tensor in a virtual block, and for a large mask: kernels compute nothing from it.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
+  return tensor.defined() && tensor.is_cpu() && tensor.has_storage() &&
+         tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
          !steers_kernels(tensor.scalar_type(), /*counts_bool=*/false);
 }
 

@@ -25,12 +25,12 @@
 namespace looptorch::detail::shapes {
 
 /// Calls `f` with the tensors of arguments that LibTorch's iterators convert to a common type: all but
-/// numbers and masks.
+/// numbers.
 template <class F>
 void visit_typed(const Arguments& arguments, F&& f) {
   for (std::size_t i = 0; i < arguments.size(); ++i)
     visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
-      if (tensor.dim() > 0 && tensor.scalar_type() != at::kBool) f(i, tensor);
+      if (tensor.dim() > 0) f(i, tensor);
     });
 }
 
@@ -60,10 +60,10 @@ void visit_typed(const Arguments& arguments, F&& f) {
 
 /// Returns zeros of the same shape, layout and type, without the dispatcher, which takes longer.
 [[nodiscard]] inline at::Tensor zeros_of_shape(const at::Tensor& shape) {
-  const RealBlocksScope blocks(steers_kernels(shape.scalar_type(), /*counts_bool=*/false));
+  const RealBlocksScope blocks(steers_kernels(shape.scalar_type(), /*counts_bool=*/true));
   at::Tensor zeros(at::detail::empty_strided_cpu(shape.sizes(), shape.strides(), shape.scalar_type()));
-  if (!is_virtual(zeros) && zeros.nbytes() > 0)
-    std::memset(zeros.storage().mutable_data(), 0, zeros.storage().nbytes());
+  const std::size_t bytes = zeros.storage().nbytes();
+  if (bytes > 0 && bytes < VirtualBlocks::kLeast) std::memset(zeros.storage().mutable_data(), 0, bytes);
   return zeros;
 }
 
@@ -89,6 +89,23 @@ inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const 
 inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& stack,
                                          const Arguments& arguments) {
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
+}
+
+/// Allocates a sum or mean, and a copy of its terms while the result is there. LibTorch copies terms into the
+/// result's type on each device, such as masks into integers. But an accelerator's kernels read 16 bits into
+/// fp32 themselves, and a CPU's mean of 16 bits copies them into fp32.
+inline bool allocate_reduction(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  const at::Tensor terms = arguments.tensor("self");
+  const bool is_narrow = at::isReducedFloatingType(terms.scalar_type()), on_cpu = counted_run.workspaces;
+  allocate_results(op, stack, arguments);
+  const at::Tensor result = stack.back().toTensor();
+  at::ScalarType type = result.scalar_type();
+  if (on_cpu && op.schema().name() == "aten::mean" && at::isReducedFloatingType(type)) type = at::kFloat;
+  if (type == terms.scalar_type() || (!on_cpu && is_narrow && type == at::kFloat)) return true;
+  const at::Tensor copy = at::empty(terms.sizes(), terms.options().dtype(type));
+  for (const at::Tensor& block : {result, copy})
+    VirtualBlocks::installed().count_on_device(block.storage().data_ptr(), block.storage().nbytes());
+  return true;
 }
 
 /// Allocates results of arithmetic on two tensors, and copies in a common type if theirs differ.

@@ -2,8 +2,9 @@
 // Runs a model of any size to measure what it allocates, as FakeTensor mode or the meta device do in Python.
 // While a ShapesOnly lives, the CPU's allocator gives virtual memory for large blocks (virtual_blocks.hpp),
 // and a dispatch key intercepts each operator, so that slow kernels only allocate (skipped_kernels.hpp).
-// Sizes, order and number of blocks are those of a real run, and HostMemory counts them; numbers in tensors
-// are meaningless. A training step of a model of 25 GB takes seconds.
+// Sizes, order and number of blocks are those of a real run, and HostMemory counts them. Numbers in large
+// tensors are meaningless. Indices and masks computed from them are zeros, so what a computed mask selects is
+// empty, and solvers accept singular matrices. A training step of a model of 25 GB takes seconds.
 //
 //   const lt::ShapesOnly shapes_only;
 //   Net net;                                // of any size
@@ -28,7 +29,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -93,6 +96,7 @@ class ShapesOnly {
            {"_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "expand", "permute",
             "select.int", "slice.Tensor", "squeeze.dim", "t", "transpose.int", "unsqueeze", "view"})
         aten.impl(view, torch::CppFunction::makeFallthrough());
+      aten.impl("_linalg_check_errors", torch::CppFunction::makeFromBoxedFunction<&ShapesOnly::accept>());
       return aten;
     }();
     return kKey;
@@ -109,6 +113,11 @@ class ShapesOnly {
 
     [[nodiscard]] std::size_t results() const { return op.schema().returns().size(); }
   };
+
+  /// Accepts the matrices of a solver, which zeros would make singular.
+  static void accept(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    torch::jit::drop(*stack, op.schema().arguments().size());
+  }
 
   /// Gets each call of an operator on this thread.
   static void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -133,22 +142,41 @@ class ShapesOnly {
     const detail::shapes::RealBlocksScope blocks(makes_integers(call.arguments));
     call.op.redispatchBoxed(call.keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
                             &call.stack);
+    zero_integers(call.stack, call.results());
     if (call.meets_virtual || call.op.schema().name().starts_with("aten::empty"))
       zero_results(call.stack, call.results());
   }
 
-  /// True for a call whose result has an integer type that steers kernels, or comes from those only.
+  /// True for a call whose result has a type that steers kernels, or comes from those only.
   static bool makes_integers(const detail::shapes::Arguments& arguments) {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].isInt() && arguments.name(i) == "dtype")
-        return detail::shapes::steers_kernels(arguments[i].toScalarType(), /*counts_bool=*/false);
+        return detail::shapes::steers_kernels(arguments[i].toScalarType(), /*counts_bool=*/true);
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         takes_tensors = true;
         takes_integers_alone &= detail::shapes::steers_kernels(tensor.scalar_type(), /*counts_bool=*/true);
       });
     }
     return takes_tensors ? takes_integers_alone : detail::shapes::RealBlocksScope::are_real();
+  }
+
+  /// Replaces the memory of indices and masks that a real kernel wrote to virtual blocks: other blocks have
+  /// overwritten them, and later kernels read there. Frees it first, so that it counts once.
+  static void zero_integers(torch::jit::Stack& stack, std::size_t results) {
+    using namespace detail::shapes;
+    for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
+      visit_tensors(stack[i], [](const at::Tensor& tensor) {
+        if (!tensor.is_cpu() || !tensor.has_storage()) return;
+        if (!steers_kernels(tensor.scalar_type(), /*counts_bool=*/true)) return;
+        c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+        if (storage.nbytes() < VirtualBlocks::kLeast ||
+            !VirtualBlocks::installed().has_virtual(storage.data_ptr()))
+          return;
+        const RealBlocksScope zeros(true);
+        storage.set_data_ptr_noswap({});
+        storage.set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(storage.nbytes()));
+      });
   }
 
   /// Zeroes what a real kernel computed from virtual blocks, which might be infinite, and what a kernel that

@@ -62,12 +62,19 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
          "aten::amax",
          "aten::linalg_vector_norm",
          "aten::upsample_bilinear2d",
-         "aten::upsample_bilinear2d_backward"});
+         "aten::upsample_bilinear2d_backward",
+         "aten::topk",
+         "aten::max_pool2d_with_indices",
+         "aten::_linalg_solve_ex",
+         "aten::linalg_inv_ex",
+         "aten::linalg_cholesky_ex",
+         "aten::linalg_lu_factor_ex"});
     add(&allocate_matmul, "", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"});
     add(&allocate_linear, "", {"mkldnn::_linear_pointwise"});
-    add(&allocate_results, "", {"aten::_to_copy"});
-    add(&allocate_results_of_one_type, "dim_IntList", {"aten::sum"});
-    add(&allocate_results_of_one_type, "dim", {"aten::mean"});
+    add(&allocate_results, "", {"aten::_to_copy", "aten::linalg_lu_solve"});
+    add(&allocate_results_of_one_type, "stable", {"aten::sort"});
+    add(&allocate_reduction, "dim_IntList", {"aten::sum"});
+    add(&allocate_reduction, "dim", {"aten::mean"});
     add(&allocate_results_of_one_type, "Tensor_Scalar", {"aten::pow"});
     add(&allocate_results_of_mixed_types, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
     add(&return_self, "",

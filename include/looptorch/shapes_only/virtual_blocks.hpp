@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The CPU allocator of ShapesOnly, by which a model larger than the machine's memory can be built. Blocks of
 // 128 KiB or more get a range of addresses whose pages all lie in the same 64 MiB: they can be read and
-// written, but the values are meaningless. Integer tensors (indices, lengths) get real memory, since kernels
-// branch on their values. Sizes, strides and reference counts are those of a real run.
+// written, but the values are meaningless. Integer tensors (indices, lengths) and masks get pages of their
+// own, since kernels branch on their values: zeros, which take memory only where something is written. Sizes,
+// strides and reference counts are those of a real run.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>
@@ -24,7 +25,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// Makes this thread's blocks real, or virtual if large, while it lives.
+/// Makes this thread's blocks real, or virtual if large, while it lives. Large real blocks hold zeros.
 class RealBlocksScope {
  public:
   explicit RealBlocksScope(bool real) : before_(std::exchange(are_real_, real)) {}
@@ -40,8 +41,8 @@ class RealBlocksScope {
   bool before_;
 };
 
-/// The allocator behind HostMemory, which counts its blocks. While it is on, large blocks are virtual.
-/// Thread-safe.
+/// The allocator behind HostMemory, which counts its blocks. While it is on, large blocks are virtual, or
+/// real on a thread with RealBlocksScope. Thread-safe.
 class VirtualBlocks final : public c10::Allocator {
  public:
   /// Bytes of the smallest virtual block.
@@ -71,10 +72,16 @@ class VirtualBlocks final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(std::size_t size) override {
-    const bool is_virtual =
-        size >= kLeast && !RealBlocksScope::are_real() && on_.load(std::memory_order_relaxed);
-    void* const block = is_virtual ? take(size) : inner_.raw_allocate(size);
+    const bool is_large = size >= kLeast && on_.load(std::memory_order_relaxed);
+    void* const block = is_large ? take(size, !RealBlocksScope::are_real()) : inner_.raw_allocate(size);
     return {block, block, &release, c10::Device(c10::kCPU)};
+  }
+  /// True for memory of a virtual block.
+  [[nodiscard]] bool has_virtual(const c10::DataPtr& data) {
+    if (!HostMemory::counts(data)) return false;
+    const std::lock_guard lock(mutex_);
+    const auto found = mapped_.find(static_cast<std::byte*>(data.get()) - HostMemory::kHead);
+    return found != mapped_.end() && found->second.is_virtual;
   }
   /// Counts a tensor's block as the device's, where this thread's blocks are.
   void count_on_device(const c10::DataPtr& data, std::size_t bytes) {
@@ -89,6 +96,10 @@ class VirtualBlocks final : public c10::Allocator {
 
  private:
   static constexpr std::size_t kPage = 4096, kShared = std::size_t{64} << 20;
+  struct Mapped {
+    std::size_t size;
+    bool is_virtual;
+  };
 
   explicit VirtualBlocks(c10::Allocator& inner) : inner_(inner), shared_(memfd_create("shared pages", 0)) {
     TORCH_CHECK(shared_ >= 0 && ftruncate(shared_, kShared) == 0, "cannot make ", kShared,
@@ -109,27 +120,27 @@ class VirtualBlocks final : public c10::Allocator {
     if (DevicePool* const pool = pool_.load(std::memory_order_relaxed)) use(*pool);
   }
 
-  /// Returns a freed block of this size, or maps one.
-  void* take(std::size_t size) {
+  /// Returns a mapped block: a virtual one from the free ones, if one has this size.
+  void* take(std::size_t size, bool is_virtual) {
     const std::size_t whole = (size + kPage - 1) / kPage * kPage;
     const std::lock_guard lock(mutex_);
-    auto& free = free_[whole];
+    const auto free = free_.find(whole);
     void* block = nullptr;
-    if (free.empty())
-      block = map(whole);
+    if (is_virtual && free != free_.end() && !free->second.empty())
+      block = free->second.back(), free->second.pop_back();
     else
-      block = free.back(), free.pop_back();
-    sizes_.emplace(block, whole);
-    count_.store(sizes_.size(), std::memory_order_relaxed);
+      block = map(whole, is_virtual);
+    mapped_.emplace(block, Mapped{whole, is_virtual});
+    count_.store(mapped_.size(), std::memory_order_relaxed);
     return block;
   }
 
-  /// Maps a block. Its first page is its own, since HostMemory writes the block's size there.
-  [[nodiscard]] void* map(std::size_t whole) const {
+  /// Maps a block. A virtual one's first page is its own, since HostMemory writes the block's size there.
+  [[nodiscard]] void* map(std::size_t whole, bool is_virtual) const {
     constexpr int kMode = PROT_READ | PROT_WRITE, kReserve = MAP_NORESERVE;
     void* const block = mmap(nullptr, whole, kMode, MAP_PRIVATE | MAP_ANONYMOUS | kReserve, -1, 0);
     bool mapped = block != MAP_FAILED;
-    for (std::size_t at = kPage; mapped && at < whole; at += kShared)
+    for (std::size_t at = kPage; is_virtual && mapped && at < whole; at += kShared)
       mapped = mmap(static_cast<std::byte*>(block) + at, std::min(kShared, whole - at), kMode,
                     MAP_SHARED | MAP_FIXED | kReserve, shared_, 0) != MAP_FAILED;
     TORCH_CHECK(mapped, "cannot map a virtual block of ", whole, " bytes");
@@ -141,28 +152,28 @@ class VirtualBlocks final : public c10::Allocator {
     blocks.on_device([&](DevicePool& pool) { pool.free(block); });
     if (blocks.count_.load(std::memory_order_relaxed) == 0) return blocks.inner_.raw_deallocate(block);
     std::unique_lock lock(blocks.mutex_);
-    const auto found = blocks.sizes_.find(block);
-    if (found == blocks.sizes_.end()) {
+    const auto found = blocks.mapped_.find(block);
+    if (found == blocks.mapped_.end()) {
       lock.unlock();
       return blocks.inner_.raw_deallocate(block);
     }
-    const std::size_t size = found->second;
-    blocks.sizes_.erase(found);
-    blocks.count_.store(blocks.sizes_.size(), std::memory_order_relaxed);
-    if (blocks.on_.load(std::memory_order_relaxed))
-      blocks.free_[size].push_back(block);
+    const Mapped mapped = found->second;
+    blocks.mapped_.erase(found);
+    blocks.count_.store(blocks.mapped_.size(), std::memory_order_relaxed);
+    if (mapped.is_virtual && blocks.on_.load(std::memory_order_relaxed))
+      blocks.free_[mapped.size].push_back(block);
     else
-      munmap(block, size);
+      munmap(block, mapped.size);
   }
 
   c10::Allocator& inner_;
   int shared_;
   std::atomic<bool> on_ = false;
-  std::atomic<std::size_t> count_ = 0;       // of virtual blocks in use
+  std::atomic<std::size_t> count_ = 0;       // of mapped blocks in use
   std::atomic<DevicePool*> pool_ = nullptr;  // written under the mutex
   std::mutex mutex_;
-  std::unordered_map<void*, std::size_t> sizes_;              // of virtual blocks in use
-  std::unordered_map<std::size_t, std::vector<void*>> free_;  // by size
+  std::unordered_map<void*, Mapped> mapped_;                  // in use
+  std::unordered_map<std::size_t, std::vector<void*>> free_;  // virtual ones, by size
 };
 
 }  // namespace looptorch::detail::shapes

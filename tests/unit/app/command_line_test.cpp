@@ -7,8 +7,10 @@
 #include "support/captured_stderr.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -162,6 +164,7 @@ TEST_CASE("command line: faults name the flag and the value") {
   refuses({"x"}, "--model is missing");
   refuses({"--model=", "x"}, "--model is empty");
   refuses({"--model", "", "x"}, "--model is empty");
+  refuses({"--model", "m", "--model", "", "x"}, "--model is empty");
   refuses({"--model", "m"}, "no FILE given");
   refuses({"--model"}, "--model needs a value");
   refuses({"--model", "m", "--colour", "x"}, "unknown option --colour");
@@ -182,6 +185,21 @@ TEST_CASE("command line: a program without positional arguments takes none") {
   std::string program = "program", word = "word";
   std::vector<char*> argv{program.data(), word.data(), nullptr};
   CHECK_THROWS_WITH(line.parse(2, argv.data()), Contains("unexpected argument word"));
+}
+
+TEST_CASE("command line: of a required flag that is given twice the last value counts, empty or not") {
+  Program program;
+  REQUIRE(program.parse({"--model", "", "--model", "m", "x"}));
+  CHECK(program.model == "m");
+}
+
+TEST_CASE("command line: help shows a default that no word can give") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double longest = kInfinity, least = -kInfinity, share = std::nan("");
+  CommandLine line("program", "");
+  line.option("longest", "S", longest, "").option("least", "S", least, "").option("share", "X", share, "");
+  const auto help = line.help();
+  for (const auto* text : {"[inf]", "[-inf]", "[nan]"}) CHECK_THAT(help, Contains(text));
 }
 
 TEST_CASE("command line: help shows every flag with its default") {

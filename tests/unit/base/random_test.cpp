@@ -4,11 +4,13 @@
 #include <looptorch/base/random.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 TEST_CASE("SplitMix64 gives its published numbers") {
@@ -42,6 +44,23 @@ TEST_CASE("uniform numbers are the upper 53 bits, from 0 to just below 1") {
     sum += value;
   }
   CHECK(std::abs(sum / 10'000 - 0.5) < 0.015);  // 5 standard deviations
+}
+
+TEST_CASE("dice fall within their bounds, reach both, and are part of the contract") {
+  looptorch::Dice dice(9);
+  looptorch::SplitMix64 random(9);
+  CHECK(dice.roll() == random.next());
+  CHECK(dice.share() == random.uniform());
+  CHECK(dice.below(1'000) == random.below(1'000));
+  std::set<int> seen;
+  for (int i = 0; i < 500; ++i) seen.insert(dice.between(-2, 3));
+  CHECK(seen == std::set{-2, -1, 0, 1, 2, 3});
+  CHECK(dice.between(INT64_MIN, INT64_MAX - 1) < INT64_MAX);
+  std::set<std::string> words;
+  const std::vector<std::string> from{"a", "b"};
+  for (int i = 0; i < 50; ++i) words.insert(dice.pick(from));
+  CHECK(words.size() == 2);
+  CHECK(looptorch::Dice(1).pick(std::array{7}) == 7);
 }
 
 TEST_CASE("derived seeds are part of the contract, and those of neighbours have nothing in common") {

@@ -44,6 +44,14 @@ at::Tensor evaluate(toy::Net& net, LBFGS& lbfgs, const std::vector<toy::Batch>& 
   return sum * (unit / total);
 }
 
+/// The counts of LBFGS's iterations, evaluations and pairs, and the sum of its history.
+std::vector<double> state_of(LBFGS& lbfgs) {
+  auto& state = static_cast<torch::optim::LBFGSParamState&>(*lbfgs.state().begin()->second);
+  double sum = state.prev_flat_grad().sum().item<double>() + state.d().sum().item<double>();
+  for (const auto& pair : state.old_dirs()) sum += pair.sum().item<double>();
+  return {double(state.n_iter()), double(state.func_evals()), double(state.old_dirs().size()), sum};
+}
+
 }  // namespace
 
 TEST_CASE("fit with LBFGS takes the steps of a loop by hand, bit for bit") {
@@ -135,11 +143,13 @@ TEST_CASE("an update by closure stands beside others, under schedules, averages 
   CHECK(trainer.updates()[0].skipped == 2);
 }
 
-TEST_CASE("what an evaluation within a step throws leaves the parameters as they were before the step") {
+TEST_CASE(
+    "what an evaluation within a step throws leaves parameters and history as they were before the step") {
   const auto data = toy::batches(2);
   for (const bool not_a_number : {false, true}) {
-    auto net = toy::net();
-    LBFGS lbfgs(net->parameters(), options(true));
+    auto net = toy::net(), undisturbed = toy::net();
+    LBFGS lbfgs(net->parameters(), options(true)), other(undisturbed->parameters(), options(true));
+    lt::Trainer(undisturbed, other, toy::objective).fit(data);
     int calls = 0, fails_at = -1;
     lt::Trainer trainer(net, lbfgs, [&](toy::Net& net, const toy::Batch& batch) {
       lt::Loss loss = toy::objective(net, batch);
@@ -158,10 +168,24 @@ TEST_CASE("what an evaluation within a step throws leaves the parameters as they
       CHECK_THROWS_WITH(trainer.step(data[1]), "cable pulled");
     CHECK(torch::cat({net->first->weight.flatten(), net->second->weight.flatten()}).equal(before));
     CHECK(trainer.progress().step == 1);
-    CHECK(lbfgs.state().empty());
     CHECK_FALSE(toy::has_gradients(net));
     CHECK(trainer.step(data[1]).step == 2);
+    CHECK(toy::distance(net, undisturbed) == 0.0);
+    CHECK(state_of(lbfgs) == state_of(other));
   }
+}
+
+TEST_CASE("an exception in the first step leaves no history") {
+  const auto data = toy::batches(1);
+  auto net = toy::net();
+  LBFGS lbfgs(net->parameters(), options(true));
+  int calls = 0;
+  lt::Trainer trainer(net, lbfgs, [&](toy::Net& net, const toy::Batch& batch) {
+    if (++calls == 3) throw std::runtime_error("cable pulled");
+    return toy::objective(net, batch);
+  });
+  CHECK_THROWS_WITH(trainer.step(data[0]), "cable pulled");
+  CHECK(lbfgs.state().empty());
 }
 
 TEST_CASE("what would change the gradients of the first evaluation only is refused") {

@@ -218,6 +218,83 @@ const Work kWorks[] = {
      [](const auto& x) {
        return at::upsample_bilinear2d(x[0], {128, 200}, false);
      }},
+    {"max pooling",
+     [] {
+       return std::vector{trained({4, 32, 64, 90})};
+     },
+     [](const auto& x) { return at::max_pool2d(x[0], 2); }},
+    {"the largest of each row",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return std::get<0>(x[0].topk(300)); }},
+    {"sorted rows",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return std::get<0>(x[0].sort(1)); }},
+    {"maxima of many rows, with their places",
+     [] {
+       return std::vector{trained({40'000, 8})};
+     },
+     [](const auto& x) { return std::get<0>(x[0].max(1)); }},
+    {"medians of many rows, with their places",
+     [] {
+       return std::vector{trained({40'000, 8})};
+     },
+     [](const auto& x) { return std::get<0>(x[0].median(1)); }},
+    {"numbers at places that were computed",
+     [] {
+       return std::vector{trained({40'000, 8})};
+     },
+     [](const auto& x) { return x[0].gather(1, x[0].argmax(1, true)); }},
+    {"maxima in fp32, whose gradient counts equal ones",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return x[0].amax(1); }},
+    {"maxima in bf16",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0].amax(1); }},
+    {"products in bf16, whose gradient counts zeros",
+     [] {
+       return std::vector{trained({40, 5120}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0].prod(0); }},
+    {"numbers times a mask",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) {
+       return x[0] * (at::rand({400, 512}) > 0.5);
+     }},
+    {"means in bf16",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0].mean(0); }},
+    {"means of bf16 in fp32",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0].mean(0, false, at::kFloat) + x[0].sum(0, false, at::kFloat); }},
+    {"L1 loss in bf16",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16), trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return at::l1_loss(x[0], x[1]); }},
+    {"binary cross-entropy in bf16",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16), trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return at::binary_cross_entropy_with_logits(x[0], x[1].sigmoid()); }},
+    {"solutions of linear equations",
+     [] {
+       return std::vector{trained({300, 300}), trained({300, 400})};
+     },
+     [](const auto& x) { return at::linalg_solve(x[0], x[1]); }},
     {"mean and deviation",
      [] {
        return std::vector{trained({2, 32, 64, 90})};
@@ -312,11 +389,11 @@ DeviceBytes device_bytes(const Work& work) {
 
 constexpr std::int64_t in_blocks(std::int64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-/// Returns the bytes of this process that lie in memory.
+/// Returns the bytes of this process that lie in memory of its own: a virtual block's do not, even if read.
 std::int64_t resident_bytes() {
-  std::int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> pages;
-  return 4096 * pages;
+  std::int64_t pages = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages >> shared;
+  return 4096 * (pages - shared);
 }
 
 }  // namespace
@@ -410,6 +487,45 @@ TEST_CASE("weights in 8 bits take no memory, and a large product in bf16 is meas
   CHECK(resident_bytes() - resident < 100'000'000);
 }
 
+TEST_CASE("indices that kernels compute from meaningless numbers are zeros, and take no memory either",
+          "[shapes_only]") {
+  auto& memory = counted();
+  const auto resident = resident_bytes();
+  const ShapesOnly shapes_only;
+  constexpr std::int64_t kRows = 500'000, kWidth = 1000;
+  const at::Tensor x = at::randn({kRows, kWidth});
+  const auto before = memory.allocated_bytes();
+  const auto [values, places] = at::topk(x, 300);
+  CHECK(memory.allocated_bytes() - before == 12 * 300 * kRows);
+  CHECK(places[kRows / 2].eq(0).all().item<bool>());
+  const at::Tensor mask = x > 0;
+  CHECK(memory.allocated_bytes() - before == 12 * 300 * kRows + kWidth * kRows);
+  CHECK_FALSE(mask[kRows / 2].any().item<bool>());
+  CHECK(resident_bytes() - resident < 100'000'000);
+}
+
+TEST_CASE("a count or a choice by meaningless numbers ends", "[shapes_only]") {
+  counted();
+  const ShapesOnly shapes_only;
+  const at::Tensor x = at::randn({400, 512}), mask = x > 0;
+  CHECK(x.masked_select(mask).numel() == 0);
+  CHECK(x.index({mask}).numel() == 0);
+  CHECK(x.nonzero().size(1) == 2);
+  CHECK(mask.nonzero().sizes() == at::IntArrayRef({0, 2}));
+  CHECK(x.masked_scatter(mask, at::ones({400 * 512})).sizes() == x.sizes());
+  CHECK(x.index_put({mask}, at::zeros({})).sizes() == x.sizes());
+  CHECK(std::get<0>(x.mode(1)).size(0) == 400);
+  CHECK(std::get<0>(x.kthvalue(3, 1)).size(0) == 400);
+  CHECK(at::bucketize(x, at::arange(5.0)).sizes() == x.sizes());
+  const at::Tensor codes = at::cdist(at::randn({40'000, 4}), at::randn({16, 4})).argmin(1);
+  CHECK(at::embedding(at::randn({16, 4}), codes).sizes() == at::IntArrayRef({40'000, 4}));
+  CHECK(at::one_hot(codes, 16).sizes() == at::IntArrayRef({40'000, 16}));
+  const at::Tensor square = at::randn({300, 300});
+  CHECK(at::linalg_inv(square).sizes() == square.sizes());
+  CHECK(at::linalg_cholesky(at::mm(square, square.t())).sizes() == square.sizes());
+  CHECK(at::linalg_inv(at::mm(at::randn({30, 9000}), at::randn({9000, 30}))).size(0) == 30);
+}
+
 TEST_CASE("small tensors are computed, and all of them afterwards", "[shapes_only]") {
   counted();
   const auto product = [] { return at::mm(at::full({300, 300}, 2.0), at::full({300, 300}, 3.0)); };
@@ -454,6 +570,12 @@ TEST_CASE(
   CHECK(peak([&] { return wide + narrow_one; }) == in_blocks(4 * 400 * 512));
   CHECK(peak([&] { return at::empty({3}).add_(x); }) == 512);
   CHECK(peak([&] { return x.view({3, 1}); }) == 0);
+  const auto numbers = std::int64_t{400} * 512;
+  CHECK(peak([&] { return wide * wide.gt(0); }) == in_blocks(4 * numbers) + in_blocks(numbers));
+  CHECK(peak([&] { return narrow_one.mean(0); }) == in_blocks(2 * 512));
+  CHECK(peak([&] { return narrow_one.sum(0, false, at::kFloat); }) == in_blocks(4 * 512));
+  const auto mask = wide.gt(0);
+  CHECK(peak([&] { return mask.sum(0); }) == in_blocks(8 * 512) + in_blocks(8 * numbers));  // as integers
   CHECK(peak([&] { return at::_foreach_mul({x, narrow}, 2); }) == 2 * 512);
   CHECK(peak([] { return at::scalar_tensor(2.0, at::kDouble); }) == 0);  // a tensor of the host
   CHECK(peak([] { return at::scalar_tensor(2.0, at::TensorOptions(at::kDouble).device(at::kCPU)); }) == 512);

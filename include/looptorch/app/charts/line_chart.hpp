@@ -121,7 +121,11 @@ struct Axis {
 };
 
 [[nodiscard]] inline Axis axis_of(double low, double high, double most_ticks) {
-  if (high - low < 1e-12 * std::max(1.0, std::abs(high))) low -= 0.5, high += 0.5;
+  const double size = std::max(std::abs(low), std::abs(high));
+  if (high - low < 1e-12 * std::max(1.0, size)) {  // a constant: doubles resolve 1e-6 of it
+    const double half = std::max(0.5, 1e-6 * size);
+    low -= half, high += half;
+  }
   const double rough = (high - low) / most_ticks, power = std::pow(10, std::floor(std::log10(rough)));
   double tick = 10 * power;
   for (const double factor : {5.0, 2.0, 1.0})

@@ -28,10 +28,16 @@ struct ConfigWord {
 };
 
 /// Reads lines of KEY=VALUE: empty lines and those that begin with # are skipped, and a key alone is a flag
-/// without a value. Spaces around a key and a value, and quotes around a value, do not count.
+/// without a value. Spaces around a key and a value, and quotes around a value, do not count. A value within
+/// $'...' has escapes as in bash: \n is a newline, and a backslash before any other character is dropped.
 class ConfigLines {
  public:
   ConfigLines(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
+
+  /// True for a value within $'...'.
+  [[nodiscard]] static bool is_escaped(std::string_view text) {
+    return text.size() > 2 && text.starts_with("$'") && text.ends_with('\'');
+  }
 
   [[nodiscard]] std::vector<ConfigWord> read() {
     std::vector<ConfigWord> words;
@@ -60,13 +66,24 @@ class ConfigLines {
                                          ? "; YAML is not read: write KEY=VALUE lines or a JSON object"
                                          : ""));
     const std::string word = "--" + std::string(key);
-    return equals == line.npos ? word : word + "=" + std::string(unquoted(trimmed(line.substr(equals + 1))));
+    return equals == line.npos ? word : word + "=" + value_of(trimmed(line.substr(equals + 1)));
   }
 
-  [[nodiscard]] static std::string_view unquoted(std::string_view text) {
+  [[nodiscard]] static std::string value_of(std::string_view text) {
+    if (is_escaped(text)) return unescaped(text.substr(2, text.size() - 3));
     const bool is_quoted =
         text.size() > 1 && text.front() == text.back() && (text.front() == '"' || text.front() == '\'');
-    return is_quoted ? text.substr(1, text.size() - 2) : text;
+    return std::string(is_quoted ? text.substr(1, text.size() - 2) : text);
+  }
+
+  [[nodiscard]] static std::string unescaped(std::string_view text) {
+    std::string value;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const bool is_escape = text[i] == '\\' && i + 1 < text.size();
+      i += is_escape ? 1 : 0;
+      value += is_escape && text[i] == 'n' ? '\n' : text[i];
+    }
+    return value;
   }
 
   std::string name_;
@@ -168,10 +185,21 @@ class ConfigLines {
   return flags;
 }
 
-/// Returns a flag's line in a file.
+/// Returns a text of several lines as one line, in $'...'.
+[[nodiscard]] inline std::string escaped(std::string_view text) {
+  std::string line = "$'";
+  for (const char character : text) {
+    if (character == '\n' || character == '\\' || character == '\'') line += '\\';
+    line += character == '\n' ? 'n' : character;
+  }
+  return line + "'";
+}
+
+/// Returns a flag's line in a file, from which ConfigLines reads the same value.
 [[nodiscard]] inline std::string config_line(const std::string& name, const std::string& value) {
-  const bool needs_quotes = value.empty() || value.front() == ' ' || value.back() == ' ' ||
-                            value.front() == '"' || value.front() == '\'';
+  if (value.find('\n') != value.npos) return message(name, "=", escaped(value), "\n");
+  const bool needs_quotes = value.empty() || trimmed(value).size() < value.size() || value.front() == '"' ||
+                            value.front() == '\'' || ConfigLines::is_escaped(value);
   return message(name, "=", needs_quotes ? message("\"", value, "\"") : value, "\n");
 }
 

@@ -99,7 +99,7 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
   for (std::size_t i = 0; i < flags.size(); ++i) {
     const ListedFlag& flag = flags[i];
     const std::string value = flag.value();
-    if (value.empty() || value.find('\n') != value.npos) continue;
+    if (value.empty()) continue;
     const std::string name = flag.form.names.front();
     const bool is_toggle = flag.is_negation || has_negation(flags, i);
     const bool is_given =

@@ -77,7 +77,7 @@ template <FlagNumber T>
 [[nodiscard]] std::string value_text(T value) {
   const std::string text = message(value);
   if constexpr (std::is_floating_point_v<T>) {  // else a file of flags would have another number
-    if (parse_number<T>(text) != value) {
+    if (std::isfinite(value) && parse_number<T>(text) != value) {
       char exact[32];
       return {exact, std::to_chars(exact, exact + sizeof exact, value).ptr};
     }

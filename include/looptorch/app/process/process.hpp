@@ -74,7 +74,7 @@ inline pid_t spawn(std::vector<std::string> command, const Pipe& errors) {
   pid_t child = 0;
   const int code = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (code == ENOENT)
+  if (code == ENOENT && command[0].find('/') == std::string::npos)
     throw ProcessError(command[0] + " is not installed (Debian: apt-get install " + command[0] + ")");
   if (code != 0) throw ProcessError(command[0] + ": cannot be started: " + std::strerror(code));
   return child;

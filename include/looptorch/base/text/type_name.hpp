@@ -2,6 +2,7 @@
 // Returns the names of types as the compiler spells them, for messages.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace looptorch::detail {
@@ -18,7 +19,9 @@ template <class T>
 constexpr std::string_view type_name() {
   constexpr std::string_view spelled = spelled_type<T>();
   constexpr auto begin = spelled.find("T = ") + 4;
-  constexpr auto end = spelled.find_first_of(";]", begin);
+  std::size_t end = begin;
+  for (int open = 0; open > 0 || (spelled[end] != ';' && spelled[end] != ']'); ++end)  // T may have arrays
+    open += spelled[end] == '[' ? 1 : spelled[end] == ']' ? -1 : 0;
   return spelled.substr(begin, end - begin);
 }
 

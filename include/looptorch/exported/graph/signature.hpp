@@ -22,7 +22,7 @@
 
 namespace looptorch::detail::exported {
 
-/// Returns the keys of a node of a tree; empty if it has none, as a tuple.
+/// Returns the keys of a node of a tree. Empty for a tuple, which has no keys.
 [[nodiscard]] inline std::vector<std::string> keys_of(const Json& context, std::size_t children) {
   if (!context.is_string()) return {};
   Json held;

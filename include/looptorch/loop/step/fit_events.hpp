@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls the hooks on_fit_begin, on_fit_ready, on_window_end and on_fit_end, and does what the loop itself
-// does at these moments, such as counting steps and adapting the loss scale. A fit, a loop of `step`, a
-// preflight and a replay call these functions.
+// does at these moments, such as adapting the loss scale and throwing what update hooks threw. A fit, a loop
+// of `step`, a preflight and a replay call these functions.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs a fit: begins the policies, runs epochs of windows, and ends the policies. Read this header first.
+// Read this header first. Runs a fit: begins the policies, runs epochs of windows, and ends the policies.
 // `Trainer::fit` (loop.hpp) calls `fit`, at the end of this file; window.hpp has the next level.
 #pragma once
 

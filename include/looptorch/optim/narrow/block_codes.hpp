@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The 8-bit codes of AdamW8bit's moments. The 256 numbers of a block share a scale, the largest of them, and
-// a code grows with its number's logarithm, as in telephony's u-law (ITU-T G.711). A code is some bits of a
-// float, so coding needs no table and no branch. Codes are several per cent apart and rounded stochastically:
-// rounded to the nearest, a running mean that moves by 0.1 % an update would never change.
+// a code grows with its number's logarithm, as in telephony's u-law (ITU-T G.711). A code is the low exponent
+// bits and high fraction bits of z = x + 2, so coding needs no table and no branch. Codes are several per
+// cent apart and rounded stochastically: rounded to the nearest, a running mean that moves by 0.1 % an update
+// would never change.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>
@@ -11,11 +12,11 @@
 
 namespace looptorch::detail {
 
-/// Codes of `kBits` bits for numbers from 0 to `kRange`, with 2^`kFraction` codes an octave. Code c stands
-/// for z - 2, where c is the last bits of z's exponent and the first of its fraction; 0 stands for 0.
+/// Codes of `kBits` bits for numbers x from 0 to `kRange`, with 2^`kFraction` codes an octave. A code is the
+/// low exponent bits and high fraction bits of z = x + 2; 0 stands for 0.
 template <int kBits, int kFraction>
 struct OctaveCode {
-  static constexpr int kDropped = 23 - kFraction;  ///< Bits of a float's fraction that a code drops.
+  static constexpr int kDropped = 23 - kFraction;      ///< Bits of a float's fraction that a code drops.
   static constexpr std::uint32_t kBase = 0x40000000u;  // 2.0f
   static constexpr std::uint32_t kMask = (1u << kBits) - 1;
   static constexpr float kRange = std::bit_cast<float>(kBase | kMask << kDropped) - 2;

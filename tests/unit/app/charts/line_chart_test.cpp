@@ -51,6 +51,7 @@ TEST_CASE("A chart has its curves where the values are, a legend, and no points 
              without = line_chart({{"up", {0, 100}, {0, 2}}});
   CHECK(gap.equal(without));
   CHECK_NOTHROW(line_chart({{"one point", {3}, {7}}}));
+  CHECK_FALSE(rows_of(line_chart({{"large", {0, 1}, {1e16, 1e16}}}, {.width = 400}), 220, kFirst).empty());
   CHECK_THROWS_WITH(line_chart({{"none", {0, 1}, {none, none}}}), "line_chart: no curve has a finite point");
   CHECK_THROWS_WITH(line_chart({}), Contains("no curve"));
   CHECK_THROWS_WITH(line_chart({{"odd", {0, 1}, {0}}}), "line_chart: \"odd\" has 2 values of x and 1 of y");
@@ -68,6 +69,13 @@ TEST_CASE("Ticks are 1, 2 or 5 times a power of 10 and cover the values") {
   CHECK(axis(-0.3, 0.9)[2] == Approx(0.2));
   CHECK(axis(0, 5)[2] == 1);
   CHECK(axis(3, 3)[1] > 3);
+  for (const double constant : {1e6, 1e16, -1e16, 1e300}) {
+    const auto [from, to, tick] = axis(constant, constant);
+    CHECK(from < constant);
+    CHECK(to > constant);
+    CHECK(tick > 0);
+    CHECK((to - from) / tick < 12);
+  }
   CHECK(looptorch::app::detail::tick_text(-1e-17, 0.2) == "0");
   CHECK(looptorch::app::glyph_of('A') == looptorch::app::glyph_of('a'));
   CHECK(looptorch::app::glyph_of('&') == looptorch::app::glyph_of('?'));

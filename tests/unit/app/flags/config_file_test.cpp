@@ -6,6 +6,7 @@
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/flags/config_file.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/base/random.hpp>
 
 #include "support/parse_words.hpp"
 #include "support/temporary_folder.hpp"
@@ -151,6 +152,32 @@ TEST_CASE("config file: what a run writes gives the same settings again") {
   CHECK(again.optimizer == "adafactor");
   CHECK(again.share == 0.3);
   CHECK(again.training.settings == given.training.settings);
+}
+
+TEST_CASE("config file: every text comes back as it was written") {
+  const auto read_back = [](const std::string& value) {
+    const auto text = looptorch::app::detail::config_line("part", value);
+    const auto words = looptorch::app::detail::ConfigLines("run.conf", text).read();
+    return words.size() == 1 ? words.front().word : std::to_string(words.size()) + " words";
+  };
+  for (const std::string value :
+       {"",       " ",      "\t",         "\ttab",     "tab\t",      "\rreturn", "return\r",
+        "\nline", "line\n", "two\nlines", "\"",        "\"quoted\"", "'",        "'a' and 'b'",
+        "$'a'",   "$'",     "$''",        "$'a\\nb'",  "C:\\n",      "\\",       "a\\\n'b",
+        "#",      "a=b",    "--part=x",   "{\"a\": 1}"})
+    CHECK(read_back(value) == "--part=" + value);
+  looptorch::SplitMix64 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string value;
+    for (auto left = random.below(7); left > 0; --left) value += " \t\r\n\"'$\\#=n-a"[random.below(13)];
+    if (read_back(value) != "--part=" + value) FAIL("lost: " << looptorch::app::detail::escaped(value));
+  }
+  const ConfigFile file;
+  const auto given = parsed({"--output=\tmy\nrun\r", "--part=a\nb", "--part= c"});
+  const auto again = parsed({"--config", file.write(given.config)});
+  CHECK(again.output == given.output);
+  CHECK(again.parts == given.parts);
+  CHECK(again.config == given.config);
 }
 
 TEST_CASE("config file: mistakes name the file and the line or key") {

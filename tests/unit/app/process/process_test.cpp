@@ -29,6 +29,8 @@ TEST_CASE("A program that is not there comes with the remedy") {
   CHECK_THROWS_AS(run_process({"no-such-program"}), looptorch::app::ProcessError);
   CHECK_THROWS_WITH(run_process({"no-such-program"}),
                     "no-such-program is not installed (Debian: apt-get install no-such-program)");
+  CHECK_THROWS_WITH(run_process({"/opt/x/ffmpeg"}),
+                    "/opt/x/ffmpeg: cannot be started: No such file or directory");
 }
 
 TEST_CASE("Threads run programs side by side without holding each other's pipes") {

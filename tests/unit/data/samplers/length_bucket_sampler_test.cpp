@@ -113,6 +113,32 @@ TEST_CASE("composition and order of the batches are drawn from (seed, epoch) alo
   CHECK(small.batches(0, 6).indices == Indices{0, 1, 5, 4, 3, 2});  // part of the contract
 }
 
+TEST_CASE("a bucket takes further batches that begin with 3/4 of its longest, and the first one whole") {
+  const Indices lengths{100, 20, 19, 75, 74, 18, 10, 9};
+  const LengthBucketSampler sampler(lengths, {.batch_size = 2});
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+    const BatchPlan plan = sampler.batches(epoch, 8);
+    std::vector<Indices> sorted_batches;
+    for (std::int64_t i = 0; i < plan.size(); ++i) {
+      const auto batch = plan.batch(i);
+      sorted_batches.push_back(sorted(Indices(batch.begin(), batch.end())));
+    }
+    // 100 75 | 74 20 | 19 18 | 10 9, longest first: the second pair begins with less than 75, and so on.
+    std::ranges::sort(sorted_batches);
+    CHECK(sorted_batches == std::vector<Indices>{{0, 3}, {1, 4}, {2, 5}, {6, 7}});
+  }
+  const LengthBucketSampler wider({100, 20, 75, 90}, {.batch_size = 2});
+  bool mixes = false;  // 100 90 | 75 20 are one bucket: 75 is enough, though 20 comes with it
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+    const BatchPlan plan = wider.batches(epoch, 4);
+    for (std::int64_t i = 0; i < plan.size(); ++i) {
+      const auto batch = plan.batch(i);
+      mixes |= sorted(Indices(batch.begin(), batch.end())) == Indices{0, 1};
+    }
+  }
+  CHECK(mixes);
+}
+
 TEST_CASE("with one batch a bucket only the order of the batches changes") {
   const Indices lengths = SequentialSampler{}.order(0, 300);  // no ties
   const LengthBucketSampler sampler(lengths, {.budget = 3'000, .batches_per_bucket = 1});
