@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Read this header first: RedoneWindow, the window of a Trainer with policies that may retry, examine or skip
 // a window (window_kind_t in loop/step/window.hpp). While such a policy is on, RedoneWindow keeps the
-// window's batches and each update's initial state, to which a rollback returns. A retry repeats the window
-// to make its update; a traced rerun only finds the cause of a NaN.
+// window's batches and each update's initial state, to which a rollback returns. The words of this folder:
+//
+//   roll back     return to the window's start: WindowStart in loop/step/redo_state.hpp
+//   retry         repeat a window to make its update: retry.hpp after memory ran out, in smaller pieces, and
+//                 seek_scale.hpp after an overflow, with a lower loss scale; train_rerunnable.hpp has the
+//                 micro-batches of both
+//   traced rerun  repeat a window to find what made a NaN, without an update: traced_rerun.hpp
+//   judge         decide before the update whether the window counts: judge_window.hpp
+//   closure       evaluate the loss again within an optimizer's step: closure_step.hpp
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
