@@ -13,9 +13,25 @@
 #include <looptorch/preflight/sample_batches.hpp>
 
 #include <cstdint>
+#include <ranges>
+#include <type_traits>
 #include <vector>
 
 namespace looptorch {
+namespace detail {
+
+/// Checks the batches of dry steps.
+template <class Batches>
+struct CheckDryBatches {
+  static constexpr bool passed = std::ranges::input_range<Batches> || requires(Batches & batches) {
+    batches.of_at_most(1);
+  };
+  static_assert(passed,
+                "looptorch: preflight and find_micro_batch need a range of batches, or SampleBatches of a "
+                "dataset. Give them a single batch as std::vector{batch}. See docs/errors.md#not-a-range");
+};
+
+}  // namespace detail
 
 /// Checks whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a
 /// range of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
@@ -29,8 +45,12 @@ namespace looptorch {
 template <class Trainer, class Batches>
 [[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
                                         const PreflightOptions& options = {}) {
-  const auto call = detail::TrainerAccess::call(trainer).begin("preflight()");
-  return detail::make_preflight(trainer, batches, options).run();
+  if constexpr (detail::CheckDryBatches<std::remove_reference_t<Batches>>::passed) {
+    const auto call = detail::TrainerAccess::call(trainer).begin("preflight()");
+    return detail::make_preflight(trainer, batches, options).run();
+  } else {
+    return {};
+  }
 }
 
 /// The largest micro-batch that fits.
@@ -47,12 +67,14 @@ struct MicroBatch {
 template <class Trainer, class Batches>
 [[nodiscard]] MicroBatch find_micro_batch(Trainer& trainer, Batches&& batches,
                                           const PreflightOptions& options = {}) {
-  const auto call = detail::TrainerAccess::call(trainer).begin("find_micro_batch()");
-  auto preflight = detail::make_preflight(trainer, batches, options);
-  auto& trials = preflight.trials();
   MicroBatch found;
-  found.size = trials.largest_micro_batch(found.tried).value_or(0);
-  if (found.size > 0) found.accumulate = trials.window_samples() / found.size;
+  if constexpr (detail::CheckDryBatches<std::remove_reference_t<Batches>>::passed) {
+    const auto call = detail::TrainerAccess::call(trainer).begin("find_micro_batch()");
+    auto preflight = detail::make_preflight(trainer, batches, options);
+    auto& trials = preflight.trials();
+    found.size = trials.largest_micro_batch(found.tried).value_or(0);
+    if (found.size > 0) found.accumulate = trials.window_samples() / found.size;
+  }
   return found;
 }
 

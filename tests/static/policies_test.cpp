@@ -5,6 +5,9 @@
 
 #include <torch/torch.h>
 
+#include <type_traits>
+#include <vector>
+
 namespace lt = looptorch;
 namespace d = looptorch::detail;
 
@@ -179,3 +182,12 @@ static_assert(d::kRepeatable<std::vector<int>> && !d::SkippableRange<std::vector
               !d::EpochRange<std::vector<int>>);
 
 }  // namespace
+
+// In a template, clang 14 also tried to make a measure of Validate's options.
+template <class Model>
+void validate_in_template(Model& model, torch::optim::SGD& sgd, const std::vector<at::Tensor>& batches) {
+  const auto objective = [](Model& model, const at::Tensor& x) { return model(x).mean(); };
+  lt::Trainer trainer(model, sgd, objective, lt::Validate{batches, {.every = 100}});
+}
+template void validate_in_template(torch::nn::Linear&, torch::optim::SGD&, const std::vector<at::Tensor>&);
+static_assert(!std::is_aggregate_v<lt::OwnObjective>);

@@ -28,16 +28,20 @@ namespace looptorch {
 /// `fold_lora` restores the former type of all weights, `merge_lora` of those with adapters, which
 /// `unmerge_lora` quantises again to the same bits. Load weights before this call: an 8-bit weight cannot be
 /// loaded into. Throws UsageError, before anything is changed, for a model without adapters or with merged
-/// ones, and for a weight that holds NaN or infinity.
+/// ones, for a weight that holds NaN or infinity, and for one that another module registers.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
   for (const auto& [name, layer] : detail::require_adapters(model, "hold_base_in_int8"))
     if (layer->is_merged())
       throw UsageError(message("hold_base_in_int8: the adapter of ", name,
                                " is merged into its weight: call unmerge_lora first"));
+  auto layers = detail::lora_layers(model);
+  std::erase_if(layers, [](const detail::NamedLora& layer) {
+    return layer.layer->is_int8() || layer.layer->layer().weight.requires_grad();
+  });
+  detail::refuse_shared_weights(model, layers, "hold_base_in_int8");
   std::vector<std::pair<detail::LoraSlot*, at::Tensor>> frozen;
-  for (const auto& [name, layer] : detail::lora_layers(model)) {
+  for (const auto& [name, layer] : layers) {
     const at::Tensor& weight = layer->layer().weight;
-    if (layer->is_int8() || weight.requires_grad()) continue;
     const at::Tensor largest_N = detail::largest_of_rows(weight);
     if (!largest_N.isfinite().all().item<bool>())
       throw UsageError(message("hold_base_in_int8: the weight of ", name, " holds NaN or infinity"));

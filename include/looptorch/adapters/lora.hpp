@@ -17,6 +17,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/name_pattern.hpp>
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include <algorithm>
@@ -91,6 +94,33 @@ inline std::vector<NamedLora> select_lora(const std::vector<NamedLora>& layers,
   return selected;
 }
 
+/// True if a write to one tensor may change the other.
+[[nodiscard]] inline bool shares_memory(const at::Tensor& one, const at::Tensor& other) {
+  if (!one.defined() || !other.defined()) return false;
+  if (one.is_same(other)) return true;
+  return one.has_storage() && other.has_storage() && one.is_alias_of(other) &&
+         at::get_overlap_status(one, other) != at::MemOverlapStatus::No;
+}
+
+/// Throws UsageError if another module of the model registers the weight of one of the layers, as a tied
+/// embedding does: `call` would change what that module computes.
+inline void refuse_shared_weights(const torch::nn::Module& model, const std::vector<NamedLora>& layers,
+                                  const char* call) {
+  for (const auto& item : model.named_modules()) {
+    const torch::nn::Module& module = *item.value();
+    for (const auto& tensors : {module.named_parameters(/*recurse=*/false), module.named_buffers(false)})
+      for (const auto& tensor : tensors)
+        for (const NamedLora& layer : layers)
+          if (torch::nn::LinearImpl& own = layer.layer->layer();
+              &own != &module && shares_memory(own.weight, tensor.value()))
+            throw UsageError(message(call, ": the weight of ", layer.name, " is also ", item.key(),
+                                     item.key().empty() ? "" : ".", tensor.key(),
+                                     ", which would change with it: give ", layer.name,
+                                     " a copy of the weight first, or leave the layer as it is. See "
+                                     "docs/adapters.md#tied-weights"));
+  }
+}
+
 /// Adds adapters, and freezes every other parameter of the model.
 inline void attach_lora(torch::nn::Module& model, const std::vector<NamedLora>& layers,
                         const LoraOptions& options) {
@@ -117,9 +147,12 @@ inline std::size_t add_lora(torch::nn::Module& model, const LoraOptions& options
 /// Adds each adapter's scale B A to its layer's weight, so that a forward pass costs as much as without
 /// adapters. Outputs stay equal within rounding. Holds a copy of the old weights, from which `unmerge_lora`
 /// restores their bits. Merged layers cannot be trained: their forward throws UsageError in training mode
-/// with gradients. Skips layers already merged. Throws UsageError if the model has no adapters.
+/// with gradients. Skips layers already merged. Throws UsageError, before anything is changed, if the model
+/// has no adapters, and for a layer whose weight another module registers.
 inline void merge_lora(torch::nn::Module& model) {
-  for (const auto& layer : detail::require_adapters(model, "merge_lora")) layer.layer->merge();
+  const auto layers = detail::require_adapters(model, "merge_lora");
+  detail::refuse_shared_weights(model, layers, "merge_lora");
+  for (const auto& layer : layers) layer.layer->merge();
 }
 
 /// Restores the weights of merged layers bit for bit, and discards later writes to them. Throws UsageError if
@@ -129,9 +162,12 @@ inline void unmerge_lora(torch::nn::Module& model) {
 }
 
 /// Merges the adapters and removes them, for export: the model has its original parameters, frozen or not as
-/// they are. Throws UsageError if the model has no adapters.
+/// they are. Throws UsageError, before anything is changed, if the model has no adapters, and for an adapted
+/// layer whose weight another module registers.
 inline void fold_lora(torch::nn::Module& model) {
-  for (const auto& layer : detail::require_adapters(model, "fold_lora")) layer.layer->fold();
+  const auto layers = detail::require_adapters(model, "fold_lora");
+  detail::refuse_shared_weights(model, layers, "fold_lora");
+  for (const auto& layer : layers) layer.layer->fold();
   for (const auto& layer : detail::lora_layers(model))
     if (layer.layer->is_int8()) layer.layer->widen();
 }

@@ -24,7 +24,10 @@ struct Evaluation {
 };
 
 /// Selects the Trainer's own objective in place of a measure.
-struct OwnObjective {};
+struct OwnObjective {
+  OwnObjective() =
+      default;  // no aggregate: in templates clang 14 makes one of `Validate{batches, {.every = 1}}`
+};
 
 /// A policy's declaration that it evaluates: `using evaluates = Evaluates<Batches, Measure>;`, or a
 /// `std::tuple` of several. Its hooks may then call `run.evaluate(batches, measure)` with these types.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Names a run's parameters, for snapshots and for reports of NaNs.
+// Names a run's parameters, for snapshots, for reports of NaNs, and for a refusal of complex ones.
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 
@@ -45,5 +46,20 @@ class ParameterNames {
   std::unordered_map<const void*, std::string> names_;
   TensorMap outside_;
 };
+
+/// Throws UsageError, which names the parameter, if an update trains a complex one: kernels that `policy`
+/// needs are for real numbers.
+inline void refuse_complex(const Run& run, const char* policy) {
+  for (const UpdateView& update : run.updates())
+    for (const at::Tensor& parameter : update.parameters) {
+      if (!parameter.is_complex() || !parameter.requires_grad()) continue;
+      std::string name = "one outside of the model";
+      for (const NamedParameter& each : run.named_parameters())
+        if (each.tensor.is_same(parameter)) name = message('\'', each.names.front(), '\'');
+      throw UsageError(message(policy, " is for real parameters, and update '", update.name, "' trains ",
+                               name, ", which is ", parameter.scalar_type(), ' ', parameter.sizes(),
+                               ": register its at::view_as_real, and call at::view_as_complex in forward"));
+    }
+}
 
 }  // namespace looptorch::detail

@@ -236,12 +236,12 @@ class Run {
   [[nodiscard]] const std::optional<std::string>& interruption() const { return interruption_; }
   /// Returns the signal given to `interrupt`, or 0.
   [[nodiscard]] int signal() const { return signal_; }
-  /// Claims the right of `owner` to set `what` in this fit. Throws UsageError if another owner has claimed
-  /// it.
-  void claim(const std::string& what, const std::string& owner) {
+  /// Claims the right of `owner` to set `what` in this fit. Throws UsageError, which ends with `remedy`, if
+  /// another owner has claimed it.
+  void claim(const std::string& what, const std::string& owner,
+             const std::string& remedy = "keep one of them") {
     const auto [place, mine] = claims_.emplace(what, owner);
-    if (!mine)
-      throw UsageError(message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
+    if (!mine) throw UsageError(message(what, " is set by ", place->second, " and by ", owner, "; ", remedy));
   }
   /// True once `stop` or `interrupt` was called.
   [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }

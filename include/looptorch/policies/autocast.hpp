@@ -12,6 +12,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss_scale.hpp>
+#include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 
@@ -175,8 +176,11 @@ struct Autocast<fp16> {
   static constexpr Phase phase = Phase::check;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
-  /// Throws UsageError for options out of range.
-  void on_fit_begin(FitContext& fit, State& state) const { state.begin(rules(), fit.run.device()); }
+  /// Throws UsageError for options out of range, and for complex parameters.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    detail::refuse_complex(fit.run, "Autocast<fp16>");
+    state.begin(rules(), fit.run.device());
+  }
 
   detail::AutocastWithHint forward_scope(const ForwardContext& context, State&) const {
     detail::keep_casts(context);
@@ -212,7 +216,7 @@ struct Autocast<detail::TypeAtRunTime> {
   static constexpr Phase phase = Phase::check;
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
-  /// Throws UsageError for another type, and for options out of range.
+  /// Throws UsageError for another type, for options out of range, and in fp16 for complex parameters.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (type && *type != fp16::kType && *type != bf16::kType)
       throw UsageError(message("Autocast<>'s type is Half or BFloat16, got ", *type));

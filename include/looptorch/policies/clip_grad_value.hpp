@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -30,10 +31,11 @@ struct ClipGradValue {
   static constexpr bool veto_is_rank_invariant = true;
   static constexpr bool shard_aware = true;
 
-  /// Throws UsageError unless `clip_value` is above 0 and finite.
-  void on_fit_begin(FitContext&) const {
+  /// Throws UsageError unless `clip_value` is above 0 and finite, and for complex parameters.
+  void on_fit_begin(FitContext& fit) const {
     if (!(clip_value > 0 && std::isfinite(clip_value)))
       throw UsageError(message("ClipGradValue needs a finite clip_value above 0, got ", clip_value));
+    detail::refuse_complex(fit.run, "ClipGradValue");
   }
 
   void before_update(UpdateContext& update) const {

@@ -72,7 +72,8 @@ struct ScheduleLr {
     double ratio = 1.0;            ///< Current share of the full rate, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
     double at_most = kNoLimit;     ///< The ratio before the end moved back out.
-    bool warned_of_jump = false;   ///< A fit of another length was warned that the rate jumps.
+    std::string jump;              ///< The warning that a fit of another length changes the rate abruptly.
+    bool warned_of_jump = false;   ///< The user has seen it.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups
@@ -96,13 +97,21 @@ struct ScheduleLr {
     check_update(fit.run);
     select_groups(fit.run, state);
     take_over(fit.run, state);
+    state.jump.clear();
     if (end_before != end) {  // another fit
-      warn_of_jump(fit.run, end_before, state);
+      state.jump = jump_after(fit.run, end_before, state);
       state.at_most = kNoLimit;
     }
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric, "ScheduleLr");
     read_metric(fit.run, state);
+  }
+
+  /// Warns once of a rate that jumps. The dry steps of a preflight, whose length is no fit's, do not get
+  /// here.
+  void on_fit_ready(FitContext&, State& state) const {
+    if (state.jump.empty() || std::exchange(state.warned_of_jump, true)) return;
+    TORCH_WARN("looptorch: ", state.jump);
   }
 
   /// Throws UsageError if no policy publishes the metric that a PlateauDecay waits for.
@@ -195,21 +204,18 @@ struct ScheduleLr {
     if (is_later && now > before) state.at_most = before < now / 2 ? kNoLimit : before;
   }
 
-  /// Warns once if a fit of another length, resumed or not, changes the rate abruptly.
-  void warn_of_jump(const Run& run, std::int64_t end_before, State& state) const {
+  /// Returns a warning if a fit of another length, resumed or not, changes the rate abruptly; else an empty
+  /// text.
+  [[nodiscard]] std::string jump_after(const Run& run, std::int64_t end_before, const State& state) const {
     const std::size_t index = first_update(state);
     const UpdateView& view = run.updates()[index];
     const std::int64_t step = run.progress().step - view.skipped;
-    if (state.warned_of_jump || end_before == 0 || step == 0 || state.total_steps <= step ||
-        state.groups[index].empty())
-      return;
+    if (end_before == 0 || step == 0 || state.total_steps <= step || state.groups[index].empty()) return {};
     const detail::RateJump jump{.last = state.ratio,
                                 .planned = std::min(ratio_at(step, end_before), state.at_most),
                                 .now = ratio_at(step, state.total_steps)};
-    state.warned_of_jump = jump.is_jump();
-    if (jump.is_jump())
-      TORCH_WARN("looptorch: ", jump.sentence(view.full_rates[state.groups[index].front()], step, end_before,
-                                              state.total_steps));
+    if (!jump.is_jump()) return {};
+    return jump.sentence(view.full_rates[state.groups[index].front()], step, end_before, state.total_steps);
   }
 
   [[nodiscard]] bool is_for(const UpdateView& view) const { return update.empty() || update == view.name; }

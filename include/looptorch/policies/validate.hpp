@@ -7,6 +7,7 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
@@ -24,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -66,7 +68,8 @@ struct ValidateOptions {
 /// Evaluates `measure` on `batches`, a multi-pass range. Holds an lvalue by reference, which must outlive the
 /// Trainer; moves other ranges in. Without a measure, evaluates the Trainer's objective. Copies a measure
 /// with `add` and `result`, as `Trainer::evaluate` takes it, for each evaluation. Publishes its results as
-/// `<name>.<key>`, or a single number as `<name>.loss`. Several may be listed; give them different names.
+/// `<name>.<key>`, or a single number as `<name>.loss`. Several may be listed, each with a name of its own: a
+/// fit refuses two of one name with UsageError.
 ///
 /// Throws UsageError if a policy waits for a metric of `<name>` that is not published, as soon as the names
 /// are known: before the first step from a measure's `metric_names()`, from a single number, or from the
@@ -110,8 +113,11 @@ class Validate {
     bool warned_of_metrics = false;  ///< It was warned of a metric that is not published.
   };
 
-  /// Throws UsageError for `per_epoch` with an unknown number of batches.
+  /// Throws UsageError for a second Validate of one name, and for `per_epoch` with an unknown number of
+  /// batches.
   void on_fit_begin(FitContext& fit, State&) const {
+    fit.run.claim(message("metric '", options_.name, ".*'"), message("a Validate of ", measured()),
+                  "give each Validate a name of its own, as {.name = \"test\"}");
     awaited_metrics().announce(fit.run.metrics());
     if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
       throw UsageError(message(describe(), " is to evaluate ", options_.per_epoch,
@@ -179,6 +185,12 @@ class Validate {
       return std::make_shared<Held>(std::move(batches));
   }
 
+  [[nodiscard]] static std::string_view measured() {
+    if constexpr (std::is_same_v<Measure, OwnObjective>)
+      return "the objective";
+    else
+      return detail::type_name<Measure>();
+  }
   [[nodiscard]] std::string describe() const { return "a Validate named " + options_.name; }
 
   /// True with `at_end` after the run's last step.

@@ -182,6 +182,11 @@ TEST_CASE("what has no 8 bits is refused, and nothing is changed", "[int8]") {
   }
   CHECK_THROWS_WITH(lt::hold_base_in_int8(*broken), Contains("weight of out") && Contains("NaN"));
   CHECK(broken->fc1->weight.scalar_type() == at::kFloat);
+  Net tied = adapted_net();
+  tied->register_buffer("table", tied->inner->fc1->weight.detach());
+  CHECK_THROWS_WITH(lt::hold_base_in_int8(*tied),
+                    Contains("hold_base_in_int8: the weight of inner.fc1 is also table"));
+  CHECK(tied->fc1->weight.scalar_type() == at::kFloat);
   Net trained = adapted_net();
   trained->inner->fc1->weight.set_requires_grad(true);
   CHECK(lt::hold_base_in_int8(*trained) == 2);

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -25,7 +26,8 @@ using Catch::Contains;
 namespace {
 
 /// Gives B values, as training would.
-void teach(Net& net) {
+template <class Model>
+void teach(Model& net) {
   const torch::NoGradGuard no_grad;
   for (const auto& item : net->named_parameters())
     if (item.key().find("lora_B") != std::string::npos)
@@ -44,6 +46,24 @@ std::vector<std::string> trained(const Net& net) {
     if (item.value().requires_grad()) names.push_back(item.key());
   return names;
 }
+
+struct TableImpl : torch::nn::Module {
+  explicit TableImpl(const at::Tensor& weight) : weight(register_parameter("weight", weight)) {}
+  at::Tensor weight;
+};
+TORCH_MODULE(Table);
+
+/// A language model whose head shares its embedding's weight, or a view of it.
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(bool as_view = false)
+      : fc(register_module("fc", adapted::Linear(4, 4))),
+        head(register_module("head", adapted::Linear(torch::nn::LinearOptions(4, 7).bias(false)))),
+        table(register_module("table", Table(as_view ? head->weight.detach()[2] : head->weight))) {}
+  at::Tensor forward(const at::Tensor& ids) { return head(fc(torch::embedding(table->weight, ids))); }
+  adapted::Linear fc, head;
+  Table table;
+};
+TORCH_MODULE(Tied);
 
 template <class Layer>
 concept CanBeAdapted = requires {
@@ -204,4 +224,55 @@ TEST_CASE("adapters that cannot be are refused, and change nothing", "[lora]") {
   CHECK_THROWS_WITH(lt::unmerge_lora(*net), Contains("call add_lora first"));
   lt::add_lora(*net, {.patterns = {"out"}});
   CHECK_THROWS_WITH(lt::add_lora(*net, {}), Contains("has adapters already, 1: out"));
+}
+
+TEST_CASE("an adapter on a tied weight computes, but is not merged into the other layer's weight", "[lora]") {
+  Tied net;
+  net->eval();
+  const at::Tensor ids = torch::tensor({0, 3, 6}), before = net(ids);
+  lt::add_lora(*net, {.rank = 2});
+  CHECK(torch::equal(net(ids), before));
+  teach(net);
+  const at::Tensor adapted = net(ids), weight = net->table->weight.detach().clone();
+  for (const auto& [call, name] :
+       {std::pair{&lt::merge_lora, "merge_lora"}, std::pair{&lt::fold_lora, "fold_lora"}}) {
+    CHECK_THROWS_AS(call(*net), lt::UsageError);
+    CHECK_THROWS_WITH(call(*net), Contains(name) && Contains("weight of head is also table.weight"));
+  }
+  CHECK_FALSE(net->fc->is_merged());  // nothing is changed
+  CHECK(torch::equal(net->table->weight, weight));
+  CHECK(torch::equal(net(ids), adapted));
+
+  Tied part(/*as_view=*/true);
+  lt::add_lora(*part, {.rank = 2, .patterns = {"head"}});
+  CHECK_THROWS_WITH(lt::merge_lora(*part), Contains("head is also table.weight"));
+}
+
+TEST_CASE("weights that share a storage and no element, and layers without adapters, are merged", "[lora]") {
+  Tied net;
+  net->eval();
+  lt::add_lora(*net, {.rank = 2, .patterns = {"fc"}});
+  teach(net);
+  {
+    const torch::NoGradGuard no_grad;
+    const at::Tensor all = torch::randn({11, 4});
+    net->fc->weight.set_data(all.slice(0, 0, 4));
+    net->head->weight.set_data(all.slice(0, 4));
+  }
+  const at::Tensor ids = torch::tensor({0, 3, 6}), adapted = net(ids);
+  lt::merge_lora(*net);
+  CHECK(torch::allclose(net(ids), adapted, 1e-5, 1e-6));
+  lt::fold_lora(*net);
+  CHECK(torch::allclose(net(ids), adapted, 1e-5, 1e-6));
+}
+
+TEST_CASE("a layer that is registered twice is one layer, and is merged", "[lora]") {
+  Net net;
+  net->inner->register_module("again", net->fc1);
+  lt::add_lora(*net, {.rank = 2, .patterns = {"fc1"}});
+  teach(net);
+  net->eval();
+  const at::Tensor x = wave({4, 5}, 0.5), adapted = net(x);
+  lt::merge_lora(*net);
+  CHECK(torch::allclose(net(x), adapted, 1e-5, 1e-5));
 }

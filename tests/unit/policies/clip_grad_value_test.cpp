@@ -9,6 +9,9 @@
 #include "support/toy.hpp"
 #include "support/waves.hpp"
 
+#include <memory>
+#include <vector>
+
 namespace lt = looptorch;
 using reference::loss_with_known_gradients;
 using reference::Waves;
@@ -103,6 +106,35 @@ TEST_CASE("each of several updates is clipped by its own gradients, and a frozen
   REQUIRE(largest.size() == 2);
   CHECK(largest[0] == 0.5);
   CHECK((largest[1] > 0 && largest[1] < 0.01));
+}
+
+TEST_CASE("complex parameters are refused by name as the fit begins, unless they are frozen") {
+  struct Spectral : torch::nn::Module {
+    at::Tensor real = register_parameter("real", torch::ones({3}));
+    at::Tensor wave = register_parameter("wave", torch::ones({3}, at::kComplexFloat));
+  };
+  using Net = std::shared_ptr<Spectral>;
+  const Net net = std::make_shared<Spectral>();
+  torch::optim::SGD sgd(net->parameters(), 0.5);
+  const auto objective = [](const Net& net, const at::Tensor& x) {
+    return (torch::real(net->wave) * net->real * x).sum();
+  };
+  const std::vector<at::Tensor> batches{torch::ones({3})};
+  lt::Trainer clipped(net, sgd, objective, lt::ClipGradValue{0.1});
+  CHECK_THROWS_AS(clipped.fit(batches), lt::UsageError);
+  CHECK_THROWS_WITH(clipped.fit(batches), Catch::Contains("ClipGradValue is for real parameters") &&
+                                              Catch::Contains("trains 'wave', which is ComplexFloat [3]") &&
+                                              Catch::Contains("view_as_real"));
+  lt::Trainer scaled(net, sgd, objective, lt::Autocast<lt::fp16>{});
+  CHECK_THROWS_WITH(scaled.fit(batches),
+                    Catch::Contains("Autocast<fp16> is for real") && Catch::Contains("'wave'"));
+  lt::Trainer chosen(net, sgd, objective, lt::Autocast<>{.type = at::kHalf});
+  CHECK_THROWS_WITH(chosen.fit(batches), Catch::Contains("'wave'"));
+  CHECK(torch::equal(net->real, torch::ones({3})));
+  lt::Trainer in_bf16(net, sgd, objective, lt::Autocast<lt::bf16>{});
+  CHECK(in_bf16.fit(batches).steps == 1);
+  net->wave.set_requires_grad(false);
+  CHECK(clipped.fit(batches, {.epochs = 1}).steps == 1);
 }
 
 TEST_CASE("a bound that cannot be is refused") {

@@ -45,6 +45,12 @@ auto noting(std::vector<double>& seen, std::size_t index = 0) {
                 }};
 }
 
+/// Publishes the metric at each epoch's end, beside a Validate that does so in mid-epoch.
+auto publishing(double value) {
+  return lt::On{lt::kObserve,
+                [value](lt::EpochContext& epoch) { epoch.run.metrics().publish("validation.loss", value); }};
+}
+
 /// Notes all rates, by update and group, as each window ends.
 auto noting_all(std::vector<std::vector<double>>& last) {
   return lt::On{lt::kObserve, [&last](lt::WindowContext& window) {
@@ -332,7 +338,7 @@ TEST_CASE("a plateau multiplies a warm-up") {
   check_equal(seen, {0.0, 0.125, 0.125, 0.1875, 0.125});
 }
 
-TEST_CASE("a plateau reads what Validate publishes, in mid-epoch and at epoch ends, each publication once") {
+TEST_CASE("a plateau reads what is published in mid-epoch and at epoch ends, each publication once") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), kFullRate);
   const auto held_out = toy::batches(1);
@@ -340,7 +346,7 @@ TEST_CASE("a plateau reads what Validate publishes, in mid-epoch and at epoch en
   const auto measure = [](toy::Net&, const toy::Batch&) { return 1.0; };  // never improves after the first
   lt::Trainer trainer(net, sgd, toy::objective, noting(seen),
                       lt::ScheduleLr{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}},
-                      lt::Validate{held_out, measure, {.every = 2}}, lt::Validate{held_out, measure});
+                      lt::Validate{held_out, measure, {.every = 2}}, publishing(1.0));
   trainer.fit(toy::batches(4), {.epochs = 2});  // published after steps 2, 4, 4, 6, 8, 8
   check_equal(seen, {0.5, 0.5, 0.5, 0.5, 0.125, 0.125, 0.0625, 0.0625});
   CHECK(trainer.policy<lt::ScheduleLr>().plateau.ratio == Approx(std::pow(0.5, 5)));
@@ -764,8 +770,7 @@ TEST_CASE(
                                 [this](lt::UpdateContext&) {
                                   for (const std::size_t group : {0, 1}) seen.push_back(rate_of(sgd, group));
                                 }},
-                         lt::Validate{toy::batches(1), measure, {.every = 2}},
-                         lt::Validate{toy::batches(1), measure},
+                         lt::Validate{toy::batches(1), measure, {.every = 2}}, publishing(1.0),
                          lt::On{lt::kObserve, [this, save_at, &saved](lt::WindowContext& window) {
                                   if (window.run.progress().step == save_at) saved = save();
                                 }});

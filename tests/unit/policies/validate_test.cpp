@@ -498,6 +498,30 @@ TEST_CASE("all that a Validate knows is in its state") {
   CHECK(loaded.last->metrics == saved.last->metrics);
 }
 
+TEST_CASE("two Validates of one name are refused before the first step, and both are named") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto batches = toy::batches(2);
+  const at::Tensor before = net->parameters()[0].detach().clone();
+  lt::Trainer twice(net, sgd, toy::objective, lt::Validate{batches}, lt::Validate{batches, LargestShare{}});
+  CHECK_THROWS_AS(twice.fit(batches), lt::UsageError);
+  CHECK_THROWS_WITH(twice.fit(batches),
+                    Catch::Contains("metric 'validation.*' is set by a Validate of the objective and by a "
+                                    "Validate of ") &&
+                        Catch::Contains("LargestShare; give each Validate a name of its own") &&
+                        Catch::Contains(".name"));
+  CHECK_THROWS_AS(twice.step(batches[0]), lt::UsageError);
+  CHECK(torch::equal(net->parameters()[0], before));
+  lt::Trainer named(net, sgd, toy::objective, lt::Validate{batches},
+                    lt::Validate{batches, LargestShare{}, {.name = "test"}});
+  CHECK(named.fit(batches, {.epochs = 2}).steps == 4);
+  CHECK(named.fit(batches, {.epochs = 2}).steps == 4);
+  bool is_on = false;
+  lt::Trainer chosen(net, sgd, toy::objective, lt::When{is_on, lt::Validate{batches}},
+                     lt::When{!is_on, lt::Validate{batches, LargestShare{}}});
+  CHECK(chosen.fit(batches).steps == 2);
+}
+
 TEST_CASE("options that cannot be are refused with their values") {
   const auto refused = [](lt::ValidateOptions options, const std::string& text) {
     CHECK_THROWS_AS(lt::Validate(toy::batches(1), nothing, options), lt::UsageError);

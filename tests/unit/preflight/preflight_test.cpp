@@ -11,6 +11,7 @@
 
 #include "support/snapshots.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/warnings.hpp"
 
 #include <functional>
 #include <new>
@@ -489,6 +490,23 @@ TEST_CASE("preflight: policies that report stay silent, and write nothing") {
   CHECK(std::ftell(file) > 0);
   CHECK(std::filesystem::exists(folder.path() / "snapshots"));
   std::fclose(file);
+}
+
+TEST_CASE("preflight: between two fits says nothing of the learning rate, and the next fit still does") {
+  Net net;
+  lt::FusedAdamW adam(net->parameters(), {.lr = 1e-2});
+  const auto data = batches(4, 8);
+  lt::Trainer trainer(net, adam, objective, lt::ScheduleLr{});
+  trainer.fit(data);
+  lt::testing::Warnings warnings;
+  CHECK(lt::preflight(trainer, data, kRoomy).fits);
+  CHECK(warnings.texts.empty());
+  trainer.fit(data, {.epochs = 3});  // of 12 steps, and 4 before
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK_THAT(warnings.texts[0], Contains("jumps from 0.0025 to 0.00666667 in step 4") &&
+                                    Contains("was to end at step 4") && Contains("now ends at step 12"));
+  CHECK(lt::preflight(trainer, data, kRoomy).fits);
+  CHECK(warnings.texts.size() == 1);
 }
 
 TEST_CASE("preflight: several updates, each of which keeps the window's batches") {

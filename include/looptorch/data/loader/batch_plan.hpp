@@ -90,7 +90,8 @@ BatchPlan plan_epoch(const T& sampler, std::int64_t epoch, std::int64_t size, co
     std::vector<std::int64_t> order = sampler.order(epoch, size);
     if (const std::int64_t count = sampled_count(sampler, size); std::ssize(order) != count)
       throw UsageError(message("PinnedPrefetchLoader: the sampler gave ", order.size(),
-                               " indices, announced were ", count));
+                               " indices, announced were ", count,
+                               ": an order of another length than the dataset's needs `count(size)`"));
     plan = cut_order(std::move(order), cut);
   }
   check_indices(plan.indices, size);

@@ -59,7 +59,8 @@ class PinnedPrefetchLoader {
   static_assert(
       Choice::has_order,
       "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
-      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a stream "
+      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>, or `batches` "
+      "with the same arguments returning looptorch::BatchPlan and `batch_count(std::int64_t size) const`; a stream "
       "takes a ShuffleBuffer, and a dataset does not, or a StreamShard; a collate callable comes fourth. See "
       "docs/errors.md#sampler");
   static_assert(

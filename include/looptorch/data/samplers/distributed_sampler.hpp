@@ -43,7 +43,8 @@ class DistributedSampler {
   static_assert(
       Sampler<Inner> || BatchSampler<Inner>,
       "looptorch: DistributedSampler's second argument must be a sampler. Give the type "
-      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>. See "
+      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>, or `batches` "
+      "with the same arguments returning looptorch::BatchPlan and `batch_count(std::int64_t size) const`. See "
       "docs/errors.md#sampler");
 
  public:

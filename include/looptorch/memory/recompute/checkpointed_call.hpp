@@ -48,8 +48,9 @@ struct CheckpointOptions {
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
   std::string name = {};                 ///< The block's name in errors; empty: its type.
   /// Runs the block on so many parts of its samples in turn, forward and backward, for the memory of one
-  /// part. For a block that returns a tensor, and whose samples (the first dimension of all its tensors) are
-  /// independent of each other.
+  /// part. For a block that returns a tensor, and whose samples are independent of each other. The first
+  /// dimension of all tensor arguments, but 0-dim ones, must count the samples: others throw CheckpointError.
+  /// Let the block hold or capture tensors that are not samples, such as a table or a mask for all of them.
   std::int64_t parts = 1;
 };
 
@@ -181,16 +182,22 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   }
 }
 
-/// Returns the arguments of each part: tensors with as many samples as the first are cut.
+/// Returns the arguments of each part. Throws CheckpointError for tensors with different numbers of samples.
 template <class Stored>
-[[nodiscard]] std::vector<Stored> cut_into_parts(const Stored& whole, std::int64_t parts) {
+[[nodiscard]] std::vector<Stored> cut_into_parts(const Stored& whole, std::int64_t parts,
+                                                 std::string_view block) {
   Stored some = whole;
   std::vector<std::vector<at::Tensor>> pieces;
   std::int64_t samples = -1;
   for_each_argument_tensor(some, [&](const at::Tensor& tensor) {
     if (samples < 0 && tensor.dim() > 0) samples = tensor.size(0);
-    pieces.push_back(tensor.dim() > 0 && tensor.size(0) == samples ? tensor.chunk(parts)
-                                                                   : std::vector<at::Tensor>{tensor});
+    if (tensor.dim() > 0 && tensor.size(0) != samples)
+      throw CheckpointError(message(
+          "CheckpointOptions::parts: an argument of ", block, " is ", tensor.sizes(), " beside ", samples,
+          " samples. All tensors are cut along their first dimension, which must count the samples: let "
+          "the block capture or hold this one, or expand it to ",
+          samples, " samples. See docs/checkpointing.md#one-part-after-the-other"));
+    pieces.push_back(tensor.dim() > 0 ? tensor.chunk(parts) : std::vector<at::Tensor>{tensor});
   });
   std::size_t most = 1;
   for (const auto& each : pieces) most = std::max(most, each.size());
@@ -209,9 +216,10 @@ template <class Stored>
 template <class F, class... Arguments>
 [[nodiscard]] at::Tensor call_in_parts(const CheckpointOptions& options, const Callee& callee, F&& f,
                                        Arguments&&... arguments) {
+  const BlockName block{options.name, callee.type};
   std::vector<at::Tensor> results;
-  for (auto& part :
-       cut_into_parts(std::tuple<stored_t<Arguments>...>(store<Arguments>(arguments)...), options.parts))
+  for (auto& part : cut_into_parts(std::tuple<stored_t<Arguments>...>(store<Arguments>(arguments)...),
+                                   options.parts, block.view()))
     results.push_back(std::apply(
         [&](auto&... each) -> at::Tensor {
           return call_recomputed(options, callee, f, given<Arguments>(each)...);

@@ -23,7 +23,9 @@ enum class ThresholdMode {
 };
 
 /// Drops by a factor whenever `metric` has been published more than `patience` times in a row without
-/// becoming better. Publications during the warm-up count like any others.
+/// becoming better. Publications during the warm-up count like any others. A relative threshold is a share of
+/// the best value's magnitude; ReduceLROnPlateau takes it with the other sign if that value is negative, and
+/// then counts a slightly worse one as better.
 struct PlateauDecay {
   std::string metric = "validation.loss";
   Better better = Better::lower;

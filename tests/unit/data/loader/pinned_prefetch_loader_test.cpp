@@ -268,8 +268,10 @@ TEST_CASE("a sampler may visit a part of the data, but must keep to what it anno
   CHECK(third.size() == 2);
   CHECK(epoch_of(third) == Batches{{0, 3, 6}, {9}});
   PinnedPrefetchLoader unannounced(dataset, {}, Unannounced{});
-  CHECK_THROWS_WITH(unannounced.begin(),
-                    "PinnedPrefetchLoader: the sampler gave 2 indices, announced were 10");
+  CHECK_THROWS_WITH(
+      unannounced.begin(),
+      "PinnedPrefetchLoader: the sampler gave 2 indices, announced were 10: an order of another "
+      "length than the dataset's needs `count(size)`");
   PinnedPrefetchLoader outside(dataset, {}, Outside{});
   CHECK_THROWS_WITH(outside.begin(),
                     "PinnedPrefetchLoader: the sampler gave index 10 for a dataset of 10 samples");

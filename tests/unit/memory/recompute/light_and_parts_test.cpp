@@ -221,20 +221,33 @@ TEST_CASE("parts: gradients up to the order of sums, whatever the number of samp
     CHECK((in_parts[i] - whole[i]).abs().max().item<double>() < 1e-12 * whole[i].abs().max().item<double>());
 }
 
-TEST_CASE("parts: every argument with as many samples is cut, others are given whole") {
-  const auto f = [](const at::Tensor& x, const at::Tensor& mask, const at::Tensor& scale, double factor) {
+TEST_CASE("parts: every argument is cut; numbers and what the block captures are given whole") {
+  const at::Tensor scale = torch::randn({3}).requires_grad_(), shift = torch::tensor(0.5);
+  const auto f = [scale](const at::Tensor& x, const at::Tensor& mask, const at::Tensor& shift,
+                         double factor) {
     CHECK(x.size(0) == 2);
     CHECK(mask.size(0) == 2);
-    CHECK(scale.size(0) == 3);
-    return (x * mask).sin() * scale * factor;
+    return (x * mask + shift).sin() * scale * factor;
   };
   const at::Tensor x = torch::randn({6, 3}).requires_grad_(), mask = torch::rand({6, 1});
-  const at::Tensor scale = torch::randn({3}).requires_grad_();
-  const at::Tensor y = lt::checkpoint({.parts = 3}, f, x, mask, scale, 2.0);
-  CHECK(same_bits(y, (x * mask).sin() * scale * 2.0));
+  const at::Tensor y = lt::checkpoint({.parts = 3}, f, x, mask, shift, 2.0);
+  CHECK(same_bits(y, (x * mask + shift).sin() * scale * 2.0));
   y.sum().backward();
-  CHECK(at::allclose(x.grad(), (x * mask).cos() * mask * scale * 2.0));
-  CHECK(at::allclose(scale.grad(), ((x * mask).sin() * 2.0).sum(0)));
+  CHECK(at::allclose(x.grad(), (x * mask + shift).cos() * mask * scale * 2.0));
+  CHECK(at::allclose(scale.grad(), ((x * mask + shift).sin() * 2.0).sum(0)));
+}
+
+TEST_CASE("parts: an argument that is not one row a sample is refused") {
+  const auto f = [](const at::Tensor& x_BTD, const at::Tensor& table_TD) { return x_BTD + table_TD; };
+  const at::Tensor x = torch::randn({5, 6, 3}).requires_grad_(), table = torch::randn({6, 3});
+  CHECK_THROWS_AS(lt::checkpoint({.parts = 2}, f, x, table), lt::CheckpointError);
+  CHECK_THROWS_WITH(
+      lt::checkpoint({.name = "layer 3", .parts = 2}, f, x, table),
+      Catch::Contains("an argument of layer 3 is [6, 3] beside 5 samples") && Catch::Contains("capture"));
+  CHECK_THROWS_WITH(lt::checkpoint({.parts = 2}, f, x, torch::randn({1, 6, 3})),
+                    Catch::Contains("[1, 6, 3]"));
+  CHECK(same_bits(lt::checkpoint({.parts = 1}, f, x, table), x + table));
+  CHECK(same_bits(lt::checkpoint({.parts = 2}, f, x, table.expand({5, 6, 3})), x + table));
 }
 
 TEST_CASE("parts: refused below one, and where blocks are offloaded whole") {
@@ -242,7 +255,8 @@ TEST_CASE("parts: refused below one, and where blocks are offloaded whole") {
   const at::Tensor x = torch::ones({4, 2}).requires_grad_();
   for (const auto mode :
        {lt::CheckpointMode::recompute, lt::CheckpointMode::light, lt::CheckpointMode::offload})
-    CHECK_THROWS_WITH(lt::checkpoint({.mode = mode, .parts = 0}, twice, x), Catch::Contains("at least 1, got 0"));
+    CHECK_THROWS_WITH(lt::checkpoint({.mode = mode, .parts = 0}, twice, x),
+                      Catch::Contains("at least 1, got 0"));
   CHECK_THROWS_WITH(lt::checkpoint({.mode = lt::CheckpointMode::offload, .parts = 2}, twice, x),
                     Catch::Contains("offload") && Catch::Contains("got 2 parts"));
 }
