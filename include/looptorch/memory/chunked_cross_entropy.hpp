@@ -6,11 +6,11 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/matmul_type.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/gradient_in_place.hpp>
 #include <looptorch/memory/score_chunks.hpp>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -189,9 +189,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
                             const std::optional<at::Tensor>& bias, const at::Tensor& labels_N,
                             const CrossEntropyOptions& options) {
     const at::Tensor bias_V = bias.value_or(at::Tensor());
-    const auto device = hidden_ND.device().type();
-    const auto type = at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
-                                                                : hidden_ND.scalar_type();
+    const at::ScalarType type = matmul_type(hidden_ND);
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ChunkedScores scores(hidden_ND, weight_VD, bias_V, type, options.chunk_bytes);
     const RowFactors factors(labels_N, weight_VD.size(0), scores.wide_type(), options);
@@ -269,9 +267,9 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// Returns the cross-entropy, a scalar in fp32 at least, of the scores `hidden weight_VD^T + bias` against
 /// `labels`: the mean over the labels that count, weighted as in at::cross_entropy_loss; NaN if none counts.
 /// `hidden` is `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal the plain computation's up to the
-/// order of sums. Under autocast computes matmuls in its type and all else in fp32. Adds directly to an
-/// existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once. Throws UsageError
-/// for wrong shapes and options, and on a CPU for labels that name no class.
+/// order of sums. Under autocast computes matmuls in its type and all else in fp32, but fp64 in fp64. Adds
+/// directly to an existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once.
+/// Throws UsageError for wrong shapes and options, and on a CPU for labels that name no class.
 [[nodiscard]] inline at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,
                                                       const at::Tensor& labels,
                                                       const CrossEntropyOptions& options = {}) {

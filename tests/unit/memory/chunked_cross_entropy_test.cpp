@@ -7,6 +7,7 @@
 #include <looptorch/memory/chunked_cross_entropy.hpp>
 #include <looptorch/memory/embedding_rows.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/policies/autocast.hpp>
 
 #include <limits>
 
@@ -185,6 +186,18 @@ TEST_CASE("chunked_cross_entropy under autocast is as exact as the plain loss") 
     const double size = wanted[i].abs().max().item<double>();
     CHECK(distance(chunked[i], wanted[i]) < std::max(2 * distance(plain[i], wanted[i]), 1e-3 * size));
   }
+}
+
+TEST_CASE("chunked_cross_entropy of fp64 stays in fp64 under autocast, as at::linear does") {
+  at::manual_seed(5);
+  Problem problem;
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const at::Tensor loss = problem.chunked({}), plain = problem.plain({});
+  CHECK(loss.scalar_type() == at::kDouble);
+  CHECK(distance(loss, plain) < 1e-12);
+  const auto computed = problem.gradients([&] { return problem.chunked({}); });
+  const auto wanted = problem.gradients([&] { return problem.plain({}); });
+  for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(distance(computed[i], wanted[i]) < 1e-12);
 }
 
 TEST_CASE(
