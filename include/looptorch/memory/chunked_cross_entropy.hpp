@@ -142,8 +142,8 @@ class ChunkedGradients {
       : scores_(scores) {
     if (of_hidden)
       hidden_ND_ = at::zeros(saved.hidden_ND.sizes(), saved.hidden_ND.options().dtype(scores.wide_type()));
-    if (of_weight) weight_sum_VD_ = gradient_to_add_to(saved.weight_VD);
-    if (of_weight && !weight_sum_VD_.defined()) weight_VD_ = at::empty_like(saved.weight_VD);
+    if (of_weight) weight_sum_ = GradientToAddTo(saved.weight_VD);
+    if (of_weight && !weight_sum_) weight_VD_ = at::empty_like(saved.weight_VD);
     if (of_bias) bias_V_ = at::empty_like(saved.bias_V);
   }
 
@@ -154,7 +154,9 @@ class ChunkedGradients {
     const at::Tensor slope_NC = wide_slope_NC.to(hidden_ND.scalar_type());
     if (hidden_ND_.defined())
       add_product(hidden_ND_, slope_NC, scores_.weights_of(chunk.first, chunk.classes));
-    if (weight_sum_VD_.defined()) add_product(part_of(weight_sum_VD_, chunk), slope_NC.t(), hidden_ND);
+    if (weight_sum_)
+      weight_sum_.update(
+          [&](const at::Tensor& sum_VD) { add_product(part_of(sum_VD, chunk), slope_NC.t(), hidden_ND); });
     if (weight_VD_.defined()) set_product(part_of(weight_VD_, chunk), slope_NC.t(), hidden_ND);
   }
 
@@ -179,7 +181,7 @@ class ChunkedGradients {
 
   const ChunkedScores& scores_;
   at::Tensor hidden_ND_, weight_VD_, bias_V_;
-  at::Tensor weight_sum_VD_;  // the weight's own gradient, if chunks are added to it directly
+  GradientToAddTo weight_sum_;  // the weight's own gradient, if chunks are added to it directly
 };
 
 struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
