@@ -136,6 +136,20 @@ TEMPLATE_TEST_CASE("a group may hold parameters of several devices and dtypes", 
   }
 }
 
+TEMPLATE_TEST_CASE("16-bit weights on a device are the CPU's", EVERY_OPTIMIZER) {
+  if (!has_device()) return;
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    CAPTURE(type);
+    auto host = parameters({kHost.dtype(type), kHost.dtype(type)});
+    auto there = parameters({kThere.dtype(type), kThere.dtype(type)});
+    const auto start = parameters({kHost.dtype(type), kHost.dtype(type)});
+    TestType one(host), two(there);
+    run(one, host), run(two, there);
+    CHECK(difference(host, there) <= tolerance(1.6e-2));
+    for (std::size_t i = 0; i < host.size(); ++i) CHECK(difference({there[i]}, {start[i]}) > 1e-3);
+  }
+}
+
 TEMPLATE_TEST_CASE("moments follow a model to a device and back", EVERY_OPTIMIZER) {
   if (!has_device()) return;
   auto host = parameters({kHost, kHost}), moving = parameters({kHost, kHost});

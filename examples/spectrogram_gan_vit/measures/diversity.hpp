@@ -16,11 +16,18 @@
 
 namespace spectrogram_gan {
 
+/// Returns the distances of all pairs, from differences: at::cdist's default takes them from a matmul, which
+/// rounds the distance of like pictures.
+[[nodiscard]] inline at::Tensor distances(const at::Tensor& patches_NK, const at::Tensor& others) {
+  constexpr std::int64_t kWithoutMatmul = 2;
+  return at::cdist(patches_NK, others, /*p=*/2, kWithoutMatmul);
+}
+
 /// Returns the distance of each of `patches_NK` to the nearest of `others`, `[N]`: the root of the mean
 /// square over patches.
 [[nodiscard]] inline at::Tensor nearest_distances(const at::Tensor& patches_NK, const at::Tensor& others) {
   const auto scale = std::sqrt(static_cast<double>(patches_NK.size(1)));
-  return at::amin(at::cdist(patches_NK, others), 1) / scale;
+  return at::amin(distances(patches_NK, others), 1) / scale;
 }
 
 /// Returns the mean distance between two different clips. Throws UsageError for fewer than 2.
@@ -28,7 +35,7 @@ namespace spectrogram_gan {
   const auto count = static_cast<double>(patches_NK.size(0));
   if (count < 2) throw looptorch::UsageError("mean_distance: one clip alone has no distance");
   const auto scale = std::sqrt(static_cast<double>(patches_NK.size(1)));
-  return at::cdist(patches_NK, patches_NK).sum().item<double>() / (count * (count - 1) * scale);
+  return distances(patches_NK, patches_NK).sum().item<double>() / (count * (count - 1) * scale);
 }
 
 struct Diversity {

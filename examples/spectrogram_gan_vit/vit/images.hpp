@@ -48,12 +48,16 @@ class NormalisationImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Normalisation);
 
-/// Accumulates the mean and deviation of each mel bin, in double, spectrogram by spectrogram.
+/// Accumulates the mean and deviation of each mel bin, in double, spectrogram by spectrogram. Adds up what
+/// numbers differ by from the bin's first one: sums of their squares would hide a small deviation.
 class MelStatistics {
  public:
   /// Adds `[..., M, F]`, on the CPU.
   void add(const at::Tensor& spectrograms_MF) {
-    const auto values_MF = spectrograms_MF.to(at::kDouble).transpose(0, -2).flatten(1);
+    auto values_MF = spectrograms_MF.to(at::kDouble).transpose(0, -2).flatten(1);
+    if (values_MF.size(1) == 0) return;
+    if (!first_M_.defined()) first_M_ = values_MF.select(1, 0).clone();
+    values_MF = values_MF - first_M_.unsqueeze(1);
     const auto sums_2M = at::stack({values_MF.sum(1), values_MF.square().sum(1)});
     sums_2M_ = sums_2M_.defined() ? sums_2M_ + sums_2M : sums_2M;
     count_ += values_MF.size(1);
@@ -64,16 +68,16 @@ class MelStatistics {
   void write(const Normalisation& normalisation) const {
     if (count_ == 0) throw looptorch::UsageError("MelStatistics: no spectrogram was added");
     const torch::NoGradGuard no_grad;
-    const auto mean_M = sums_2M_[0] / count_;
-    const auto deviation_M = (sums_2M_[1] / count_ - mean_M.square()).clamp_min(0).sqrt();
-    normalisation->mean.copy_(mean_M);
+    const auto above_first_M = sums_2M_[0] / count_;
+    const auto deviation_M = (sums_2M_[1] / count_ - above_first_M.square()).clamp_min(0).sqrt();
+    normalisation->mean.copy_(first_M_ + above_first_M);
     normalisation->deviation.copy_(at::where(deviation_M > kNone, deviation_M, at::ones_like(deviation_M)));
   }
 
  private:
   static constexpr double kNone = 1e-6;
 
-  at::Tensor sums_2M_;
+  at::Tensor first_M_, sums_2M_;
   std::int64_t count_ = 0;
 };
 

@@ -54,7 +54,7 @@ inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
   at::Tensor elements = given.detach();
   if (elements.is_meta() || elements.is_quantized() || elements.scalar_type() == at::kBool) return facts;
   const bool dense = elements.layout() == at::kStrided;
-  if (!dense) elements = elements.layout() == at::kSparse ? elements._values() : at::Tensor();
+  if (!dense) elements = elements.layout() == at::kSparse ? elements.coalesce()._values() : at::Tensor();
   if (!elements.defined() || elements.numel() == 0) return facts;
   if (elements.is_complex()) elements = at::view_as_real(elements.resolve_conj());
   if (elements.is_floating_point() && elements.element_size() < 4) elements = elements.to(at::kFloat);

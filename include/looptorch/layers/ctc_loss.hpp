@@ -263,14 +263,16 @@ inline void check_ctc(const CtcBatch& batch) {
 
 /// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes
 /// log-probabilities `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text,
-/// and each clip's frames; targets and lengths are int64, all on one device. On an accelerator lengths beyond
-/// the tensors' count as all, and a label without a class is undefined behaviour; a CPU throws. Never waits
-/// for the device. Throws UsageError for shapes and types.
-[[nodiscard]] inline at::Tensor ctc_loss(const at::Tensor& log_probs_TNC, const at::Tensor& targets_NL,
+/// and each clip's frames; targets and lengths are int64, all on one device. Computes and returns fp32, or
+/// fp64 for fp64. On an accelerator lengths beyond the tensors' count as all, and a label without a class is
+/// undefined behaviour; a CPU throws. Never waits for the device. Throws UsageError for shapes and types.
+[[nodiscard]] inline at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets_NL,
                                          const at::Tensor& input_lengths_N,
                                          const at::Tensor& target_lengths_N, CtcOptions options = {}) {
-  const detail::CtcBatch batch{log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options};
+  detail::CtcBatch batch{log_probs, targets_NL, input_lengths_N, target_lengths_N, options};
   detail::check_ctc(batch);
+  at::Tensor& log_probs_TNC = batch.log_probs_TNC;
+  if (log_probs_TNC.element_size() < 4) log_probs_TNC = log_probs_TNC.to(at::kFloat);
   if (computes_on_cpu(log_probs_TNC) && !batch.kernels()) {
     const at::Tensor losses_N = std::get<0>(at::_ctc_loss(
         log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options.blank, options.zero_infinity));

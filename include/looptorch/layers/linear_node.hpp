@@ -6,6 +6,7 @@
 // Shapes: B batch, T positions, H heads of d numbers, K inputs of each layer, N outputs of all layers.
 #pragma once
 
+#include <looptorch/base/device/matmul_type.hpp>
 #include <looptorch/layers/row_matmul.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -131,13 +132,6 @@ class LinearBackward final : public torch::autograd::Node {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
-/// Returns the type of the matmul: autocast's, or the input's.
-[[nodiscard]] inline at::ScalarType matmul_type(const at::Tensor& input) {
-  const auto device = input.device().type();
-  const bool casts = at::autocast::is_autocast_available(device) &&
-                     at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
-  return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
-}
 /// True if a parameter has `type`, that of the matmul, or autocast casts it to that. Replaces the parameter
 /// by the cast that autocast keeps of a forward without gradients, since at::linear gives such a parameter
 /// none.

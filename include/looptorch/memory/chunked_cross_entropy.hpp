@@ -6,11 +6,11 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/matmul_type.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/gradient_in_place.hpp>
 #include <looptorch/memory/score_chunks.hpp>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -142,8 +142,8 @@ class ChunkedGradients {
       : scores_(scores) {
     if (of_hidden)
       hidden_ND_ = at::zeros(saved.hidden_ND.sizes(), saved.hidden_ND.options().dtype(scores.wide_type()));
-    if (of_weight) weight_sum_VD_ = gradient_to_add_to(saved.weight_VD);
-    if (of_weight && !weight_sum_VD_.defined()) weight_VD_ = at::empty_like(saved.weight_VD);
+    if (of_weight) weight_sum_ = GradientToAddTo(saved.weight_VD);
+    if (of_weight && !weight_sum_) weight_VD_ = at::empty_like(saved.weight_VD);
     if (of_bias) bias_V_ = at::empty_like(saved.bias_V);
   }
 
@@ -154,7 +154,9 @@ class ChunkedGradients {
     const at::Tensor slope_NC = wide_slope_NC.to(hidden_ND.scalar_type());
     if (hidden_ND_.defined())
       add_product(hidden_ND_, slope_NC, scores_.weights_of(chunk.first, chunk.classes));
-    if (weight_sum_VD_.defined()) add_product(part_of(weight_sum_VD_, chunk), slope_NC.t(), hidden_ND);
+    if (weight_sum_)
+      weight_sum_.update(
+          [&](const at::Tensor& sum_VD) { add_product(part_of(sum_VD, chunk), slope_NC.t(), hidden_ND); });
     if (weight_VD_.defined()) set_product(part_of(weight_VD_, chunk), slope_NC.t(), hidden_ND);
   }
 
@@ -179,7 +181,7 @@ class ChunkedGradients {
 
   const ChunkedScores& scores_;
   at::Tensor hidden_ND_, weight_VD_, bias_V_;
-  at::Tensor weight_sum_VD_;  // the weight's own gradient, if chunks are added to it directly
+  GradientToAddTo weight_sum_;  // the weight's own gradient, if chunks are added to it directly
 };
 
 struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
@@ -189,9 +191,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
                             const std::optional<at::Tensor>& bias, const at::Tensor& labels_N,
                             const CrossEntropyOptions& options) {
     const at::Tensor bias_V = bias.value_or(at::Tensor());
-    const auto device = hidden_ND.device().type();
-    const auto type = at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
-                                                                : hidden_ND.scalar_type();
+    const at::ScalarType type = matmul_type(hidden_ND);
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ChunkedScores scores(hidden_ND, weight_VD, bias_V, type, options.chunk_bytes);
     const RowFactors factors(labels_N, weight_VD.size(0), scores.wide_type(), options);
@@ -269,9 +269,9 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// Returns the cross-entropy, a scalar in fp32 at least, of the scores `hidden weight_VD^T + bias` against
 /// `labels`: the mean over the labels that count, weighted as in at::cross_entropy_loss; NaN if none counts.
 /// `hidden` is `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal the plain computation's up to the
-/// order of sums. Under autocast computes matmuls in its type and all else in fp32. Adds directly to an
-/// existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once. Throws UsageError
-/// for wrong shapes and options, and on a CPU for labels that name no class.
+/// order of sums. Under autocast computes matmuls in its type and all else in fp32, but fp64 in fp64. Adds
+/// directly to an existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once.
+/// Throws UsageError for wrong shapes and options, and on a CPU for labels that name no class.
 [[nodiscard]] inline at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,
                                                       const at::Tensor& labels,
                                                       const CrossEntropyOptions& options = {}) {

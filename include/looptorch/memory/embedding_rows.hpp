@@ -26,17 +26,19 @@ struct EmbeddingRows : torch::autograd::Function<EmbeddingRows> {
                                                  const torch::autograd::variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight_VD = saved[0], &ids = saved[1], &gradient = gradients[0];
-    const at::Tensor sum_VD = gradient_to_add_to(weight_VD);
-    if (!sum_VD.defined())
+    const GradientToAddTo sum(weight_VD);
+    if (!sum)
       return {at::embedding_dense_backward(gradient, ids, weight_VD.size(0), /*padding_idx=*/-1,
                                            /*scale_grad_by_freq=*/false),
               {}};
-    const at::Tensor rows_ND = gradient.reshape({-1, weight_VD.size(1)}).to(sum_VD.scalar_type());
-    // Each of the two adds in a fixed order on its devices, and the other does not.
-    if (computes_on_cpu(sum_VD))
-      sum_VD.index_add_(0, ids.flatten(), rows_ND);
-    else
-      sum_VD.index_put_({ids.flatten()}, rows_ND, /*accumulate=*/true);
+    const at::Tensor rows_ND = gradient.reshape({-1, weight_VD.size(1)}).to(weight_VD.scalar_type());
+    sum.update([&, ids_N = ids.flatten()](const at::Tensor& sum_VD) {
+      // Each of the two adds in a fixed order on its devices, and the other does not.
+      if (computes_on_cpu(sum_VD))
+        sum_VD.index_add_(0, ids_N, rows_ND);
+      else
+        sum_VD.index_put_({ids_N}, rows_ND, /*accumulate=*/true);
+    });
     return {{}, {}};
   }
 };

@@ -10,6 +10,9 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
+#include <mutex>
+
 namespace looptorch::detail {
 
 /// Returns true if hooks wait for the gradient of a leaf.
@@ -20,18 +23,46 @@ namespace looptorch::detail {
   return node && (!node->pre_hooks().empty() || !node->post_hooks().empty());
 }
 
-/// Returns the gradient of `weight` to which the running backward function may add. Returns an undefined
-/// tensor if it must return its gradient to autograd: `weight` is not a leaf or has no gradient yet, hooks
-/// wait for it, only chosen gradients are computed (torch::autograd::grad, or backward with `inputs`), or
-/// they are differentiated again.
-[[nodiscard]] inline at::Tensor gradient_to_add_to(const at::Tensor& weight) {
-  if (!weight.is_leaf() || !weight.requires_grad()) return {};
-  const at::Tensor& gradient = weight.grad();
-  if (!gradient.defined() || gradient.layout() != at::kStrided) return {};
-  if (gradient.scalar_type() != weight.scalar_type() || gradient.requires_grad()) return {};
-  if (at::GradMode::is_enabled() || has_gradient_hooks(weight)) return {};
-  const auto* const chosen = torch::autograd::get_current_graph_task_exec_info();
-  return chosen && chosen->empty() ? gradient : at::Tensor();
-}
+/// Reaches the mutex that LibTorch's accumulator of a leaf holds while it adds to the leaf's gradient.
+struct AccumulatorMutex : torch::autograd::Node {
+  [[nodiscard]] static std::mutex& of(torch::autograd::Node& accumulator) {
+    return accumulator.*(&AccumulatorMutex::mutex_);
+  }
+};
+
+/// The gradient of `weight` to which the running backward function may add. It is false if the function must
+/// return its gradient to autograd: `weight` is not a leaf or has no gradient yet, hooks wait for it, only
+/// chosen gradients are computed (torch::autograd::grad, or backward with `inputs`), or they are
+/// differentiated again.
+class GradientToAddTo {
+ public:
+  GradientToAddTo() = default;
+  explicit GradientToAddTo(const at::Tensor& weight) {
+    if (!weight.is_leaf() || !weight.requires_grad()) return;
+    if (at::GradMode::is_enabled() || has_gradient_hooks(weight)) return;
+    const auto* const chosen = torch::autograd::get_current_graph_task_exec_info();
+    if (!chosen || !chosen->empty()) return;
+    accumulator_ = torch::autograd::impl::try_get_grad_accumulator(weight);
+    if (!accumulator_) return;
+    const std::lock_guard alone(AccumulatorMutex::of(*accumulator_));
+    const at::Tensor& gradient = weight.grad();
+    if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.requires_grad() &&
+        gradient.scalar_type() == weight.scalar_type())
+      gradient_ = gradient;
+  }
+
+  [[nodiscard]] explicit operator bool() const { return gradient_.defined(); }
+
+  /// Calls `add` with the gradient while no other thread adds to it, autograd's included.
+  template <class Add>
+  void update(const Add& add) const {
+    const std::lock_guard alone(AccumulatorMutex::of(*accumulator_));
+    add(gradient_);
+  }
+
+ private:
+  std::shared_ptr<torch::autograd::Node> accumulator_;
+  at::Tensor gradient_;
+};
 
 }  // namespace looptorch::detail

@@ -25,11 +25,11 @@ struct ScoreChunk {
 class ChunkedScores {
  public:
   ChunkedScores(const at::Tensor& hidden_ND, const at::Tensor& weight_VD, const at::Tensor& bias_V,
-                at::ScalarType matmul_type, std::int64_t chunk_bytes)
-      : hidden_ND_(hidden_ND.to(matmul_type)),
+                at::ScalarType type, std::int64_t chunk_bytes)
+      : hidden_ND_(hidden_ND.to(type)),
         weight_VD_(weight_VD),
         bias_V_(bias_V),
-        wide_type_(at::promote_types(matmul_type, at::kFloat)) {
+        wide_type_(at::promote_types(type, at::kFloat)) {
     const std::int64_t bytes = std::max<std::int64_t>(hidden_ND.size(0), 1) *
                                static_cast<std::int64_t>(c10::elementSize(wide_type_));
     constexpr std::int64_t kBytes = 4'000'000, kClasses = 1024;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures how well scores sort samples: the area under the ROC curve for two classes, or for each of several
 // classes against all others. The area is exact. Scores stay on their device until the area is read: 4 bytes
-// a score (8 in fp64) and 8 a label. Adding never waits for the device.
+// a score (8 if it is an integer or in fp64) and 8 a label. Adding never waits for the device.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +21,8 @@
 namespace looptorch {
 
 /// Collects scores and labels. Scores need not be probabilities: their order alone counts. Equal scores of
-/// two classes count half. An area is NaN where one of its two sides has no sample, or a score is NaN.
+/// two classes count half, and so do int64 scores beyond 2^53 that are equal in fp64. An area is NaN where
+/// one of its two sides has no sample, or a score is NaN.
 class Auroc {
  public:
   /// Adds scores, [N] of two classes, the higher for label 1, or [N, C], and labels, [N] of integers. Throws
@@ -35,7 +36,7 @@ class Auroc {
         (scores.dim() != scores_[0].dim() || scores.sizes().slice(1) != scores_[0].sizes().slice(1)))
       throw UsageError(
           message("Auroc: scores of shape ", scores.sizes(), " after those of shape ", scores_[0].sizes()));
-    const bool is_wide = scores.scalar_type() == at::kDouble;
+    const bool is_wide = scores.scalar_type() == at::kDouble || !scores.is_floating_point();
     scores_.push_back(
         scores.detach().to(is_wide ? at::kDouble : at::kFloat, /*non_blocking=*/false, /*copy=*/true));
     labels_.push_back(labels.to(at::kLong, /*non_blocking=*/false, /*copy=*/true));

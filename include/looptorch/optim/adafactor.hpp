@@ -161,7 +161,8 @@ struct AdafactorRule {
             .step = moments.steps[i]};
   }
 
-  /// One parameter's memory as [B, R, C], cut into parts along B, or along R where B is 1.
+  /// One parameter's tensors in row-major order as [B, R, C], cut into parts along B, or along R where B
+  /// is 1.
   struct Parts {
     at::Tensor weights, gradients, first;
     std::int64_t dimension, length, count;
@@ -176,9 +177,10 @@ struct AdafactorRule {
     const at::Tensor all = as_matrices(weights);
     const std::int64_t dimension = all.size(0) > 1 ? 0 : weights.dim() >= 2 ? 1 : 2;
     const std::int64_t count = all.size(dimension);
-    const at::Tensor first = has(call.moments.first, i) ? as_matrices(call.moments.first[i]) : at::Tensor();
+    const at::Tensor first =
+        has(call.moments.first, i) ? as_matrices(call.moments.first[i].contiguous()) : at::Tensor();
     return {all,
-            as_matrices(call.gradients[i]),
+            as_matrices(call.gradients[i].contiguous()),
             first,
             dimension,
             std::max<std::int64_t>(1, kPart * count / all.numel()),

@@ -341,6 +341,16 @@ NonFiniteWindow error_of(const Fault& fault, Policies... policies) {
 
 }  // namespace
 
+TEST_CASE("facts of a sparse tensor are those of the sums of its rows") {
+  const auto facts_of = [](double value) {
+    return looptorch::detail::facts_of(
+        torch::sparse_coo_tensor(torch::tensor({{1, 1}}), torch::full({2, 3}, value), {4, 3}));
+  };
+  CHECK(facts_of(1.5).most == 3);
+  CHECK(facts_of(3e38).infinities == 3);
+  CHECK(looptorch::detail::facts_of(torch::zeros({4, 3}).to_sparse(1)).is_finite());
+}
+
 TEST_CASE("Autopsy: injected faults are named") {
   const std::vector<Fault> all = faults();
   CHECK(all.size() == 29);  // and the others below

@@ -7,8 +7,11 @@
 #include <looptorch/memory/chunked_cross_entropy.hpp>
 #include <looptorch/memory/embedding_rows.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
+#include <looptorch/policies/autocast.hpp>
 
 #include <limits>
+#include <thread>
+#include <vector>
 
 namespace lt = looptorch;
 
@@ -187,6 +190,18 @@ TEST_CASE("chunked_cross_entropy under autocast is as exact as the plain loss") 
   }
 }
 
+TEST_CASE("chunked_cross_entropy of fp64 stays in fp64 under autocast, as at::linear does") {
+  at::manual_seed(5);
+  Problem problem;
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const at::Tensor loss = problem.chunked({}), plain = problem.plain({});
+  CHECK(loss.scalar_type() == at::kDouble);
+  CHECK(distance(loss, plain) < 1e-12);
+  const auto computed = problem.gradients([&] { return problem.chunked({}); });
+  const auto wanted = problem.gradients([&] { return problem.plain({}); });
+  for (std::size_t i = 0; i < wanted.size(); ++i) CHECK(distance(computed[i], wanted[i]) < 1e-12);
+}
+
 TEST_CASE(
     "chunked_cross_entropy holds one chunk of scores, and adds to a gradient without another of its size") {
   at::manual_seed(6);
@@ -247,6 +262,39 @@ TEST_CASE("tied weights get both gradients, in any order of micro-batches") {
     return lt::chunked_cross_entropy(lt::embedding_rows(weight_VD, ids_N).tanh(), weight_VD, ids_N.roll(1));
   });
   CHECK(distance(computed, wanted) < 1e-12);
+}
+
+TEST_CASE("threads that run backward on one weight at once lose no gradient") {
+  constexpr int kThreads = 4, kTimes = 1500;
+  const at::Tensor hidden_ND = at::ones({4, 16}, at::kDouble), labels_N = at::arange(4, at::kLong),
+                   ids_N = at::arange(64, at::kLong);
+  const at::Tensor weight_VD = at::zeros({64, 16}, at::kDouble).requires_grad_();
+  const std::vector<std::function<at::Tensor()>> losses{
+      [&] { return lt::embedding_rows(weight_VD, ids_N).sum(); },
+      [&] { return lt::chunked_cross_entropy(hidden_ND, weight_VD, labels_N); },
+      [&] { return at::embedding(weight_VD, ids_N).sum(); }};  // which autograd adds
+  std::vector<at::Tensor> wanted;
+  for (const auto& loss : losses) {
+    weight_VD.mutable_grad().reset();
+    loss().backward();
+    wanted.push_back(weight_VD.grad().clone());
+  }
+  const auto check = [&](std::vector<std::size_t> of_threads) {
+    weight_VD.mutable_grad() = at::zeros_like(weight_VD);
+    at::Tensor expected = at::zeros_like(wanted[0]);
+    std::vector<std::thread> threads;
+    for (const std::size_t which : of_threads) {
+      expected += wanted[which] * kTimes;
+      threads.emplace_back([&loss = losses[which]] {
+        for (int i = 0; i < kTimes; ++i) loss().backward();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(distance(weight_VD.grad(), expected) < 1e-6);
+  };
+  check(std::vector<std::size_t>(kThreads, 0));
+  check(std::vector<std::size_t>(kThreads, 1));
+  check({0, 1, 2, 0});
 }
 
 TEST_CASE("chunked_cross_entropy refuses what cannot be right") {

@@ -160,6 +160,8 @@ TEST_CASE("AUROC: what the data leave undefined is not a number, and shapes must
   };
   CHECK(area(torch::tensor({1., 2., 3.}), {0, 0, 1}) == 1);
   CHECK(area(torch::tensor({1, 2, 3}), {1, 1, 0}) == 0);
+  CHECK(area(torch::tensor({16777217, 16777216}, at::kLong), {1, 0}) == 1);  // equal in fp32
+  CHECK(area(torch::tensor({16777216, 16777217}, at::kInt), {1, 0}) == 0);
   CHECK(std::isnan(area(torch::tensor({1., 2.}), {1, 1})));
   CHECK(std::isnan(area(torch::tensor({1., kNaN}), {0, 1})));
   CHECK(std::isnan(Auroc().area()));

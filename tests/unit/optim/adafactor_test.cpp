@@ -93,6 +93,31 @@ TEST_CASE("Adafactor works on large parameters in parts, with the numbers of the
   CHECK(memory.peak_bytes() - before < 20 << 20);  // parts of 4 MiB, beside a parameter of 32
 }
 
+TEST_CASE("Adafactor gives a weight in any memory format, and its first moment, a contiguous one's bits") {
+  const auto type = GENERATE(torch::kFloat, torch::kBFloat16);
+  torch::manual_seed(4);
+  const auto last = at::MemoryFormat::ChannelsLast;
+  for (const at::Tensor& other :
+       {torch::randn({1, 16, 3, 3}).to(type, false, false, last),  // the matrices of both are views
+        torch::randn({34}).to(type).as_strided({2, 1, 17}, {1, 1, 2}),
+        torch::randn({6, 16, 3, 3}).to(type, false, false, last), torch::randn({20, 30}).to(type).t()}) {
+    CAPTURE(type, other.sizes(), other.strides());
+    auto plain = other.contiguous().clone(at::MemoryFormat::Contiguous).requires_grad_();
+    auto turned = other.clone(at::MemoryFormat::Preserve).requires_grad_();
+    REQUIRE(turned.strides() == other.strides());
+    lt::Adafactor a({plain}, {.beta1 = 0.9}), b({turned}, {.beta1 = 0.9});
+    for (int step = 0; step < 3; ++step) {
+      plain.mutable_grad() = torch::randn(other.sizes()).to(type);
+      turned.mutable_grad() = torch::empty_like(turned).copy_(plain.grad());
+      a.step(), b.step();
+    }
+    CHECK(plain.equal(turned));
+    CHECK_FALSE(plain.equal(other));
+    const auto key = "exp_avg";
+    CHECK(a.state_of(plain).get<at::Tensor>(key).equal(b.state_of(turned).get<at::Tensor>(key)));
+  }
+}
+
 TEST_CASE("Adafactor scales by the root mean square of a large parameter, right to 1e-5") {
   for (const auto type : {torch::kFloat, torch::kBFloat16}) {
     auto weight = torch::full({1024, 1024}, 0.02, type).requires_grad_();  // an fp32 sum is 4e-4 off

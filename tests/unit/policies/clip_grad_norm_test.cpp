@@ -53,6 +53,20 @@ TEST_CASE("the norm of a large gradient is right to 1e-5, and so is what it clip
   }
 }
 
+TEST_CASE("a parameter without elements has no part in a norm of any type") {
+  const double p = GENERATE(1.0, 2.0, std::numeric_limits<double>::infinity());
+  torch::nn::Linear net(torch::nn::LinearOptions(2, 3).bias(false));
+  net->register_parameter("none", torch::empty({0, 3}));
+  const auto objective = [](torch::nn::Linear& net, const at::Tensor& x) {
+    return (net->weight * x).sum() + net->named_parameters()["none"].sum();
+  };
+  torch::optim::SGD sgd(net->parameters(), 1.0);
+  lt::Trainer trainer(net, sgd, objective, lt::ClipGradNorm{.max_norm = 1.0, .norm_type = p});
+  trainer.fit(std::vector{torch::full({}, 2.0f)});
+  const double expected = at::linalg_vector_norm(torch::full({3, 2}, 2.0f), p).item<double>();
+  CHECK(trainer.policy<lt::ClipGradNorm>().norm.item<double>() == Approx(expected));
+}
+
 TEST_CASE("clipping sees the accumulated gradient, averaged") {
   const auto data = toy::batches(7);
   auto ours = toy::net(), theirs = toy::net();

@@ -52,11 +52,12 @@ template <class Bits>
                                  std::uint64_t{0x7FF0000000000000});
 }
 
-/// Returns the p-norm of each gradient, all of one device, computed in at least fp32.
+/// Returns the p-norm of each gradient, all of one device, computed in at least fp32. A sparse gradient may
+/// hold a row several times, which count as their sum.
 [[nodiscard]] inline std::vector<at::Tensor> norms_of(at::TensorList gradients, double p) {
   std::vector<at::Tensor> dense;
   for (const at::Tensor& gradient : gradients)
-    dense.push_back(gradient.layout() == at::kSparse ? gradient._values() : gradient);
+    dense.push_back(gradient.layout() == at::kSparse ? gradient.coalesce()._values() : gradient);
   return norms_of_each(dense, p);
 }
 

@@ -35,7 +35,7 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
     norms.push_back(at::linalg_vector_norm(flat.narrow(0, whole, rest), p).to(at::kDouble).view({1}));
 }
 
-/// Returns the p-norm of all elements, 0-dim fp64, right to 1e-5 whatever their number.
+/// Returns the p-norm of all elements, 0-dim fp64, right to 1e-5 whatever their number; of none 0.
 [[nodiscard]] inline at::Tensor long_norm(const at::Tensor& tensor, double p) {
   const at::NoGradGuard no_gradients;
   const std::int64_t count = tensor.numel();
@@ -52,10 +52,11 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return at::linalg_vector_norm(at::cat(norms), p);
 }
 
-/// True for a tensor whose norm LibTorch computes inaccurately: a long one on a CPU. On a device LibTorch
-/// adds in many partial sums.
+/// True for a tensor whose norm LibTorch computes inaccurately, a long one on a CPU, or refuses: the largest
+/// number of none. On a device LibTorch adds in many partial sums.
 [[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
-  return computes_on_cpu(tensor) && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
+  if (tensor.layout() != at::kStrided) return false;
+  return tensor.numel() == 0 || (computes_on_cpu(tensor) && tensor.numel() > kNormRow);
 }
 
 /// Returns the dtype of a tensor's norm: its own, or fp32 if that is narrower.

@@ -47,8 +47,9 @@ LT_INLINE float step_of(const Table& table, const Entry& entry) {
 struct Numbers {
   float gradient_factor, first_share, second_kept, second_share, weight_kept, rate, root_factor, eps;
 
+  // As in adam_numbers.hpp: the sign bit of the share tells which form it is.
   LT_INLINE float first(float before, float gradient) const {
-    return before + (gradient - before) * first_share;
+    return (bits_of(first_share) & kSignBit ? gradient : before) + (gradient - before) * first_share;
   }
   LT_INLINE float second(float before, float gradient) const {
     return before * second_kept + gradient * gradient * second_share;
@@ -62,7 +63,8 @@ LT_INLINE Numbers numbers_of(const Table& table, double step) {
   const double lr = rate_of(table);
   Numbers numbers;
   numbers.gradient_factor = table.divisor ? (float)(1.0 / (double)*table.divisor) : 1.0f;
-  numbers.first_share = (float)(1.0 - table.beta1);
+  const float share = (float)(1.0 - table.beta1);
+  numbers.first_share = share < 0.5f ? share : number_of(bits_of(1.0f - share) | kSignBit);
   numbers.second_kept = (float)table.beta2;
   numbers.second_share = (float)(1.0 - table.beta2);
   numbers.weight_kept = (float)(1.0 - lr * table.weight_decay);

@@ -3,14 +3,16 @@
 // coefficients are computed in fp64, once for each parameter. CPU loops and CUDA kernels share them.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 namespace looptorch::detail {
 
 /// The coefficients of one parameter's update, and the update of one element: torch.optim.AdamW's.
 struct AdamNumbers {
   float gradient_factor;  ///< Multiplies the gradient: averaging, unscaling and clipping.
-  float first_share;      ///< 1 - beta1
+  float first_share;      ///< 1 - beta1, or -beta1 if that is at least 0.5; the sign bit tells which
   float second_kept;      ///< beta2
   float second_share;     ///< 1 - beta2
   float weight_kept;      ///< 1 - lr x weight_decay
@@ -21,8 +23,9 @@ struct AdamNumbers {
   template <class Options>
   static AdamNumbers of(const Options& options, double step, double divisor) {
     const auto [beta1, beta2] = options.betas;
+    const auto share = static_cast<float>(1 - beta1);
     return {.gradient_factor = static_cast<float>(1 / divisor),
-            .first_share = static_cast<float>(1 - beta1),
+            .first_share = share < 0.5f ? share : std::copysign(1.0f - share, -1.0f),
             .second_kept = static_cast<float>(beta2),
             .second_share = static_cast<float>(1 - beta2),
             .weight_kept = static_cast<float>(1 - options.lr * options.weight_decay),
@@ -31,8 +34,13 @@ struct AdamNumbers {
             .eps = static_cast<float>(options.eps)};
   }
 
+  /// As at::lerp: begins with the one of which more remains, so that a beta1 of 0 leaves the gradient alone.
   [[nodiscard, gnu::always_inline]] float first(float before, float gradient) const {
-    return before + (gradient - before) * first_share;
+    // Masks, since GCC does not vectorise a loop with a choice that is the same for all elements.
+    const auto from_gradient = std::bit_cast<std::uint32_t>(std::bit_cast<std::int32_t>(first_share) >> 31);
+    const std::uint32_t start = (std::bit_cast<std::uint32_t>(gradient) & from_gradient) |
+                                (std::bit_cast<std::uint32_t>(before) & ~from_gradient);
+    return std::bit_cast<float>(start) + (gradient - before) * first_share;
   }
   [[nodiscard, gnu::always_inline]] float second(float before, float gradient) const {
     return before * second_kept + gradient * gradient * second_share;

@@ -114,6 +114,21 @@ c10::Device device_of_call(const Operator& op, const torch::jit::Stack& argument
   return *device;
 }
 
+/// Calls the CPU's kernel. That of SGD leaves weights in 16 bits as they were (LibTorch 2.11), which CUDA's
+/// moves: it is given copies in fp32.
+void call_kernel(const Operator& op, c10::DispatchKey key, torch::jit::Stack& stack) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> widened;
+  const auto wide = [&](const at::Tensor& tensor) {
+    if (tensor.element_size() >= 4) return tensor;
+    return widened.emplace_back(tensor, tensor.to(at::kFloat)).second;
+  };
+  if (op.name.starts_with("aten::_fused_sgd_"))
+    for (std::size_t i = 0; i < stack.size(); ++i)
+      if (op.writes[i]) stack[i] = with_tensors(stack[i], wide);
+  op.handle.redispatchBoxed(c10::DispatchKeySet(key), &stack);
+  for (const auto& [narrow, copy] : widened) narrow.copy_(copy);
+}
+
 /// The CPU's operator with arguments other than tensors bound.
 class CpuCall {
  public:
@@ -143,7 +158,7 @@ class CpuCall {
     if (generator_)
       stack[*generator_] =
           at::detail::createCPUGenerator(seed_.recorded < 0 ? seed_.value : replayed_seed(seed_.recorded));
-    op_->handle.redispatchBoxed(c10::DispatchKeySet(key_), &stack);
+    call_kernel(*op_, key_, stack);
     return in_parts(std::move(stack));
   }
 

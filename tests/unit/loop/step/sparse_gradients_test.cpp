@@ -5,6 +5,7 @@
 // Tests loop/step: update_step
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/place.hpp"
@@ -74,6 +75,20 @@ TEST_CASE("an optimizer that takes sparse gradients is given them, accumulated t
   one.fit(data(), {.epochs = 2}), two.fit(data(), {.epochs = 2});
   CHECK(distance(copies(sparse), copies(dense)) < 1e-14);
   CHECK(distance(copies(sparse), before) > 1e-3);
+}
+
+TEST_CASE("Autopsy checks sparse gradients, also those of a batch that looks up no row") {
+  Words watched = model(true), plain = model(true);
+  torch::optim::SGD a(watched->parameters(), 0.5), b(plain->parameters(), 0.5);
+  const auto loss = [](Words& net, const at::Tensor& batch) {
+    return net->head(net->words(batch)).tanh().sum();
+  };
+  std::vector<at::Tensor> batches = data();
+  batches[2] = torch::empty({0}, at::kLong), batches[4] = torch::tensor({3, 3, 3});
+  lt::Trainer one(watched, a, loss, lt::Autopsy{});
+  lt::Trainer two(plain, b, loss);
+  one.fit(batches), two.fit(batches);
+  CHECK(distance(copies(watched), copies(plain)) == 0.0);
 }
 
 TEST_CASE("policies that read gradients refuse sparse ones in a sentence") {

@@ -27,3 +27,28 @@ TEST_CASE("any_non_finite: whatever the type, the place and the layout of a grad
   CHECK_FALSE(looptorch::detail::any_non_finite({torch::ones({2, 2}).to_sparse()}));
   CHECK(looptorch::detail::any_non_finite({torch::full({2}, 3e38)}) == false);
 }
+
+namespace {
+
+/// Returns a gradient of sparse rows as autograd leaves it: a row once for each time that it was looked up.
+at::Tensor sparse_rows(const std::vector<std::int64_t>& rows, double value) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  return torch::sparse_coo_tensor(torch::tensor(rows, at::kLong).view({1, count}),
+                                  torch::full({count, 4}, value), {10, 4});
+}
+
+}  // namespace
+
+TEST_CASE("a sparse gradient counts as the dense one that it stands for") {
+  using looptorch::detail::any_non_finite, looptorch::detail::norm_of;
+  const at::Tensor thrice = sparse_rows({2, 2, 2}, 1), none = sparse_rows({}, 1);
+  REQUIRE_FALSE(thrice.is_coalesced());
+  CHECK(norm_of({thrice}) == 6);
+  CHECK(norm_of({none}) == 0);
+  CHECK(norm_of({none, thrice, torch::full({64}, 1.0f)}) == 10);
+  CHECK_FALSE(any_non_finite({thrice}));
+  CHECK_FALSE(any_non_finite({none}));
+  CHECK_FALSE(any_non_finite({none, thrice}));
+  CHECK_FALSE(any_non_finite({sparse_rows({2, 3}, 3e38)}));
+  CHECK(any_non_finite({none, sparse_rows({2, 2}, 3e38)}));  // their sum is infinite
+}

@@ -56,3 +56,21 @@ TEST_CASE("short tensors have LibTorch's norm, bit for bit, and lists keep their
   CHECK(lt::detail::norm_of({large, small}) ==
         Approx(std::hypot(by_fp64(large, 2), by_fp64(small, 2))).epsilon(1e-5));
 }
+
+TEST_CASE("an empty tensor has a norm of 0, alone and among others, whatever the type of the norm") {
+  const auto empty = torch::empty({0, 3}), some = torch::tensor({3.f, -4.f});
+  const auto narrow = torch::empty({0}, at::kBFloat16);
+  for (const double p : {0.5, 1.0, 2.0, 3.0, double(INFINITY)}) {
+    CAPTURE(p);
+    CHECK(long_norm(empty, p).item<double>() == 0);
+    CHECK(norm_of_one(empty, p).item<double>() == 0);
+    CHECK(norm_of_one(narrow, p).scalar_type() == at::kFloat);
+    const auto norms = lt::detail::norms_of_each({empty, some, narrow}, p);
+    REQUIRE(norms.size() == 3);
+    CHECK(norms[0].item<double>() == 0);
+    CHECK(norms[1].equal(at::linalg_vector_norm(some, p)));
+    CHECK(norms[2].item<double>() == 0);
+    CHECK(lt::detail::joined_norm(norms, p).item<double>() == Approx(by_fp64(some, p)).epsilon(1e-6));
+    CHECK(lt::detail::joined_norm(lt::detail::norms_of_each({empty}, p), p).item<double>() == 0);
+  }
+}

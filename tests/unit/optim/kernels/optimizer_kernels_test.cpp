@@ -37,9 +37,8 @@ void for_all_lists(const std::vector<Shape>& shapes, Compare&& compare) {
     compare(ComparedLists{.shapes = shapes, .type = type, .misaligned = true});
     const auto nan_of_gpus = double(std::bit_cast<float>(0x7FFFFFFFu));
     for (const double number : {double(NAN), nan_of_gpus, double(INFINITY), -double(INFINITY)})
-      compare(ComparedLists{.shapes = {{300}, {7, 100}, {1}, {2, 9, 33}, {4100}, {513}},
-                            .type = type,
-                            .non_finite = number});
+      compare(ComparedLists{
+          .shapes = {{300}, {7, 100}, {1}, {2, 9, 33}, {4100}, {513}}, .type = type, .non_finite = number});
   }
 }
 
@@ -66,9 +65,8 @@ TEST_CASE("AdamW8bit's kernel keeps 8 bits more of a bf16 weight") {
   for (const bool misaligned : {false, true}) {
     for (const std::int64_t min_size : {1, 100000}) {
       EmulatedKernels kernels;
-      check<lt::AdamW8bit>(
-          {.shapes = kOddShapes, .type = at::kBFloat16, .misaligned = misaligned},
-          {.lr = 1e-4, .min_size = min_size, .corrected = true}, kernels);
+      check<lt::AdamW8bit>({.shapes = kOddShapes, .type = at::kBFloat16, .misaligned = misaligned},
+                           {.lr = 1e-4, .min_size = min_size, .corrected = true}, kernels);
     }
   }
 }
@@ -102,6 +100,52 @@ TEST_CASE("AdamWBf16's kernel updates as the CPU's loop does") {
       check<lt::AdamWBf16>(lists, {.lr = 1e-2, .exact = exact}, kernels);
     }
   });
+}
+
+namespace {
+
+/// Makes two steps without beta1, the gradient of the first a billion times larger, and returns the first
+/// moment.
+template <class Optimizer>
+at::Tensor first_moment(typename Optimizer::Options options, const at::Tensor& gradient, const char* key) {
+  options.betas[0] = 0;
+  auto weight = at::zeros_like(gradient).set_requires_grad(true);
+  Optimizer optimizer({weight}, options);
+  for (const double factor : {1e9, 1.0}) weight.mutable_grad() = gradient * factor, optimizer.step();
+  return optimizer.state_of(weight).template get<at::Tensor>(key).to(at::kFloat).clone();
+}
+
+}  // namespace
+
+TEST_CASE("without beta1 the first moment is the gradient, however large the last one was") {
+  at::manual_seed(6);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor gradient = at::randn({700}).to(at::kBFloat16).to(type), wide = gradient.to(at::kFloat);
+    const at::Tensor largest =
+        at::stack({wide.slice(0, 0, 256).abs().max(), wide.slice(0, 256, 512).abs().max(),
+                   wide.slice(0, 512).abs().max()});
+    const auto check = [&] {
+      CHECK(first_moment<lt::AdamW8bit>({.min_size = 1}, gradient, "exp_avg_scale").equal(largest));
+      CHECK(first_moment<lt::AdamW8bit>({.coded = false}, gradient, "exp_avg").equal(wide));
+      CHECK(first_moment<lt::AdamWBf16>({}, gradient, "exp_avg").equal(wide));
+    };
+    check();
+    EmulatedKernels kernels;
+    const KernelsOnCpu on(kernels);
+    check();
+    CHECK(kernels.launches() == 6);
+  }
+}
+
+TEST_CASE("kernels and the CPU's loops agree on a beta1 of any size") {
+  const ComparedLists lists{.shapes = {{257}, {130, 40}},
+                            .type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf)};
+  for (const double beta1 : {0.0, 0.3, 0.5, 0.7}) {
+    CAPTURE(beta1);
+    EmulatedKernels kernels;
+    check<lt::AdamW8bit>(lists, {.lr = 1e-2, .betas = {beta1, 0.99}, .min_size = 300}, kernels);
+    check<lt::AdamWBf16>(lists, {.lr = 1e-2, .betas = {beta1, 0.99}}, kernels);
+  }
 }
 
 TEST_CASE("Adafactor's kernels update as the CPU's operations do") {

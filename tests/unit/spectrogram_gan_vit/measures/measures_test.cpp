@@ -131,6 +131,13 @@ TEST_CASE("Copies of training clips are found, and clips that are all alike") {
   CHECK_THROWS_WITH(gan::mean_distance(gan::patches_of(clips(1))), Contains("one clip alone"));
 }
 
+TEST_CASE("A picture has no distance from itself, however far from 0 it is") {
+  torch::manual_seed(2);
+  const auto patches = at::randn({40, 400}) + 16;
+  CHECK(gan::nearest_distances(patches, patches).max().item<double>() == 0);
+  CHECK(gan::mean_distance(patches.narrow(0, 0, 1).repeat({40, 1})) == 0);
+}
+
 TEST_CASE("Distances are those of patches, by brute force") {
   const auto pictures = reference::wave({3, 1, 32, 128}, 0.2);
   const auto patches = gan::patches_of(pictures);

@@ -300,6 +300,18 @@ TEST_CASE("Images are spectrograms normalised by mel bin and resized as torch do
   const auto normalised = normalisation(clips).transpose(0, 2).flatten(1).slice(0, 1);
   CHECK(normalised.mean(1).abs().max().item<double>() < 1e-5);
   CHECK(difference(normalised.std(1, false), at::ones({5})) < 1e-5);
+  vit::MelStatistics of_silence;  // far from 0 beside its deviation
+  for (int64_t i = 0; i < 1000; ++i) {
+    const auto clip = at::randn({1, 3, 130 + i % 7});
+    clip.select(1, 1).fill_(-79.3), clip.select(1, 2).mul_(1e-3).sub_(79.3);
+    of_silence.add(clip);
+  }
+  vit::Normalisation of_three(3);
+  of_silence.write(of_three);
+  CHECK(of_three->mean[1].item<double>() == Approx(-79.3));
+  CHECK(of_three->deviation[0].item<double>() == Approx(1).epsilon(0.01));
+  CHECK(of_three->deviation[1].item<double>() == 1);
+  CHECK(of_three->deviation[2].item<double>() == Approx(1e-3).epsilon(0.01));
   CHECK_THROWS_WITH(normalisation(at::zeros({1, 1, 7, 40})),
                     "Normalisation: expected spectrograms [B, 1, 6, F], got [1, 1, 7, 40]");
   CHECK_THROWS_AS(vit::MelStatistics().write(normalisation), lt::UsageError);

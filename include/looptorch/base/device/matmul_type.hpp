@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// Tells in which type at::linear would compute, for functions that take its place.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+
+namespace looptorch::detail {
+
+/// Returns the type of a matmul of this input: autocast's where it is on, which leaves fp64 as it is, or else
+/// the input's.
+[[nodiscard]] inline at::ScalarType matmul_type(const at::Tensor& input) {
+  const auto device = input.device().type();
+  const bool casts = at::autocast::is_autocast_available(device) &&
+                     at::autocast::is_autocast_enabled(device) && input.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type();
+}
+
+}  // namespace looptorch::detail
