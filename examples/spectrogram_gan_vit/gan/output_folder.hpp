@@ -3,7 +3,7 @@
 // the best step.
 #pragma once
 
-#include <looptorch/policies/parts/best_few.hpp>
+#include <looptorch/policies/metrics/best_few.hpp>
 
 #include "../clips/data.hpp"
 #include "../clips/labels.hpp"

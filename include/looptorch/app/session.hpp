@@ -31,9 +31,9 @@
 #include <looptorch/data/samplers/sampler.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/log_metrics.hpp>
-#include <looptorch/policies/parts/flop_meter.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/watch_memory.hpp>
+#include <looptorch/policies/watching/flop_meter.hpp>
 #include <looptorch/state/snapshot/newest_snapshot.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 

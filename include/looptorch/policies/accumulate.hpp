@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/policies/parts/at_run_time.hpp>
+#include <looptorch/policies/accumulation/at_run_time.hpp>
 
 #include <cstdint>
 

@@ -11,7 +11,7 @@
 #include <looptorch/base/tensors/visit_held.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/parts/weight_averages.hpp>
+#include <looptorch/policies/weights/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -10,8 +10,8 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/policies/accumulation/at_run_time.hpp>
 #include <looptorch/policies/declared.hpp>
-#include <looptorch/policies/parts/at_run_time.hpp>
 
 #include <cstdint>
 

@@ -13,7 +13,7 @@
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/optim/gradients/frozen_scope.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
-#include <looptorch/policies/parts/parameter_owners.hpp>
+#include <looptorch/policies/weights/parameter_owners.hpp>
 
 #include <cstdint>
 #include <initializer_list>

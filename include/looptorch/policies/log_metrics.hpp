@@ -13,8 +13,8 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/policies/parts/flop_meter.hpp>
-#include <looptorch/policies/parts/metric_feed.hpp>
+#include <looptorch/policies/watching/flop_meter.hpp>
+#include <looptorch/policies/watching/metric_feed.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>

@@ -11,7 +11,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/policies/parts/trace_recorder.hpp>
+#include <looptorch/policies/watching/trace_recorder.hpp>
 
 #include <cstddef>
 #include <cstdint>

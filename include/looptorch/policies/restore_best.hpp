@@ -8,10 +8,10 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/parts/best_so_far.hpp>
-#include <looptorch/policies/parts/host_weights.hpp>
-#include <looptorch/policies/parts/metric_reader.hpp>
-#include <looptorch/policies/parts/weight_averages.hpp>
+#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/metric_reader.hpp>
+#include <looptorch/policies/weights/host_weights.hpp>
+#include <looptorch/policies/weights/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -11,13 +11,13 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
-#include <looptorch/policies/parts/decay_options.hpp>
-#include <looptorch/policies/parts/groups_by_pattern.hpp>
-#include <looptorch/policies/parts/lr_cycles.hpp>
-#include <looptorch/policies/parts/lr_decay.hpp>
-#include <looptorch/policies/parts/plateau_decay.hpp>
-#include <looptorch/policies/parts/rate_jump.hpp>
-#include <looptorch/policies/parts/rates_in_force.hpp>
+#include <looptorch/policies/schedule/decay_options.hpp>
+#include <looptorch/policies/schedule/groups_by_pattern.hpp>
+#include <looptorch/policies/schedule/lr_cycles.hpp>
+#include <looptorch/policies/schedule/lr_decay.hpp>
+#include <looptorch/policies/schedule/plateau_decay.hpp>
+#include <looptorch/policies/schedule/rate_jump.hpp>
+#include <looptorch/policies/schedule/rates_in_force.hpp>
 
 #include <c10/util/Exception.h>
 

@@ -11,8 +11,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/policies/parts/progress_line.hpp>
-#include <looptorch/policies/parts/time_left.hpp>
+#include <looptorch/policies/watching/progress_line.hpp>
+#include <looptorch/policies/watching/time_left.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -13,7 +13,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/policies/declared.hpp>
-#include <looptorch/policies/parts/loss_statistics.hpp>
+#include <looptorch/policies/metrics/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/parts/best_so_far.hpp>
-#include <looptorch/policies/parts/metric_reader.hpp>
+#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/metric_reader.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
-#include <looptorch/policies/parts/parameter_owners.hpp>
+#include <looptorch/policies/weights/parameter_owners.hpp>
 
 #include <cmath>
 #include <cstddef>

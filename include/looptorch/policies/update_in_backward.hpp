@@ -17,13 +17,13 @@
 #include <looptorch/optim/interface/per_parameter_optimizer.hpp>
 #include <looptorch/optim/state/moment_accumulator.hpp>
 #include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/accumulation/backward_hooks.hpp>
+#include <looptorch/policies/accumulation/moment_sums.hpp>
+#include <looptorch/policies/accumulation/narrow_sums.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/declared.hpp>
-#include <looptorch/policies/parts/backward_hooks.hpp>
-#include <looptorch/policies/parts/moment_sums.hpp>
-#include <looptorch/policies/parts/narrow_sums.hpp>
 
 #include <cmath>
 #include <concepts>

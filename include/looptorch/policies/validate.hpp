@@ -14,8 +14,8 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/policies/parts/awaited_metrics.hpp>
-#include <looptorch/policies/parts/metric_reader.hpp>
+#include <looptorch/policies/metrics/awaited_metrics.hpp>
+#include <looptorch/policies/metrics/metric_reader.hpp>
 
 #include <c10/util/Exception.h>
 

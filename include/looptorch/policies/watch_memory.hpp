@@ -12,7 +12,7 @@
 #include <looptorch/memory/measure/memory_breakdown.hpp>
 #include <looptorch/memory/measure/memory_phases.hpp>
 #include <looptorch/policies/declared.hpp>
-#include <looptorch/policies/parts/memory_watch.hpp>
+#include <looptorch/policies/watching/memory_watch.hpp>
 
 #include <cstdio>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names of LogMetrics' own metrics (policies/parts/metric_feed.hpp) that report.html and compare.html treat
-// specially.
+// Names of LogMetrics' own metrics (policies/watching/metric_feed.hpp) that report.html and compare.html
+// treat specially.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Weights of 0, weights that stay on the device, and the sum form, against one large batch in fp64.
-// Tests policies/parts: at_run_time
+// Tests policies/accumulation: at_run_time
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

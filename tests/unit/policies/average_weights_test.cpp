@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // AverageWeights against torch.optim.swa_utils.AveragedModel, recorded by tests/parity/averages.py, and
 // against loops by hand.
-// Tests policies/parts: weight_averages
+// Tests policies/weights: weight_averages
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/average_weights.hpp>

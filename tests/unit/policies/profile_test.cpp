@@ -3,7 +3,7 @@
 //
 // Tests loop: run_phase
 // Tests policies: profile
-// Tests policies/parts: trace_recorder
+// Tests policies/watching: trace_recorder
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -150,8 +150,7 @@ TEST_CASE("Profile: a trace of the chosen steps, with phases and policies as ran
     swaps |= range.name.ends_with(".evaluation_scope") && range.within == "evaluation";
   CHECK(swaps);  // AverageWeights
   const std::string text = lt::read_file(file);
-  for (const char* part : {"\"aten::addmm\"", "\"AddmmBackward0\""})
-    CHECK(text.find(part) != text.npos);
+  for (const char* part : {"\"aten::addmm\"", "\"AddmmBackward0\""}) CHECK(text.find(part) != text.npos);
   CHECK((text.find("Input Dims") == text.npos && text.find("[memory]") == text.npos));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ScheduleLr against transformers' and PyTorch's schedules, recorded by tests/parity/schedules.py.
-// Tests policies/parts: decay_options, lr_cycles, lr_decay, plateau_decay, rate_jump
+// Tests policies/schedule: decay_options, lr_cycles, lr_decay, plateau_decay, rate_jump
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

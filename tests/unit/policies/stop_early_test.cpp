@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // StopEarly against a count by hand and transformers' EarlyStoppingCallback, recorded by
 // tests/parity/schedules.py.
-// Tests policies/parts: metric_reader
+// Tests policies/metrics: metric_reader
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // UnfreezeAt against the loop by hand and against a run in PyTorch, recorded by tests/parity/schedules.py.
-// Tests policies/parts: parameter_owners
+// Tests policies/weights: parameter_owners
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -2,7 +2,7 @@
 // UpdateInBackward against the same run with updates at the window's end.
 // Tests optim/interface: per_parameter_optimizer
 // Tests policies: update_in_backward
-// Tests policies/parts: backward_hooks
+// Tests policies/accumulation: backward_hooks
 // Tests loop/step: in_backward
 #include "support/precompiled.hpp"
 

@@ -2,7 +2,7 @@
 // UpdateInBackward over windows of several micro-batches, against Accumulate and against the rule of AdamA.
 // Tests optim/state: moment_accumulator
 // Tests optim/narrow: rounded_sum
-// Tests policies/parts: narrow_sums, moment_sums
+// Tests policies/accumulation: narrow_sums, moment_sums
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // When Validate evaluates, and measures that are no means over batches.
-// Tests policies/parts: awaited_metrics
+// Tests policies/metrics: awaited_metrics
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What WatchMemory measures and finds, on runs whose memory is known.
 // Tests memory/measure: unfreed_blocks
-// Tests policies/parts: memory_watch
+// Tests policies/watching: memory_watch
 // Tests loop/step: held_memory
 #include "support/precompiled.hpp"
 

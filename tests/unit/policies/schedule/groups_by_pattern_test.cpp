@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/groups_by_pattern.hpp>
+#include <looptorch/policies/schedule/groups_by_pattern.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"

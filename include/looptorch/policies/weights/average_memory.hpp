@@ -5,8 +5,8 @@
 // that the device needs room for one piece more, and the host does not wait.
 #pragma once
 
-#include <looptorch/policies/parts/exchange_memory.hpp>
-#include <looptorch/policies/parts/host_copies.hpp>
+#include <looptorch/policies/weights/exchange_memory.hpp>
+#include <looptorch/policies/weights/host_copies.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

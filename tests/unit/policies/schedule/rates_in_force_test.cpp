@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/rates_in_force.hpp>
+#include <looptorch/policies/schedule/rates_in_force.hpp>
 
 #include <utility>
 #include <vector>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The estimate settles: simulated runs, with clocks of their own.
 //
-// Tests policies/parts: time_left, progress_line
+// Tests policies/watching: time_left, progress_line
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/progress_line.hpp>
-#include <looptorch/policies/parts/time_left.hpp>
+#include <looptorch/policies/watching/progress_line.hpp>
+#include <looptorch/policies/watching/time_left.hpp>
 
 #include <random>
 

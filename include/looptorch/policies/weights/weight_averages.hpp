@@ -8,7 +8,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/policies/parts/average_memory.hpp>
+#include <looptorch/policies/weights/average_memory.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -2,7 +2,7 @@
 // Runs on every device.
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/exchange_memory.hpp>
+#include <looptorch/policies/weights/exchange_memory.hpp>
 
 #include "support/place.hpp"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Averages on the host have the bits of those beside their weights, whatever the size and layout.
 // Runs on every device.
-// Tests policies/parts: host_copies
+// Tests policies/weights: host_copies
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/average_memory.hpp>
+#include <looptorch/policies/weights/average_memory.hpp>
 
 #include "support/place.hpp"
 

@@ -2,7 +2,7 @@
 // The best of a series: what counts as better, and what is kept of it.
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/metrics/best_so_far.hpp>
 
 #include <limits>
 

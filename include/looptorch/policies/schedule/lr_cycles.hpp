@@ -2,7 +2,7 @@
 // Learning rates that rise as well as fall: options of `ScheduleLr::decay`.
 #pragma once
 
-#include <looptorch/policies/parts/lr_decay.hpp>
+#include <looptorch/policies/schedule/lr_decay.hpp>
 
 #include <array>
 #include <cmath>

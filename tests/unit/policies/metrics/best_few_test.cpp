@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <looptorch/policies/parts/best_few.hpp>
+#include <looptorch/policies/metrics/best_few.hpp>
 
 #include "support/catch.hpp"
 

@@ -2,7 +2,7 @@
 // The running mean and deviation of losses beside their definitions, and windows as a tensor.
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/loss_statistics.hpp>
+#include <looptorch/policies/metrics/loss_statistics.hpp>
 
 #include <cmath>
 #include <vector>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Shares of the full rate where a decay begins, at its end, behind it, and where it has no steps.
-// Tests policies/parts: lr_cycles
+// Tests policies/schedule: lr_cycles
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/lr_cycles.hpp>
-#include <looptorch/policies/parts/lr_decay.hpp>
+#include <looptorch/policies/schedule/lr_cycles.hpp>
+#include <looptorch/policies/schedule/lr_decay.hpp>
 
 #include <cmath>
 #include <utility>

@@ -9,7 +9,7 @@
 #include <looptorch/optim/gradients/gradients.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
-#include <looptorch/policies/parts/backward_hooks.hpp>
+#include <looptorch/policies/accumulation/backward_hooks.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>

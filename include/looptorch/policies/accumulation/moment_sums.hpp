@@ -15,7 +15,7 @@
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/optim/state/moment_accumulator.hpp>
-#include <looptorch/policies/parts/backward_hooks.hpp>
+#include <looptorch/policies/accumulation/backward_hooks.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

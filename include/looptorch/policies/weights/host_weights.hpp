@@ -3,7 +3,7 @@
 // in such copies.
 #pragma once
 
-#include <looptorch/policies/parts/host_copies.hpp>
+#include <looptorch/policies/weights/host_copies.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -3,7 +3,7 @@
 // Runs on every device.
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/host_weights.hpp>
+#include <looptorch/policies/weights/host_weights.hpp>
 
 #include "support/place.hpp"
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/metrics/best_so_far.hpp>
 
 #include <algorithm>
 #include <cstddef>

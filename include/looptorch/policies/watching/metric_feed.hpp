@@ -11,10 +11,10 @@
 #include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/memory/measure/process_memory.hpp>
 #include <looptorch/objective/metric_sink.hpp>
-#include <looptorch/policies/parts/flop_meter.hpp>
-#include <looptorch/policies/parts/known_sounds.hpp>
-#include <looptorch/policies/parts/metric_rows.hpp>
-#include <looptorch/policies/parts/step_clock.hpp>
+#include <looptorch/policies/watching/flop_meter.hpp>
+#include <looptorch/policies/watching/known_sounds.hpp>
+#include <looptorch/policies/watching/metric_rows.hpp>
+#include <looptorch/policies/watching/step_clock.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_log.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which windows are counted, what of them, and the rates that follow.
 //
-// Tests policies/parts: flop_meter
+// Tests policies/watching: flop_meter
 #include "support/precompiled.hpp"
 
-#include <looptorch/policies/parts/flop_meter.hpp>
+#include <looptorch/policies/watching/flop_meter.hpp>
 
 #include <chrono>
 #include <optional>

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch/aggregate.hpp>
-#include <looptorch/policies/parts/lr_cycles.hpp>
-#include <looptorch/policies/parts/lr_decay.hpp>
-#include <looptorch/policies/parts/plateau_decay.hpp>
+#include <looptorch/policies/schedule/lr_cycles.hpp>
+#include <looptorch/policies/schedule/lr_decay.hpp>
+#include <looptorch/policies/schedule/plateau_decay.hpp>
 
 #include <cstddef>
 #include <string>

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/policies/parts/best_so_far.hpp>
-#include <looptorch/policies/parts/lr_decay.hpp>
-#include <looptorch/policies/parts/metric_reader.hpp>
+#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/metric_reader.hpp>
+#include <looptorch/policies/schedule/lr_decay.hpp>
 
 #include <algorithm>
 #include <cmath>
