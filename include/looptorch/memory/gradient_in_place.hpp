@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <memory>
 #include <mutex>
 
 namespace looptorch::detail {
@@ -61,7 +60,8 @@ class GradientToAddTo {
   }
 
  private:
-  std::shared_ptr<torch::autograd::Node> accumulator_;
+  // A std::shared_ptr, or a c10::intrusive_ptr in newer versions of LibTorch.
+  decltype(torch::autograd::impl::try_get_grad_accumulator(at::Tensor())) accumulator_;
   at::Tensor gradient_;
 };
 
