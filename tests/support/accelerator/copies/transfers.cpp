@@ -185,15 +185,16 @@ void Transfers::deliver(const Download& download) {
   if (!download.overlaps && !std::all_of(download.to, download.to + download.bytes, is_poison))
     driver_.ledger.violation("the host wrote to pinned memory while the device was copying to it on " +
                              stream_name(download.stream));
-  const char* const contents = download.contents(driver_.options.behind_host).data();
+  const std::vector<char>& contents = download.contents(driver_.options.behind_host);
+  if (contents.empty()) return;                  // the device failed before it copied
   std::vector<std::shared_ptr<Download>> later;  // which write over a part of it, and may not be over
   for (auto it = downloads_.rbegin(); it != downloads_.rend() && it->get() != &download; ++it)
     later.push_back(*it);
-  for_each_unwritten(download.to, download.to + download.bytes, later,
-                     [&](const char* begin, const char* end) {
-                       const auto offset = begin - download.to;
-                       std::copy(contents + offset, contents + (end - download.to), download.to + offset);
-                     });
+  for_each_unwritten(
+      download.to, download.to + download.bytes, later, [&](const char* begin, const char* end) {
+        const auto offset = begin - download.to;
+        std::copy(contents.begin() + offset, contents.begin() + (end - download.to), download.to + offset);
+      });
 }
 
 // ---- Ends ----
