@@ -8,7 +8,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include "formats/ctranslate2_import.hpp"
 #include "formats/huggingface_folder.hpp"

@@ -7,7 +7,7 @@
 # has none of its own name, says so at its top, a folder a line, with names that lie in it (none before the colon: in
 # include/looptorch itself):
 #
-#   // Tests data/loader: batch_plan, turns
+#   // Tests data/loader: batch_cut, turn_lock
 #   // Tests whisper/model: attention
 #
 # Such a header must be reached by the test's includes. Headers without a test stand below, with the reason.
@@ -32,7 +32,7 @@ declare -A untested=(
   [policies/declared]='tests/compile_fail/own_header'
   [konkanivani/training/train_options]='flags: tests/examples/konkanivani_cli_test.sh and konkanivani_run_test.sh'
   [spectrogram_gan_vit/gan/train_options]='flags: tests/examples/spectrogram_gan_cli_test.sh and spectrogram_gan_run_test.sh'
-  [whisper/training/fit_memory]='memory_plan_test and plan_trial_test have its parts, tests/examples/whisper_memory_cli_test.sh the whole'
+  [whisper/training/plan/fit_memory]='memory_plan_test and plan_trial_test have its parts, tests/examples/whisper_memory_cli_test.sh the whole'
   [whisper/training/flags]='flags: tests/examples/whisper_cli_test.sh'
 )
 status=0

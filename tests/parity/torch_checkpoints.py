@@ -3,7 +3,7 @@
 
 usage: python tests/parity/torch_checkpoints.py   (needs torch; writes data/torch_checkpoints/)
 
-tests/unit/state/weights/torch_checkpoint_test.cpp knows the tensors by the same formulas.
+tests/unit/state/weights/torch_files/torch_checkpoint_test.cpp knows the tensors by the same formulas.
 """
 import collections
 import json

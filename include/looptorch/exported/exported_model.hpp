@@ -4,13 +4,13 @@
 // So all policies work as on a module written in C++.
 #pragma once
 
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/model_runner.hpp>
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/training_modes.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

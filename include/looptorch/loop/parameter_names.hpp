@@ -3,9 +3,9 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 

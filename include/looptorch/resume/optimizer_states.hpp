@@ -9,6 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -16,7 +17,6 @@
 #include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/state_names.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,7 +4,7 @@
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/state/weights/zip_directory.hpp>
+#include <looptorch/state/weights/torch_files/zip_directory.hpp>
 
 #include <caffe2/serialize/inline_container.h>
 

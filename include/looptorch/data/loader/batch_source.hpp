@@ -6,8 +6,8 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch/batch_empty.hpp>
 #include <looptorch/data/datasets/dataset.hpp>
+#include <looptorch/data/loader/batch_cut.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
-#include <looptorch/data/loader/batch_plan.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>

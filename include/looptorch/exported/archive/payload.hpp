@@ -7,7 +7,7 @@
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/archive/pt2_archive.hpp>
 #include <looptorch/exported/archive/schema_values.hpp>
-#include <looptorch/state/weights/strided_bounds.hpp>
+#include <looptorch/state/weights/torch_files/strided_bounds.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -8,7 +8,7 @@
 #include <looptorch/base/files/mapped_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
-#include <looptorch/state/weights/zip_directory.hpp>
+#include <looptorch/state/weights/torch_files/zip_directory.hpp>
 
 #include <filesystem>
 #include <memory>

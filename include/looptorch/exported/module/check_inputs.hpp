@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/exported/graph/signature.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 

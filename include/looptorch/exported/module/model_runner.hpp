@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/running_module.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/run_graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
@@ -13,7 +14,6 @@
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/segments.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -12,7 +12,7 @@
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/training_modes.hpp>
 #include <looptorch/exported/module/weight_registry.hpp>
-#include <looptorch/state/weights/zip_directory.hpp>
+#include <looptorch/state/weights/torch_files/zip_directory.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>

@@ -6,10 +6,10 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/tensors/state_comparison.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <cstdint>
 #include <map>

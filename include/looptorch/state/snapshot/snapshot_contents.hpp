@@ -3,7 +3,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 
 #include <cstdint>
 #include <filesystem>

@@ -5,8 +5,8 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/base/text/near_names.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>
 #include <looptorch/state/weights/wrapped_names.hpp>
 

@@ -3,7 +3,7 @@
 // Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
 #pragma once
 
-#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 
 namespace looptorch {
 namespace detail {

@@ -7,7 +7,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include <filesystem>
 #include <functional>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/state/weights/safetensors_header.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 

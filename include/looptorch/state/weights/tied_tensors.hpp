@@ -3,7 +3,7 @@
 // map of all tensors. Include save_weights.hpp or load_weights.hpp instead.
 #pragma once
 
-#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>

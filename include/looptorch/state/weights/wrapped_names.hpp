@@ -4,7 +4,7 @@
 // model was saved with its head. Include load_weights.hpp instead.
 #pragma once
 
-#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
 
 #include <algorithm>
 #include <functional>

@@ -9,7 +9,7 @@
 
 #include <whisper/model/model.hpp>
 #include <whisper/training/flags.hpp>
-#include <whisper/training/memory_plan.hpp>
+#include <whisper/training/plan/memory_plan.hpp>
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests data/loader: batch_maker, batch_plan, batch_source, loader_options, loader_source, open_epoch
+// Tests data/loader: batch_maker, batch_cut, batch_source, loader_options, loader_source, open_epoch
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

@@ -4,7 +4,7 @@
 // tests/parity/first_weights.py.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include "../support.hpp"
 #include "support/temporary_folder.hpp"

@@ -4,7 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/weights/first_weights.hpp>
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include <spectrogram_gan_vit/gan/first_weights.hpp>
 #include <spectrogram_gan_vit/vit/hugging_face.hpp>

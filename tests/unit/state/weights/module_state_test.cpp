@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Modules that are loaded where they are, from tensors that are there or on the CPU.
 // Runs on every device.
-// Tests state/weights: module_tensors, tensor_map
+// Tests state/weights: module_tensors
+// Tests base/tensors: tensor_map
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/module_state.hpp>

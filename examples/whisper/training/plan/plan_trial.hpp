@@ -12,11 +12,11 @@
 #include <looptorch/memory/measure/memory_counter.hpp>
 #include <looptorch/preflight.hpp>
 
-#include "../decoding/recognizer.hpp"
+#include "../../decoding/recognizer.hpp"
+#include "../options.hpp"
+#include "../training_clips.hpp"
 #include "memory_plan.hpp"
 #include "memory_size.hpp"
-#include "options.hpp"
-#include "training_clips.hpp"
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit: what is tried in which order, what is chosen, and what is said.
-// Tests whisper/training: memory_size, plan_outcome, saved_plan, savings
+// Tests whisper/training/plan: memory_size, plan_outcome, saved_plan, savings
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -9,10 +9,10 @@
 #include "../parsed_options.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/training/memory_plan.hpp>
-#include <whisper/training/memory_size.hpp>
-#include <whisper/training/plan_trial.hpp>
-#include <whisper/training/saved_plan.hpp>
+#include <whisper/training/plan/memory_plan.hpp>
+#include <whisper/training/plan/memory_size.hpp>
+#include <whisper/training/plan/plan_trial.hpp>
+#include <whisper/training/plan/saved_plan.hpp>
 
 #include <algorithm>
 #include <cstdint>

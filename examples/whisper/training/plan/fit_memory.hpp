@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest memory savings with which it
+// Read this header first: makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest memory savings with which it
 // fits; --preflight names them, and stops a run that does not fit. The memory of each choice is predicted by
 // shapes, without the model's weights. On a GPU the chosen one is then confirmed by windows of the run
 // itself.
@@ -13,15 +13,15 @@
 #include <looptorch/app/session.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>
 
-#include "../clips/corpus.hpp"
-#include "../decoding/recognizer.hpp"
-#include "../model/adapters.hpp"
-#include "load_model.hpp"
+#include "../../clips/corpus.hpp"
+#include "../../decoding/recognizer.hpp"
+#include "../../model/adapters.hpp"
+#include "../load_model.hpp"
+#include "../options.hpp"
+#include "../training_clips.hpp"
 #include "memory_plan.hpp"
-#include "options.hpp"
 #include "plan_trial.hpp"
 #include "saved_plan.hpp"
-#include "training_clips.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "options.hpp"
+#include "../options.hpp"
 
 #include <cstdint>
 #include <string>

@@ -5,7 +5,7 @@
 // recurses, so a hostile pickle does no harm.
 #pragma once
 
-#include <looptorch/state/weights/pickle_value.hpp>
+#include <looptorch/state/weights/torch_files/pickle_value.hpp>
 
 #include <bit>
 #include <cstddef>

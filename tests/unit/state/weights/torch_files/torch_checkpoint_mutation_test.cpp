@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Damaged files of torch.save, thousands of them from a seed (support/mutations.hpp).
-// Tests state/weights: torch_checkpoint
+// Tests state/weights/torch_files: torch_checkpoint
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include "support/mutations.hpp"
 #include "support/temporary_folder.hpp"

@@ -6,8 +6,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/config_fields.hpp>
 
+#include "../options.hpp"
 #include "memory_plan.hpp"
-#include "options.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -6,11 +6,11 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
-#include <looptorch/state/weights/checkpoint_parts.hpp>
-#include <looptorch/state/weights/pickle.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
-#include <looptorch/state/weights/torch_host.hpp>
-#include <looptorch/state/weights/zip_directory.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
+#include <looptorch/state/weights/torch_files/checkpoint_parts.hpp>
+#include <looptorch/state/weights/torch_files/pickle.hpp>
+#include <looptorch/state/weights/torch_files/torch_host.hpp>
+#include <looptorch/state/weights/torch_files/zip_directory.hpp>
 
 #include <array>
 #include <cstddef>

@@ -9,9 +9,9 @@
 #include "../parsed_options.hpp"
 #include "../random_recognizer.hpp"
 
-#include <whisper/training/memory_plan.hpp>
-#include <whisper/training/plan_trial.hpp>
-#include <whisper/training/savings.hpp>
+#include <whisper/training/plan/memory_plan.hpp>
+#include <whisper/training/plan/plan_trial.hpp>
+#include <whisper/training/plan/savings.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Tensors that reach beyond their data are noticed, whatever the numbers are.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/weights/strided_bounds.hpp>
+#include <looptorch/state/weights/torch_files/strided_bounds.hpp>
 
 #include "support/catch.hpp"
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/state/weights/pickle.hpp>
-#include <looptorch/state/weights/tensor_map.hpp>
+#include <looptorch/base/tensors/tensor_map.hpp>
+#include <looptorch/state/weights/torch_files/pickle.hpp>
 
 #include <algorithm>
 #include <array>

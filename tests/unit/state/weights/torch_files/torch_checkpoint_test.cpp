@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Files of torch.save, as tests/parity/torch_checkpoints.py writes them: their bits, and what is refused.
-// Tests state/weights: checkpoint_parts, pickle, pickle_value, torch_host, zip_directory
+// Tests state/weights/torch_files: checkpoint_parts, pickle, pickle_value, torch_host, zip_directory
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
-#include <looptorch/state/weights/torch_checkpoint.hpp>
+#include <looptorch/state/weights/torch_files/torch_checkpoint.hpp>
 
 #include "support/temporary_folder.hpp"
 

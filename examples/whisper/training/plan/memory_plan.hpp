@@ -7,7 +7,7 @@
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "options.hpp"
+#include "../options.hpp"
 #include "plan_outcome.hpp"
 #include "savings.hpp"
 

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
-#include <looptorch/state/weights/pickle.hpp>
-#include <looptorch/state/weights/strided_bounds.hpp>
-#include <looptorch/state/weights/zip_directory.hpp>
+#include <looptorch/state/weights/torch_files/pickle.hpp>
+#include <looptorch/state/weights/torch_files/strided_bounds.hpp>
+#include <looptorch/state/weights/torch_files/zip_directory.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
