@@ -203,6 +203,7 @@ struct SnapshotEvery {
     try {
       contents = run.snapshot(folder);
     } catch (const SnapshotError&) {  // another rank could not write; all other errors are the run's
+      state.at_step = step;
       return attempt(state, [] { throw; });
     }
     state.at_step = step;

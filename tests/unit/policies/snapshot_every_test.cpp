@@ -303,6 +303,51 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
   }
 }
 
+namespace {
+
+/// Fails as the snapshot of this step is taken, as one does whose other ranks cannot write their parts.
+struct FailsAt {
+  std::int64_t step;
+  struct State {
+    std::int64_t now = 0;
+  };
+  void on_window_end(lt::WindowContext& window, State& state) const {
+    state.now = window.run.progress().step;
+  }
+  void state_dict(lt::StateDict&, State& state) const {
+    if (state.now == step) throw lt::SnapshotError("rank 1 cannot write");
+  }
+  void load_state_dict(const lt::StateDict&, State&) const {}
+};
+
+}  // namespace
+
+TEST_CASE("SnapshotEvery: a snapshot that could not be taken is not the best, and the best before it stays") {
+  for (const double score_of_8 : {-8.0, 8.0}) {  // the best of all, or worse than step 4's
+    INFO("step 8 has the score " << score_of_8);
+    TemporaryFolder folder;
+    Warnings warnings;
+    auto net = toy::net();
+    lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
+    const auto publish = [&](lt::WindowContext& window) {
+      const auto step = window.run.progress().step;
+      if (step == 4) window.run.metrics().publish("score", -4.0);
+      if (step == 8) window.run.metrics().publish("score", score_of_8);
+    };
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::On{lt::kUpdate, publish}, FailsAt{8},
+                        lt::SnapshotEvery{.folder = folder.path(),
+                                          .steps = 4,
+                                          .keep = 1,
+                                          .best = "score",
+                                          .on_error = lt::OnSnapshotError::warn});
+    trainer.fit(toy::batches(4), {.epochs = 3});
+    const auto& state = trainer.policy<lt::SnapshotEvery>();
+    CHECK(state.failures == 1);
+    CHECK(state.best.step() == 4);
+    CHECK(steps_in(folder.path()) == Steps{4, 12});
+  }
+}
+
 TEST_CASE("SnapshotEvery: a folder that cannot be made is reported as the fit begins") {
   TemporaryFolder folder;
   std::ofstream(folder / "file") << "in the way";
