@@ -112,7 +112,7 @@ struct LogMetrics {
         files.add_events(report::hyperparameter_events(report::unix_seconds(), of_run, {"loss"}));
       });
     const double time = log->seconds_at_begin();
-    state.begin(fit.run, std::move(log), std::move(shown), time, flush_seconds,
+    state.begin(fit.run, {std::move(log), std::move(shown), time, flush_seconds},
                 {flops, peak ? peak : peak_of(fit.run.device())});
   }
 

@@ -3,7 +3,7 @@
 //
 // Tests objective: metric_sink
 // Tests policies: log_metrics
-// Tests policies/watching: known_sounds, metric_feed, metric_rows, step_clock
+// Tests policies/watching: known_sounds, machine_numbers, metric_feed, metric_rows, step_clock, tracked_means
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/device_use.hpp>

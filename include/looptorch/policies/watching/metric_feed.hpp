@@ -2,19 +2,18 @@
 // The half of LogMetrics on the training thread: hands each step's numbers to the writing thread in batches.
 #pragma once
 
-#include <looptorch/base/device/device_use.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/memory/measure/memory_counter.hpp>
-#include <looptorch/memory/measure/process_memory.hpp>
 #include <looptorch/objective/metric_sink.hpp>
 #include <looptorch/policies/watching/flop_meter.hpp>
 #include <looptorch/policies/watching/known_sounds.hpp>
+#include <looptorch/policies/watching/machine_numbers.hpp>
 #include <looptorch/policies/watching/metric_rows.hpp>
 #include <looptorch/policies/watching/step_clock.hpp>
+#include <looptorch/policies/watching/tracked_means.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_log.hpp>
@@ -26,7 +25,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +35,14 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Where a fit's numbers go, and from which time on they count.
+struct FeedTarget {
+  std::unique_ptr<report::MetricLog> log;
+  std::shared_ptr<report::RunReport> page;  ///< Null: none is written.
+  double time_before = 0;                   ///< Seconds that the run has trained so far.
+  double flush_seconds = 1;                 ///< Between two hand-overs.
+};
 
 /// LogMetrics' state: a fit's growing row of numbers, the clock, and the log to hand rows to. Only `end` may
 /// wait: the training thread writes no file, and leaves unread numbers on their device.
@@ -49,27 +55,25 @@ class MetricFeed final : public MetricSink {
     for (const auto& [name, value] : run.metrics().values())
       published_[name] = run.metrics().publications(name);
   }
-  /// Begins after the run's step. `time` is the run's training time so far.
-  void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
-             double time, double flush_seconds, FlopMeter meter) {
-    run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
-    time_before_ = time, meter_ = std::move(meter);
-    use_ = std::make_shared<DeviceUse>(run.device());
+  /// Begins after the run's step.
+  void begin(Run& run, FeedTarget target, FlopMeter meter) {
+    run_ = &run, target_ = std::move(target), meter_ = std::move(meter);
+    machine_.begin(run.device());
     rows_ = MetricRows{};
     sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
-    means_.clear(), names_.clear();  // ids of the former rows
+    means_.clear();  // ids of the former rows
     restart_means();
     seen_ = now_of(run);
-    in_window_ = row_is_due_ = false;
+    in_window_ = row_.is_due = false;
     place_row(0);
     RunAccess::collect_offers(run, this);
   }
 
   /// True between `begin` and `end`.
-  [[nodiscard]] bool is_open() const { return log_ != nullptr; }
-  [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
+  [[nodiscard]] bool is_open() const { return target_.log != nullptr; }
+  [[nodiscard]] report::MetricLog* log() const { return target_.log.get(); }
   /// Returns the last fit's FLOPs a second over its written rows; empty until it has counted two windows.
   [[nodiscard]] std::optional<FlopMeter::Rates> flops() const { return meter_.of_run(); }
 
@@ -80,8 +84,8 @@ class MetricFeed final : public MetricSink {
   void record_examples(std::string name, std::vector<Example> examples) override {
     if (!is_open()) return;
     const std::int64_t step = run_->progress().step;
-    log_->add([page = page_, sounds = sounds_, step, name = std::move(name),
-               examples = std::move(examples)](report::MetricFiles& files) {
+    target_.log->add([page = target_.page, sounds = sounds_, step, name = std::move(name),
+                      examples = std::move(examples)](report::MetricFiles& files) {
       for (std::size_t i = 0; i < examples.size(); ++i) {
         const std::string tag = examples.size() == 1 ? name : name + "/" + tag_end(examples[i], i);
         if (!sounds->is_known(tag, examples[i]))
@@ -125,14 +129,14 @@ class MetricFeed final : public MetricSink {
       for (const auto& [name, mean] : views[i].metrics) add_mean(i, name, mean, due);
     }
     if (!due) return;
-    row_is_due_ = true;
+    row_.is_due = true;
     add_speed();
     add_published();
   }
 
   /// Restarts the sums of losses for the next epoch.
   void restart_means() {
-    for (auto& mean : means_) mean.windows = 0;
+    means_.restart();
     for (std::size_t i = 0; run_ && i < run_->updates().size(); ++i) {
       const UpdateView& view = run_->updates()[i];
       tracked(i, kLoss).windows = view.loss.windows();
@@ -145,7 +149,7 @@ class MetricFeed final : public MetricSink {
     for (const auto& [name, value] : run_->metrics().values()) {
       std::int64_t& seen = published_[name];
       if (const std::int64_t now = run_->metrics().publications(name); now != std::exchange(seen, now))
-        record(kWholeRun, name, value), row_is_due_ = true;
+        record(kWholeRun, name, value), row_.is_due = true;
     }
   }
 
@@ -153,7 +157,7 @@ class MetricFeed final : public MetricSink {
   void hand_over_all() {
     if (!is_open()) return;
     add_published();
-    if (row_is_due_ || !rows_.row_is_empty()) end_row(/*now=*/true);
+    if (row_.is_due || !rows_.row_is_empty()) end_row(/*now=*/true);
     hand_over();
   }
   /// Blocks until the files have everything.
@@ -162,14 +166,14 @@ class MetricFeed final : public MetricSink {
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that threw
-    row_is_due_ = true;
+    row_.is_due = true;
     hand_over_all();
     const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
-    if (page_)
-      log_->add([page = page_, word = std::string(to_string(ended))](report::MetricFiles&) {
+    if (target_.page)
+      target_.log->add([page = target_.page, word = std::string(to_string(ended))](report::MetricFiles&) {
         page->set_status(word);
       });
-    log_.reset(), page_.reset();
+    target_ = {};
     RunAccess::collect_offers(*run_, nullptr);
   }
 
@@ -179,12 +183,11 @@ class MetricFeed final : public MetricSink {
                                                                   "lr.4", "lr.5", "lr.6", "lr.7"};
   static constexpr std::size_t kUnreadAtMost = 128;
 
-  /// A mean whose growth is the metric of a window.
-  struct Tracked {
-    std::size_t update;
-    std::string_view name;  // of the run's own map, or a constant
-    report::MetricId id;
-    std::int64_t windows = 0;  // that the mean had at the last window's end
+  /// The growing row: where it stands in the run, and whether it has a window to be written.
+  struct Row {
+    std::int64_t step = 0, epoch = 0;
+    StepClock::Clock::time_point time;
+    bool is_due = false;
   };
   /// Counters at the last row.
   struct Seen {
@@ -205,17 +208,14 @@ class MetricFeed final : public MetricSink {
       return of_one ? std::string(name) : run_->updates()[update].name + "/" + std::string(name);
     });
   }
-  Tracked& tracked(std::size_t update, std::string_view name) {
-    for (Tracked& mean : means_)
-      if (mean.update == update && mean.name == name) return mean;
-    names_.emplace_back(name);
-    return means_.emplace_back(Tracked{update, names_.back(), id(update, name)});
+  TrackedMean& tracked(std::size_t update, std::string_view name) {
+    return means_.of(update, name, [&] { return id(update, name); });
   }
 
   void add_mean(std::size_t update, std::string_view name, const RunningMean& mean, bool due) {
-    Tracked& known = tracked(update, name);
-    const bool is_new = std::exchange(known.windows, mean.windows()) != mean.windows();
-    if (due && is_new && mean.holds_last_window())
+    TrackedMean& known = tracked(update, name);
+    const bool grew = known.grew(mean);
+    if (due && grew && mean.holds_last_window())
       rows_.add_difference(known.id, mean.unread(), mean.before_last_window());
   }
   void add_rate(std::size_t update, std::string_view name, double rate) {
@@ -248,26 +248,26 @@ class MetricFeed final : public MetricSink {
 
   void begin_window() {
     in_window_ = true;
-    if (row_is_due_) end_row();
+    if (row_.is_due) end_row();
     meter_.begin_window(clock_.now(), run_->progress().samples);
   }
 
   /// Sets the growing row's step to `ahead` after the finished windows.
   void place_row(std::int64_t ahead) {
-    row_step_ = run_->progress().step + ahead, row_epoch_ = run_->progress().epoch;
-    row_time_ = StepClock::Clock::now();
+    row_.step = run_->progress().step + ahead, row_.epoch = run_->progress().epoch;
+    row_.time = StepClock::Clock::now();
   }
   void end_row(bool now = false) {
-    const double since = std::chrono::duration<double>(row_time_ - handed_over_).count();
-    const bool late = now || since >= flush_seconds_;
-    row_is_due_ = false;
+    const double since = std::chrono::duration<double>(row_.time - handed_over_).count();
+    const bool late = now || since >= target_.flush_seconds;
+    row_.is_due = false;
     if (late) {
       add_phases();
-      add_memory();
-      add_use();
+      machine_.add([&](std::string_view name, double value) { record(kWholeRun, name, value); },
+                   *target_.log);
     }
-    rows_.end_row(row_step_, row_epoch_,
-                  time_before_ + std::chrono::duration<double>(row_time_ - begin_).count());
+    rows_.end_row(row_.step, row_.epoch,
+                  target_.time_before + std::chrono::duration<double>(row_.time - begin_).count());
     if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();
   }
   void add_phases() {
@@ -275,46 +275,24 @@ class MetricFeed final : public MetricSink {
     for (std::size_t i = 0; i < seconds.size(); ++i)
       if (seconds[i] > 0) record(kWholeRun, message(report::kTimePrefix, kRunPhases[i]), seconds[i]);
   }
-  void add_memory() {
-    const at::Device device = run_->device();
-    if (const ProcessMemory host = process_memory(c10::kCPU); host.resident > 0)
-      record(kWholeRun, "resident_bytes", static_cast<double>(host.resident));
-    if (!is_accelerator(device.type())) return;
-    const MemoryReading reading = MemoryCounter(device).read();
-    peak_bytes_ = std::max(peak_bytes_, reading.peak);  // WatchMemory resets the allocator's
-    record(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
-    record(kWholeRun, "device_bytes_peak", static_cast<double>(peak_bytes_));
-    record(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
-  }
-  /// Adds the share of the time that the device was busy, and lets the writing thread ask anew.
-  void add_use() {
-    if (!use_->may_tell()) return;
-    if (const auto share = use_->take()) record(kWholeRun, report::kDeviceBusy, *share);
-    log_->add([use = use_](report::MetricFiles&) { use->ask(); });
-  }
   void hand_over() {
     handed_over_ = StepClock::Clock::now();
-    if (rows_.size() > 0) log_->add(rows_.take());
+    if (rows_.size() > 0) target_.log->add(rows_.take());
   }
 
   Run* run_ = nullptr;
-  std::unique_ptr<report::MetricLog> log_;
-  std::shared_ptr<report::RunReport> page_;  // null: none is written
-  std::shared_ptr<KnownSounds> sounds_;      // used on the log's thread
+  FeedTarget target_;
+  std::shared_ptr<KnownSounds> sounds_;  // used on the log's thread
   MetricRows rows_;
   StepClock clock_;
   FlopMeter meter_;
-  std::shared_ptr<DeviceUse> use_;  // asked on the log's thread
+  MachineNumbers machine_;
   StepClock::Clock::time_point begin_, handed_over_;
-  double flush_seconds_ = 1, time_before_ = 0;
-  std::vector<Tracked> means_;
-  std::deque<std::string> names_;  // that Tracked::name views
+  TrackedMeans means_;
   std::map<std::string, std::int64_t> published_;
   Seen seen_;
-  std::int64_t row_step_ = 0, row_epoch_ = 0, peak_bytes_ = 0;
-  StepClock::Clock::time_point row_time_;
-  bool in_window_ = false;   // between a window's first forward pass and its end
-  bool row_is_due_ = false;  // the growing row has a window to be written
+  Row row_;
+  bool in_window_ = false;  // between a window's first forward pass and its end
 };
 
 }  // namespace looptorch::detail
