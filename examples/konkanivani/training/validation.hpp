@@ -49,8 +49,9 @@ class ValidationMeasure {
     const double weight = loss.weight.number();
     weight_ += weight;
     sums_["loss"] += loss.sum.item<double>();
-    for (const auto& [name, value] : loss.metrics)
-      sums_[name] += weight * (value.is_known() ? value.number() : value.tensor().item<double>());
+    for (const auto& metric : loss.metrics)
+      sums_[metric.name] +=
+          weight * (metric.value.is_known() ? metric.value.number() : metric.value.tensor().item<double>());
   }
 
   /// Sums the measurements of a run's ranks.
