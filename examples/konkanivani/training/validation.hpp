@@ -28,7 +28,7 @@
 
 namespace konkanivani {
 
-/// For looptorch::Validate: `loss` and its parts, means by character, and the error rates `cer` and `wer` of
+/// For looptorch::Validate: `loss` and its parts, means per character, and the error rates `cer` and `wer` of
 /// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `collector`.
 class ValidationMeasure {
  public:
