@@ -13,7 +13,8 @@
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "../model/loss.hpp"
 #include "evaluation.hpp"
