@@ -12,10 +12,13 @@
 #include "samples.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
@@ -81,11 +84,11 @@ class Objective {
     const auto outputs = naming_columns(batch, [&] { return model->forward(inputs); });
     const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
     const auto computed = [&] { return loss_of_scores(outputs[*scores_], labels); };
-    lt::Loss loss{.value = is_own() ? outputs[*loss_] : naming_columns(batch, computed),
-                  .weight = options_.count_labels ? lt::Quantity(labels.ne(kIgnoredLabel).sum())
-                                                  : lt::Quantity(batch.tensors.front().size(0))};
+    const at::Tensor value = is_own() ? outputs[*loss_] : naming_columns(batch, computed);
+    lt::Loss loss = options_.count_labels ? weighed_by(counted(labels), value)
+                                          : lt::Loss{.value = value, .weight = batch.tensors.front().size(0)};
     if (scores_ && has_labels_ && are_classes_of(labels, outputs[*scores_]))
-      loss.metrics.push_back({"accuracy", accuracy(labels, outputs[*scores_])});
+      loss.metrics.push_back(accuracy(labels, outputs[*scores_]));
     return loss;
   }
 
@@ -139,16 +142,30 @@ class Objective {
     return !labels.is_floating_point() && labels.dim() == 1 && scores.dim() == 2 &&
            scores.size(0) == labels.size(0);
   }
-  [[nodiscard]] static at::Tensor accuracy(const at::Tensor& labels, const at::Tensor& scores) {
-    const at::Tensor counted = labels.ne(kIgnoredLabel).sum().clamp_min(1);
-    return scores.argmax(1).eq(labels).sum().to(at::kFloat) / counted;
+  /// Returns the share of right predictions, weighed by the labels that count whatever the loss is weighed
+  /// by.
+  [[nodiscard]] static lt::Metric accuracy(const at::Tensor& labels, const at::Tensor& scores) {
+    const at::Tensor labels_counted = counted(labels);
+    const at::Tensor right = scores.argmax(1).eq(labels).sum().to(at::kDouble);
+    return {"accuracy", right / labels_counted.clamp_min(1), labels_counted};
   }
+  /// Returns the number of labels that are not ignored, 0-dim.
+  [[nodiscard]] static at::Tensor counted(const at::Tensor& labels) { return labels.ne(kIgnoredLabel).sum(); }
+
+  /// Returns the loss of `count` labels. Without any it is 0, since a mean over nothing would be NaN.
+  [[nodiscard]] lt::Loss weighed_by(const at::Tensor& count, const at::Tensor& value) const {
+    if (is_sum()) return {.weight = count, .sum = value};
+    return {.value = at::where(count.eq(0), at::zeros_like(value), value), .weight = count};
+  }
+  /// True if `loss_of_scores` returns the sum over the labels in place of their mean.
+  [[nodiscard]] bool is_sum() const { return options_.count_labels && options_.kind == "cross-entropy"; }
 
   [[nodiscard]] at::Tensor loss_of_scores(const at::Tensor& scores, const at::Tensor& labels) const {
     if (options_.kind == "mse") return mse(scores, labels);
     if (options_.kind == "ctc") return ctc(scores, labels);
     require(has_one_more(scores, labels), scores, labels, "[samples, ..., classes] and [samples, ...]");
-    return at::cross_entropy_loss(scores.flatten(0, -2).to(at::kFloat), labels.flatten());
+    return at::cross_entropy_loss(scores.flatten(0, -2).to(at::kFloat), labels.flatten(), /*weight=*/{},
+                                  is_sum() ? at::Reduction::Sum : at::Reduction::Mean, kIgnoredLabel);
   }
 
   /// True for sizes `[samples, ..., classes]` and `[samples, ...]`.

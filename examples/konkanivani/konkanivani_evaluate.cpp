@@ -7,7 +7,7 @@
 #include <looptorch/app/training_flags.hpp>
 
 #include "clips/corpus_layout.hpp"
-#include "clips/data.hpp"
+#include "clips/speech_dataset.hpp"
 #include "training/evaluation.hpp"
 
 #include <cstddef>

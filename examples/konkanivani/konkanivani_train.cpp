@@ -8,6 +8,7 @@
 #include <looptorch/trainer.hpp>
 
 #include "clips/corpus_layout.hpp"
+#include "clips/hardest_batches.hpp"
 #include "clips/skipped_items.hpp"
 #include "training/evaluation.hpp"
 #include "training/first_weights.hpp"

@@ -7,7 +7,7 @@
 #include <looptorch/base/text/utf8.hpp>
 #include <looptorch/data/datasets/audio_files.hpp>
 
-#include "clips/data.hpp"
+#include "clips/clip_frames.hpp"
 #include "decoding/recognizer.hpp"
 
 #include <algorithm>

@@ -18,7 +18,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/batch.hpp>
 #include <konkanivani/model/model.hpp>
 #include <konkanivani/training/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>

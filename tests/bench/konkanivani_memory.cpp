@@ -12,7 +12,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/batch.hpp>
 #include <konkanivani/model/config.hpp>
 #include <konkanivani/model/model.hpp>
 #include <konkanivani/training/objective.hpp>

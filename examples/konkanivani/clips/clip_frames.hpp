@@ -38,7 +38,8 @@ struct SpeechOptions {
 };
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
-/// to call from several threads. Its cost grows with the clip's length in full seconds.
+/// to call from several threads. A clip is computed as if padded to whole seconds, at the cost of that
+/// length.
 class LogMelReader {
  public:
   explicit LogMelReader(const SpeechOptions& options)

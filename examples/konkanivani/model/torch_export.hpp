@@ -18,7 +18,8 @@
 
 namespace konkanivani {
 
-/// Pads shorter clips to this: the example's lengths are valid at every open size.
+/// The fewest mel frames that the exported encoder takes: pad shorter clips. The lengths of the tracing
+/// example are at most this, and so are valid at each traced size.
 inline constexpr std::int64_t kFewestFrames = 32;
 
 /// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, the unpadded frames of each clip,

@@ -8,7 +8,8 @@
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 
 #include <algorithm>

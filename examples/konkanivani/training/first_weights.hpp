@@ -68,7 +68,8 @@ template <class Pairs>
   return std::string(name);
 }
 
-/// Replaces the part after "encoder.blocks.3.".
+/// Translates by `pairs` the name within a layer: with `layers` "encoder.blocks.", the "ff1.0.weight" of
+/// "encoder.blocks.3.ff1.0.weight".
 template <class Pairs>
 [[nodiscard]] std::string with_layer(const std::string& name, std::string_view layers, const Pairs& pairs) {
   if (!name.starts_with(layers)) return name;

@@ -3,7 +3,7 @@
 // weight before each replay: batches that differ only in weight then share one graph.
 #pragma once
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
 #include "../model/loss.hpp"
 #include "../model/model.hpp"
 

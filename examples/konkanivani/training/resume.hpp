@@ -33,15 +33,15 @@ namespace detail {
   return snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal();
 }
 
-/// True for a snapshot in that folder. The folder's identity is then the snapshot's, and may only be written
-/// once nothing can refuse the resume.
+/// True for a snapshot in that folder. The folder's config.json and vocabulary.json are then those of the
+/// snapshot: write them only when nothing can refuse the resume any more.
 [[nodiscard]] inline bool lies_in(const std::filesystem::path& folder,
                                   const std::filesystem::path& snapshot) {
   std::error_code none;
   return !snapshot.empty() && std::filesystem::equivalent(folder, folder_of(snapshot), none);
 }
 
-/// Creates `snapshots` and writes the identity of its snapshots.
+/// Creates `snapshots` and writes the config.json and vocabulary.json of its snapshots.
 inline void save_identity(const ModelConfig& config, const Vocabulary& vocabulary,
                           const std::filesystem::path& snapshots) {
   std::filesystem::create_directories(snapshots);

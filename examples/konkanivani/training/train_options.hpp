@@ -8,7 +8,8 @@
 #include <looptorch/app/weights/first_weights.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/clip_frames.hpp"
 #include "../decoding/ctc_decoding.hpp"
 #include "../decoding/recognizer.hpp"
 #include "../model/config.hpp"

@@ -6,8 +6,8 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
-#include "../clips/data.hpp"
 #include "../clips/skipped_items.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../text/vocabulary.hpp"
 #include "train_options.hpp"
 

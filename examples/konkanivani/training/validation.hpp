@@ -13,7 +13,8 @@
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "../model/loss.hpp"
 #include "evaluation.hpp"
@@ -28,7 +29,7 @@
 
 namespace konkanivani {
 
-/// For looptorch::Validate: `loss` and its parts, means by character, and the error rates `cer` and `wer` of
+/// For looptorch::Validate: `loss` and its parts, means per character, and the error rates `cer` and `wer` of
 /// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `collector`.
 class ValidationMeasure {
  public:
@@ -49,8 +50,9 @@ class ValidationMeasure {
     const double weight = loss.weight.number();
     weight_ += weight;
     sums_["loss"] += loss.sum.item<double>();
-    for (const auto& [name, value] : loss.metrics)
-      sums_[name] += weight * (value.is_known() ? value.number() : value.tensor().item<double>());
+    for (const auto& metric : loss.metrics)
+      sums_[metric.name] +=
+          weight * (metric.value.is_known() ? metric.value.number() : metric.value.tensor().item<double>());
   }
 
   /// Sums the measurements of a run's ranks.

@@ -34,7 +34,7 @@
 namespace looptorch::detail {
 
 /// Observes a capture: leaves the loss as it is, and gives its weight and scale to backward as the gradient.
-/// Hooks get a copy of that gradient, made by the graph, so the next replay discards their changes.
+/// If a hook on the loss changes this gradient, it changes a copy, which each replay makes anew.
 template <class Engine>
 struct CaptureObserver : MicroBatchObserver {
   CaptureObserver(Engine& engine_in, MicroBatchGraph& captured) : engine(engine_in), entry(captured) {}

@@ -15,8 +15,8 @@
 
 namespace looptorch::detail {
 
-/// One dropout of a node, which has it as a member. Saves the mask in `forward`; `again` and `gradient` apply
-/// the saved mask and draw nothing.
+/// One dropout of an autograd node, which holds it as a member. Saves the mask in `forward`; `again` and
+/// `gradient` apply the saved mask and draw nothing.
 class DropoutPart {
  public:
   /// `rate` is at least 0 and below 1; 0 does nothing.

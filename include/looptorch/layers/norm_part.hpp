@@ -36,7 +36,7 @@ struct SavingMode {
   bool is_light = in_light_block();
 };
 
-/// Saves tensors as autograd does while it lives, if a node is light: they are held, not recomputed.
+/// While it lives, a light node's tensors are saved by autograd as usual: held, not recomputed.
 class HeldScope {
  public:
   explicit HeldScope(const SavingMode& mode) {
@@ -47,8 +47,8 @@ class HeldScope {
   std::optional<KeeperScope> plain_;
 };
 
-/// The layer norm of a node, which has it as a member. Saves x, the parameters and the statistics, but not
-/// the result: `again` computes it from them.
+/// The layer norm of an autograd node, which holds it as a member. Saves x, the parameters and the
+/// statistics, but not the result: `again` computes it from them.
 class NormPart {
  public:
   /// Saves what backward needs besides the statistics.

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <concepts>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -70,10 +71,12 @@ class Quantity {
   at::Tensor tensor_;
 };
 
-/// A named value reported with the loss: a mean over the loss's weight, averaged as the loss is.
+/// A named value reported with the loss: a mean over the loss's items, averaged as the loss is.
 struct Metric {
   std::string name;
   Quantity value;
+  /// The number of items, where `value` is a mean over other items than the loss is.
+  std::optional<Quantity> weight = {};
 };
 using Metrics = std::vector<Metric>;
 

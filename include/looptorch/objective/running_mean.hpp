@@ -238,7 +238,8 @@ namespace detail {
 
 /// Adds a loss to `mean`, and the metrics that it carries to `metrics`.
 inline void record_metrics(const Loss& loss, RunningMeans& metrics) {
-  for (const Metric& metric : loss.metrics) metrics[metric.name].add(metric.value, loss.weight);
+  for (const Metric& metric : loss.metrics)
+    metrics[metric.name].add(metric.value, metric.weight ? *metric.weight : loss.weight);
 }
 inline void record(const Loss& loss, RunningMean& mean, RunningMeans& metrics) {
   mean.add(loss);

@@ -26,7 +26,7 @@
 
 namespace looptorch::detail {
 
-/// True if listing P changes what is learnt. Accumulation is compared by its number instead.
+/// True if listing P changes what is learnt. Accumulate is left out: a resume compares its N.
 template <class P>
 constexpr bool changes_numbers() {
   return state_dict_hook::valid<P>() || forward_scope_hook::valid<P>() || before_update_hook::valid<P>() ||
@@ -42,7 +42,7 @@ constexpr ResumeRule resume_rule_of() {
     return changes_numbers<P>() ? ResumeRule::never : ResumeRule::always;
 }
 
-/// The policies of a Trainer by which a snapshot is recognised.
+/// The policies that a resumed run must list as the snapshot's run did.
 struct ListedPolicies {
   std::vector<std::string> names;                 ///< switched on, and not free to differ
   std::map<std::string, ResumeRule> resume_rule;  ///< of all policies, switched off ones included

@@ -10,7 +10,7 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/batch.hpp>
 #include <konkanivani/model/model.hpp>
 #include <konkanivani/training/objective.hpp>
 #include <spectrogram_gan_vit/gan/model.hpp>

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/loop/step/window_weight.hpp>
+#include <looptorch/objective/running_mean.hpp>
+
 #include "support/temporary_folder.hpp"
 #include "unit/finetune_exported/support.hpp"
 
 #include <finetune_exported/objective.hpp>
 
+#include <cmath>
+#include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace fe = finetune_exported;
@@ -235,4 +241,73 @@ TEST_CASE("one label a sample of computed scores has an accuracy, and numbers ha
   CHECK(classes(model, {{scores, longs({1, 1, 1, 0})}}).metrics.at(0).value.number() == 0.5);
   const fe::Objective numbers({.kind = "mse"}, *model, kX);
   CHECK(numbers(model, {{scores, scores}}).metrics.empty());
+}
+
+namespace {
+
+/// Writes and reads a model of the inputs "x" `[B, 3]` and "labels" `[B]`, whose output "loss" is the cross
+/// entropy of x times its weight: NaN if no label counts.
+lt::ExportedModel entropy_model(const std::filesystem::path& file) {
+  exported_data::Scaled net;
+  looptorch::export_model(net,
+                          [](exported_data::Scaled& scaled, const at::Tensor& x, const at::Tensor& labels) {
+                            return torch::cross_entropy_loss(x * scaled->scale, labels);
+                          },
+                          std::tuple{torch::rand({2, 3}), torch::tensor({0, 1})}, file,
+                          {.input_names = {"x", "labels"},
+                           .output_names = {"loss"},
+                           .dynamic = {looptorch::DynamicDim{.name = "batch", .places = {{0, 0}, {1, 0}}}}});
+  return looptorch::ExportedModel(file);
+}
+
+/// Returns the loss as an objective on a device does: with weights that the host has not read.
+lt::Loss on_device(lt::Loss loss) {
+  loss.weight = lt::Quantity::unread(torch::tensor(loss.weight.number(), at::kLong));
+  for (auto& metric : loss.metrics)
+    if (metric.weight)
+      metric.weight = lt::Quantity::unread(torch::tensor(metric.weight->number(), at::kLong));
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("with count_labels on a device, a batch in which no label counts adds 0 to losses and gradients") {
+  const TemporaryFolder folder;
+  const auto x = torch::tensor({{9.F, 1.F, 2.F}, {0.F, 1.F, 5.F}});
+  for (const std::string kind : {"own", "cross-entropy"}) {
+    INFO(kind);
+    auto model = kind == "own" ? entropy_model(folder / "own.pt2") : scores_model(folder / "scores.pt2", x);
+    const fe::Objective objective({.kind = kind, .count_labels = true}, *model,
+                                  kind == "own" ? fe::columns_of(model->inputs(), "labels") : kX);
+    lt::RunningMean mean, one_mean;
+    lt::detail::WindowWeight weights;
+    for (const auto& labels : {longs({-100, -100}), longs({1, -100}), longs({-100, -100})}) {
+      const auto loss = on_device(objective(model, {{x, labels}}));
+      mean.add(loss);
+      if (labels[0].item<int64_t>() == 1) one_mean.add(loss);
+      weights.weigh(loss).backward();
+    }
+    CHECK(std::isfinite(mean.mean()));
+    CHECK(mean.mean() == one_mean.mean());
+    CHECK(mean.totals().weight == 1);
+    CHECK(std::isfinite(model->parameters()[0].grad().item<double>()));
+  }
+}
+
+TEST_CASE("accuracies are means over the labels that count, whatever weighs the loss") {
+  const TemporaryFolder folder;
+  const auto scores = torch::tensor({{1.F, 2.F}, {1.F, 2.F}, {1.F, 2.F}, {1.F, 2.F}});
+  auto model = scores_model(folder / "model.pt2", scores);
+  for (const bool count_labels : {false, true})
+    for (const bool is_read : {true, false}) {
+      const fe::Objective objective({.kind = "cross-entropy", .count_labels = count_labels}, *model, kX);
+      lt::RunningMean mean;
+      lt::RunningMeans metrics;
+      for (const auto& labels : {longs({1, -100, -100, -100}), longs({0, 0, 0, 0})}) {
+        const auto loss = objective(model, {{scores, labels}});
+        lt::detail::record(is_read ? loss : on_device(loss), mean, metrics);
+      }
+      CHECK(metrics.at("accuracy").mean() == 1 / 5.0);
+      CHECK(mean.totals().weight == (count_labels ? 5 : 8));
+    }
 }

@@ -9,7 +9,7 @@
 #include "support.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/speech_dataset.hpp>
 #include <konkanivani/decoding/recognizer.hpp>
 
 #include <cstdint>

@@ -150,3 +150,21 @@ TEST_CASE("metrics have the weight of the loss that carries them") {
   CHECK(metrics.at("accuracy").mean() == 2.5);
   CHECK(metrics.at("accuracy").totals().weight == 4.0);
 }
+
+TEST_CASE("a metric is averaged by its own weight where it has one, and by the loss's where it has none") {
+  for (const bool known : {true, false}) {
+    const auto count = [&](double number) {
+      return known ? lt::Quantity(number) : lt::Quantity::unread(placed(torch::tensor(number)));
+    };
+    lt::RunningMean mean;
+    lt::RunningMeans metrics;
+    for (const double right : {1.0, 0.0})
+      lt::detail::record({.value = placed(torch::full({}, right)),
+                          .weight = 4,
+                          .metrics = {{"own", right, count(right == 1 ? 1 : 4)}, {"shared", right}}},
+                         mean, metrics);
+    CHECK(metrics.at("own").mean() == 1 / 5.0);
+    CHECK(metrics.at("shared").mean() == 0.5);
+    CHECK(mean.mean() == 0.5);
+  }
+}

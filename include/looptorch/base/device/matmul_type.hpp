@@ -7,8 +7,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the type of a matmul of this input: autocast's where it is on, which leaves fp64 as it is, or else
-/// the input's.
+/// Returns the type in which a matmul of this input computes: under autocast its 16-bit type (fp64 stays
+/// fp64), else the input's own.
 [[nodiscard]] inline at::ScalarType matmul_type(const at::Tensor& input) {
   const auto device = input.device().type();
   const bool casts = at::autocast::is_autocast_available(device) &&

@@ -23,14 +23,14 @@
 
 namespace looptorch::detail::exported {
 
-/// The nodes in [begin, end) as a function: its arguments are the values that they read, its results those
-/// that other nodes read of theirs.
+/// The nodes in [begin, end) as a function. Its arguments are the values from outside that these nodes read;
+/// its results are those of the nodes' values that are read outside.
 struct Segment {
   std::size_t begin, end;
   CheckpointOptions options;
   std::vector<Slot> reads = {};  ///< but for weights and constants
   std::vector<Slot> ends = {};   ///< those of `reads` that no later segment reads
-  std::vector<Slot> makes = {};  ///< results of its nodes that others read
+  std::vector<Slot> makes = {};  ///< results of its nodes that are read outside
 };
 using Segments = std::vector<std::shared_ptr<const Segment>>;
 

@@ -22,10 +22,11 @@ namespace looptorch::detail {
 /// Turns the losses of a window's micro-batches into values to differentiate, such that the gradients' sum
 /// times `scale()` is the gradient of the mean over everything in the window.
 ///
-/// Differentiates value x weight / unit, where unit is one number a run: products stay near the size of the
-/// values, which fp16 gradients need. The window's end multiplies by unit / total. The unit begins as the
-/// first weight that is not 0. When a weight exceeds two units, the unit is doubled until that weight is at
-/// most one. Powers of two change no bit of the result.
+/// Differentiates value x weight / unit, and the window's end multiplies by unit / total. The unit is a
+/// number near the weights, which the run keeps from window to window: the differentiated values then stay
+/// near the size of the losses, which fp16 gradients need. It begins as the first weight that is not 0. When
+/// a weight exceeds two units, the unit is doubled until that weight is at most one. Powers of two change no
+/// bit of the result.
 class WindowWeight {
  public:
   /// Returns the value to differentiate; undefined for a micro-batch without weight, which contributes no

@@ -8,7 +8,7 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/batch.hpp>
 #include <konkanivani/model/model.hpp>
 #include <konkanivani/training/objective.hpp>
 #include <konkanivani/training/train_options.hpp>

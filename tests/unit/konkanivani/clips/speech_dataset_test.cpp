@@ -7,9 +7,10 @@
 #include <looptorch/data/samplers/length_bucket_sampler.hpp>
 
 #include "../support.hpp"
+#include "../tone_corpus.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <konkanivani/clips/data.hpp>
+#include <konkanivani/clips/speech_dataset.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,37 +28,6 @@ using looptorch::testing::TemporaryFolder;
 namespace lt = looptorch;
 
 namespace {
-
-/// A tone with a swell, so that its frames differ.
-at::Tensor tone(int64_t samples, double pitch = 0.1) {
-  const auto t = at::arange(samples, at::kFloat);
-  return 0.4 * (t * pitch).sin() * (0.6 + 0.4 * (t * 0.003).sin());
-}
-
-konkanivani::Vocabulary vocabulary() {
-  const std::vector<std::string> texts{"कखग घ"};
-  return konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point);
-}
-
-/// Files of these lengths, each with its text.
-struct Corpus {
-  explicit Corpus(const std::vector<std::pair<int64_t, std::string>>& clips) {
-    for (const auto& [samples, text] : clips) {
-      const auto file = folder / (std::to_string(utterances.size()) + ".wav");
-      lt::audio::encode(file, {tone(samples, 0.1 + 0.03 * static_cast<double>(utterances.size())), 16000});
-      utterances.push_back(
-          {.audio_filepath = file, .text = text, .duration = static_cast<double>(samples) / 16000});
-    }
-  }
-
-  [[nodiscard]] SpeechDataset dataset(konkanivani::SpeechOptions options = {}) {
-    return {utterances, vocabulary(), options, unknown};
-  }
-
-  TemporaryFolder folder;
-  std::vector<lt::Utterance> utterances;
-  konkanivani::UnknownCharacters unknown;
-};
 
 std::string why_refused(Corpus& corpus, konkanivani::SpeechOptions options = {}) {
   try {
@@ -87,32 +57,8 @@ TEST_CASE("A clip is its log-mel frames, one for each 10 ms begun, and its ids")
   CHECK(dataset.lengths() == std::vector<int64_t>{128, 128, 128});  // as batches are padded
 }
 
-TEST_CASE("A batch is padded to a multiple of 32, and says how long each clip is, for the encoder too") {
-  Corpus corpus({{16000, "कखग"}, {6400, "घ"}});
-  for (const int64_t subsampling : {1, 2, 4}) {
-    const auto dataset = corpus.dataset({.subsampling = subsampling});
-    std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
-    const auto batch = dataset.collate(clips);
-    CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 128}));
-    CHECK(at::equal(batch.lengths_B, ids({100, 40})));
-    CHECK(at::equal(konkanivani::encoder_frames(batch.lengths_B, subsampling),
-                    ids({100 / subsampling, 40 / subsampling})));
-    CHECK(batch.indices == std::vector<int64_t>{0, 1});
-    CHECK(batch.mel_BMF[1].narrow(1, 0, 40).equal(clips[1].mel_MF));
-    CHECK(batch.mel_BMF[1].narrow(1, 40, 88).eq(0).all().item<bool>());
-    CHECK(at::equal(batch.targets.input_lengths_B, ids({4, 2})));
-    CHECK(batch.texts == std::vector<std::string>{"कखग", "घ"});
-    CHECK(batch.targets.characters_BL.size(1) == 3);
-  }
-  auto dataset = corpus.dataset();
-  dataset.pad_texts(8);
-  std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
-  const auto padded = dataset.collate(clips);
-  CHECK(padded.targets.characters_BL.size(1) == 8);
-  CHECK(padded.targets.weight() == 6);
-}
-
 // In the first project masks were applied before the logarithm.
+
 TEST_CASE("Masks hide log-mel frames: what is hidden holds the clip's mean, the rest stays") {
   Corpus corpus({{32000, "क"}});
   auto plain = corpus.dataset(), masked = corpus.dataset();
@@ -362,17 +308,6 @@ TEST_CASE("A clip's frames do not depend on the seconds that they are computed w
 }
 
 // The tensors of a batch lie in the loader's slots: the second epoch makes none.
-TEST_CASE("A loader collates into memory that it has") {
-  Corpus corpus({{16000, "कख"}, {15000, "ग"}, {14000, "घ"}, {13000, "क"}});
-  const auto dataset = corpus.dataset();
-  lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 2, .workers = 0, .pin = false});
-  for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
-  const auto first = loader.stats();
-  CHECK(first.slot_allocations >= 7);  // frames, lengths and five of the texts
-  for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
-  CHECK(loader.stats().slot_allocations == first.slot_allocations);
-  CHECK(loader.stats().slot_reuses == first.slot_reuses + 14);
-}
 
 TEST_CASE("Clips too short for their text are counted before training") {
   Corpus corpus({{3200, "कखगघ"}, {3200, "कखगघकख"}, {3200, "ककक"}});
@@ -412,37 +347,4 @@ TEST_CASE("a clip's frames are the same however loud it is") {
   };
   const auto whole = frames(1);
   for (const double gain : {2.0, 0.1, 0.003}) CHECK(frames(gain).allclose(whole, 0, 1e-4));
-}
-
-TEST_CASE("A preflight lowers the limit that most batches meet, and a resumed run divides its clips") {
-  Corpus corpus({{16000, "क"}, {16000, "ख"}, {16000, "ग"}, {16000, "घ"}, {16000, "क"}, {16000, "ख"}});
-  const auto dataset = corpus.dataset();
-  const auto hardest = [&](const konkanivani::BatchSize& size, bool resumes = false) {
-    return konkanivani::HardestBatches(dataset, size, 1, resumes);
-  };
-  const auto most_clips = [](const std::vector<konkanivani::Batch>& batches) {
-    int64_t most = 0;
-    for (const auto& batch : batches) most = std::max(most, batch.mel_BMF.size(0));
-    return most;
-  };
-  const auto by_clips = hardest({.frames = 2400, .clips = 2});  // 128 frames each
-  CHECK(by_clips.flags().batch == "--batch-size");
-  CHECK(by_clips.size() == 2);
-  CHECK(most_clips(by_clips.of_at_most(2)) == 2);
-  CHECK(most_clips(by_clips.of_at_most(1)) == 1);
-
-  const auto by_frames = hardest({.frames = 400, .clips = 64});
-  CHECK(by_frames.flags().batch == "--batch-frames");
-  CHECK(by_frames.flags().least_batch == 128);
-  CHECK(by_frames.size() == 400);
-  CHECK(most_clips(by_frames.of_at_most(400)) == 3);
-  CHECK(most_clips(by_frames.of_at_most(200)) == 1);
-
-  const auto resumed = hardest({.frames = 400, .clips = 64}, /*resumes=*/true);
-  CHECK(resumed.flags().batch == "--batch-size");
-  CHECK(resumed.size() == 64);
-  CHECK(most_clips(resumed.of_at_most(64)) == 3);
-  CHECK(most_clips(resumed.of_at_most(2)) == 2);
-  CHECK(hardest({.frames = 400, .clips = 0}, /*resumes=*/true).flags().batch.empty());
-  CHECK(hardest({.frames = 0, .clips = 4}).flags().batch == "--batch-size");
 }
