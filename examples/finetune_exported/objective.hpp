@@ -85,10 +85,11 @@ class Objective {
     const at::Tensor labels = has_labels_ ? batch.tensors[labels_] : at::Tensor();
     const auto computed = [&] { return loss_of_scores(outputs[*scores_], labels); };
     const at::Tensor value = is_own() ? outputs[*loss_] : naming_columns(batch, computed);
-    lt::Loss loss = options_.count_labels ? weighed_by(counted(labels), value)
+    const bool has_accuracy = scores_ && has_labels_ && are_classes_of(labels, outputs[*scores_]);
+    const at::Tensor count = options_.count_labels || has_accuracy ? counted(labels) : at::Tensor();
+    lt::Loss loss = options_.count_labels ? weighed_by(count, value)
                                           : lt::Loss{.value = value, .weight = batch.tensors.front().size(0)};
-    if (scores_ && has_labels_ && are_classes_of(labels, outputs[*scores_]))
-      loss.metrics.push_back(accuracy(labels, outputs[*scores_]));
+    if (has_accuracy) loss.metrics.push_back(accuracy(labels, outputs[*scores_], count));
     return loss;
   }
 
@@ -142,12 +143,12 @@ class Objective {
     return !labels.is_floating_point() && labels.dim() == 1 && scores.dim() == 2 &&
            scores.size(0) == labels.size(0);
   }
-  /// Returns the share of right predictions, weighed by the labels that count whatever the loss is weighed
+  /// Returns the share of right predictions, weighed by the `count` of labels whatever the loss is weighed
   /// by.
-  [[nodiscard]] static lt::Metric accuracy(const at::Tensor& labels, const at::Tensor& scores) {
-    const at::Tensor labels_counted = counted(labels);
+  [[nodiscard]] static lt::Metric accuracy(const at::Tensor& labels, const at::Tensor& scores,
+                                           const at::Tensor& count) {
     const at::Tensor right = scores.argmax(1).eq(labels).sum().to(at::kDouble);
-    return {"accuracy", right / labels_counted.clamp_min(1), labels_counted};
+    return {"accuracy", right / count.clamp_min(1), count};
   }
   /// Returns the number of labels that are not ignored, 0-dim.
   [[nodiscard]] static at::Tensor counted(const at::Tensor& labels) { return labels.ne(kIgnoredLabel).sum(); }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/tensors/tensor_map.hpp>
+#include <looptorch/base/text/first_few.hpp>
 #include <looptorch/exported/archive/exported_error.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 #include <looptorch/exported/module/model_runner.hpp>
@@ -101,13 +102,13 @@ class ExportedModelImpl : public torch::nn::Module {
   void warn_once_if_lacking() {
     if (lacks().empty() || !at::GradMode::is_enabled() || std::exchange(warned_of_training_, true)) return;
     TORCH_WARN("looptorch: ", program_.path.string(),
-               " was exported in eval mode: ", detail::exported::first_of(lacks()),
+               " was exported in eval mode: ", detail::first_few(lacks()),
                " stay as they are while it trains. Call model.train() before torch.export.export for more");
   }
   void warn_once_if_random() {
     if (random_in_eval().empty() || std::exchange(warned_of_eval_, true)) return;
     TORCH_WARN("looptorch: ", program_.path.string(),
-               " draws random numbers in eval mode, too: ", detail::exported::first_of(random_in_eval()),
+               " draws random numbers in eval mode, too: ", detail::first_few(random_in_eval()),
                ". If it does not in Python, export it without run_decompositions(), or in eval mode");
   }
 

@@ -3,14 +3,12 @@
 // program was exported in training mode, ModelRunner switches these calls to eval mode for an evaluation.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -37,16 +35,6 @@ struct TrainingModes {
 /// True for "bn.num_batches_tracked", to which BatchNorm adds 1 in training.
 [[nodiscard]] inline bool counts_batches(std::string_view buffer) {
   return buffer == "num_batches_tracked" || buffer.ends_with(".num_batches_tracked");
-}
-
-/// Returns up to three of the descriptions, and how many more there are.
-[[nodiscard]] inline std::string first_of(const std::vector<std::string>& described) {
-  constexpr std::size_t kShown = 3;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, described.size()); ++i)
-    text += (i == 0 ? "" : ", ") + described[i];
-  if (described.size() > kShown) text += message(" and ", described.size() - kShown, " more");
-  return text;
 }
 
 class ModeFinder {

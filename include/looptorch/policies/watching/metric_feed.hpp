@@ -36,7 +36,7 @@
 
 namespace looptorch::detail {
 
-/// Where a fit's numbers go, and from which time on they count.
+/// The log and the page that get a fit's numbers, and when.
 struct FeedTarget {
   std::unique_ptr<report::MetricLog> log;
   std::shared_ptr<report::RunReport> page;  ///< Null: none is written.

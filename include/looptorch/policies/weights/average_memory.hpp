@@ -48,7 +48,7 @@ class AverageMemory {
 
   /// Makes host memory for averages of so many bytes in one block, if they are to lie there.
   void reserve(std::int64_t bytes) {
-    if (bytes > left_) block_ = std::make_shared<HostBlock>(left_ = bytes);
+    if (bytes > (block_ ? block_->left() : 0)) block_ = std::make_shared<HostBlock>(bytes);
   }
   /// Returns the bytes to reserve for the average of `weight`; 0 if it lies beside it.
   [[nodiscard]] std::int64_t bytes_for(const at::Tensor& weight) const {
@@ -69,7 +69,6 @@ class AverageMemory {
     if (!offloads(weight)) return at::empty_like(weight, options_of(weight)).copy_(numbers);
     const std::int64_t bytes = bytes_for(weight);
     reserve(bytes);
-    left_ -= bytes;
     const at::Tensor average =
         bytes > 0 ? block_->take_like(form_of(weight)) : at::empty_like(weight, options_of(weight, at::kCPU));
     average.copy_(numbers, /*non_blocking=*/true);
@@ -93,8 +92,9 @@ class AverageMemory {
         at::_foreach_lerp_({moved}, {weight.to(moved.scalar_type())}, share);
         if (!is_beside) average.copy_(moved, /*non_blocking=*/true);
       });
-      note_copies_from(weights[i].device());
+      pending_->add(weights[i].device());
     }
+    pending_->record();
     if (!beside.empty()) at::_foreach_lerp_(beside, targets, share);
   }
 
@@ -167,7 +167,6 @@ class AverageMemory {
   }
 
   bool offload_ = false;
-  std::int64_t left_ = 0;  // in the block
   std::shared_ptr<HostBlock> block_;
   std::shared_ptr<PendingCopies> pending_ = std::make_shared<PendingCopies>();
 };

@@ -34,6 +34,8 @@ class HostBlock {
   [[nodiscard]] static std::int64_t size_of(const at::Tensor& tensor) {
     return (static_cast<std::int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
   }
+  /// Returns the bytes that are not taken yet.
+  [[nodiscard]] std::int64_t left() const { return bytes_.numel() - used_; }
   /// Returns an uninitialised tensor of the same shape, dtype and memory format, next in the block.
   [[nodiscard]] at::Tensor take_like(const at::Tensor& tensor) {
     const at::Tensor strides = at::empty_like(tensor, tensor.options().device(at::kMeta));
