@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Defines the argument of the hook `examine`, which runs before each update. It holds what is known of the
-// window's loss and gradients. If these are bad, a policy can rerun the update's part of the window with its
-// operators traced, and end the fit.
+// Defines ExamineContext, the argument of the hook `examine`, which the loop calls between before_update and
+// the optimizer's step. It says whether the window's loss or gradients are NaN or infinite. Through it a
+// policy such as Autopsy reruns the window with every operator traced, and ends the fit with what the rerun
+// found.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -16,28 +17,28 @@
 
 namespace looptorch {
 
-/// One update's part of the window under way, with its batches and initial state. A rerun leaves gradients,
-/// losses, random generators and buffers unchanged. On several ranks each reruns its own part and the
-/// findings are reduced: all make the same calls.
+/// Reruns the window under way for one update, from its kept batches and its initial state. A rerun leaves
+/// gradients, losses, random generators and buffers unchanged. On several ranks each reruns its own
+/// micro-batches, and the ranks then agree on one finding, so all must make the same calls.
 class WindowRerun {
  public:
-  /// Reruns the part with every operator traced; a second call returns the same finding.
+  /// Reruns the window with every operator traced; a second call returns the same finding.
   virtual const Finding& examine() = 0;
-  /// Reruns the part without the loss scale, to see whether the unscaled gradients are finite.
+  /// Reruns the window without the loss scale, to see whether the unscaled gradients are finite.
   virtual Finding examine_unscaled() = 0;
-  /// Writes the part as a bundle into `folder`: its batches and the state it began in. Returns the bundle's
-  /// path. Only ranks whose parts hold the fault write, or all if none does, each into its own folder; the
-  /// others return an empty path. Throws what write_snapshot throws.
+  /// Writes this rank's batches of the window, and the state in which it began, as a bundle into `folder`.
+  /// Returns the bundle's path. Only ranks that made the fault write, or all if none did, each into its own
+  /// folder; the others return an empty path. Throws what write_snapshot throws.
   virtual std::filesystem::path keep_in(const std::filesystem::path& folder) = 0;
-  /// Returns the sentence about a finding: `sentence`, or that of the first rank whose part holds the fault,
-  /// with the rank's number.
+  /// Returns the sentence about a finding: `sentence`, or on several ranks that of the first rank that made
+  /// the fault, with the rank's number.
   [[nodiscard]] virtual std::string agreed(const Finding& finding, std::string sentence) = 0;
 
  protected:
   ~WindowRerun() = default;
 };
 
-/// An update that is about to be made, or was vetoed: its part of the window can be rerun now.
+/// An update that is about to be made, or was vetoed: the window can be rerun for it now.
 class ExamineContext {
  public:
   ExamineContext(Run& of, std::size_t update, WindowPlace where, WindowRerun& rerun)

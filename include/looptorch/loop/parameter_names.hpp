@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names a run's parameters, for snapshots, for reports of NaNs, and for a refusal of complex ones.
+// Gives each parameter of a run a name, which snapshots, resumes and NaN traces use. Also has
+// `refuse_complex`, for policies whose kernels take real parameters only.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Checks at compile time what a Trainer lists. CheckPolicy checks each policy alone. CheckSnapshots,
-// CheckWindows and CheckRanks check that the headers which policies need are included. The other checks
-// compare policies with each other; check_order.hpp, check_batch.hpp and check_split.hpp have more. The
-// Trainer instantiates each check directly, since a level between would add a "required from" line to the
-// error.
+// Checks at compile time the parts that a Trainer lists; each mistake gives an error of one sentence.
+// CheckPolicy checks a policy alone, such as the signatures of its hooks. CheckConflicts, CheckClosures and
+// CheckInBackward refuse combinations that do not work. CheckSnapshots, CheckWindows and CheckRanks check
+// that the code that a policy needs is included (included_code.hpp). The Trainer's class body instantiates
+// each check directly: a template in between would add a "required from" line to the error.
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>

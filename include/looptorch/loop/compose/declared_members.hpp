@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds what a policy declares besides hooks: capabilities, its phase, its resume rule, and types such as
-// `excludes`. hook_table.hpp lists the capabilities.
+// Finds at compile time what a policy declares besides hooks: its phase, its resume rule, types such as
+// `excludes`, and its capabilities (constants such as `takes_snapshots`, which hook_table.hpp lists). The
+// checks and the loop read them here.
 #pragma once
 
 #include <looptorch/loop/compose/hook_table.hpp>
@@ -12,7 +13,8 @@
 namespace looptorch::detail {
 
 // One function a member, since a member's name cannot be a template argument: `names_x<P>()` is true if P or
-// a base has the member, whatever its access. The name is then ambiguous in Both, which has it from Names too.
+// a base has the member, whatever its access. The name is then ambiguous in Both, which has it from Names
+// too.
 #define LOOPTORCH_DETAIL_VALUE(member)                                         \
   struct Names_##member {                                                      \
     int member;                                                                \

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Lists all hooks and capabilities of policies in tables. Read this header first: its rows generate the code
-// that finds hooks (hooks.hpp), the checks, and the sentences of compile-time errors (checks.hpp).
+// Lists all hooks and capabilities of policies in tables. A hook is a member function that the loop calls; a
+// capability is a `static constexpr bool`, such as `takes_snapshots`. Read this header first: macros generate
+// from its rows the code that finds hooks (hooks.hpp), the checks, and the compile-time errors (checks.hpp).
 //
-// There are hooks for authors of policies (docs/writing_a_policy.md), and hooks of the protocol between the
-// loop and the library's own policies (docs/architecture/policy_protocol.md). To add a hook, add its row,
-// call it in the loop, and document it. A hook that only one policy needs is one of the protocol.
+// Hooks for authors of policies are documented in docs/writing_a_policy.md. Protocol hooks are for the
+// library's own policies (docs/architecture/policy_protocol.md), as is each hook that only one policy needs.
+// To add a hook, add its row, call it in the loop, and document it.
 #pragma once
 
 /// Calls ROW(name, argument, result) for each hook for authors, in the order in which they run.

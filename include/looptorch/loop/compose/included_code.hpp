@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares the code for snapshots, for windows that are rerun, and for ranks, which only some policies need.
-// The definitions would add a third to every Trainer's compile time, so only the headers of these policies
-// include them. The Trainer checks that a definition is there if a listed policy needs it.
+// Declares, without defining it, the code for snapshots, for reruns of windows and for several ranks: the
+// definitions would add a third to every Trainer's compile time. Headers of the policies that need this code
+// include its definition. The Trainer checks that the definition is included if a listed policy needs it.
 #pragma once
 
 namespace looptorch::detail {

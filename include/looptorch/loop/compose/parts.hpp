@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes types from what a Trainer lists: the updates, the PolicyStack, the policy that makes a loader of a
-// dataset, and the evaluations that policies declare.
+// Computes types from a Trainer's template arguments: its updates, its PolicyStack, the evaluations that
+// policies declare, and the policy that makes a loader when `fit` is given a dataset.
 #pragma once
 
 #include <looptorch/base/error.hpp>

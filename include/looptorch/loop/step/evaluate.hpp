@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs an evaluation without gradients, in eval mode, inside the policies' evaluation and forward scopes.
+// Evaluates a model over a range of batches: runs forward passes in eval mode, without gradients. Calls the
+// hooks `evaluation_scope`, with which AverageWeights puts its averages in place of the weights, and
+// `forward_scope`, with which Autocast switches autocast on. `Trainer::evaluate` and `Run::evaluate` call it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Keeps a window's batches on the model's device until the window ends. Then each update in turn trains on
-// all of them. Used if there are several updates, or if an optimizer evaluates the loss again. window.hpp
-// says what each function is for.
+// Implements the kind of window that keeps its batches on the model's device until it ends; then each update
+// in turn trains on all of them. Used by Trainers with several updates, or with an optimizer that evaluates
+// the loss several times, such as LBFGS, unless a policy may rerun windows. window.hpp chooses the kind and
+// documents the functions.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Stores what is needed to run a window again. WindowStart saves random generators, model buffers and the sum
-// of weights when a window begins; `rewind` restores them, and drops gradients and losses. For a rerun that
-// must leave no trace, `WindowStart::Aside` also restores the gradients and losses afterwards. Engines have
-// none of this unless a policy may retry, examine or skip windows.
+// Stores what is needed to run a window again. WindowStart saves random generators, the model's buffers and
+// the sum of loss weights when a window begins; `rewind` restores them, and drops gradients and losses. For a
+// rerun that must leave no trace, `WindowStart::Aside` also restores the gradients and losses afterwards.
+// Engines have none of this unless a policy may retry, examine or skip windows.
 #pragma once
 
 #include <looptorch/base/device/saved_generator.hpp>
@@ -60,10 +60,10 @@ class TensorCopies {
   std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // a tensor, and its copy
 };
 
-/// The initial state of an update's part of a window.
+/// The state before an update trained on a window's batches. A window has one for each update in turn.
 class WindowStart {
  public:
-  /// Saves the state, unless it is saved already; random generators only if the part may be rerun.
+  /// Saves the state, unless it is saved already; random generators only if the window may be rerun.
   void save(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
     if (is_saved_) return;
     with_random_ = with_random;
@@ -73,7 +73,7 @@ class WindowStart {
     is_saved_ = true;
   }
 
-  /// Restores everything, and drops gradients and losses of the part.
+  /// Restores everything, and drops the update's gradients and losses.
   void rewind(const UpdateView& view, UpdateWork& work) {
     drop_gradients(view.parameters);
     work.forget_results();
@@ -83,17 +83,18 @@ class WindowStart {
     buffers_.restore();
   }
 
-  /// Restores the buffers and the sum of weights, when the part is skipped.
+  /// Restores the buffers and the sum of loss weights, when a policy skips the window.
   void skip(UpdateWork& work) {
     if (!is_saved_) return;
     work.weight = weight_;
     buffers_.restore();
   }
 
-  /// Forgets the part, which has been applied or abandoned.
+  /// Forgets the state, once the update has been applied or abandoned.
   void forget() { is_saved_ = false; }
 
-  /// Sets the part's results aside while it lives, rewinds the part, and restores them at the end.
+  /// Sets the update's results aside while it lives, rewinds to the saved state, and restores the results at
+  /// the end.
   class Aside;
 
  private:
@@ -207,7 +208,7 @@ class RedoState {
   void forget_window() { window_start.forget(), batch_was_written = false; }
   void list_buffers_anew() { listings_ = 0; }
 
-  WindowStart window_start;        ///< initial state of the part under way
+  WindowStart window_start;        ///< the state before the update under way
   bool batch_was_written = false;  ///< an objective has changed a kept batch of the window in place
   WindowRerun* rerun = nullptr;    ///< the rerun that policies may examine; null if windows are not kept
 

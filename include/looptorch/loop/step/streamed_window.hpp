@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Releases each micro-batch as soon as backward is done with it. Used for windows of one update. window.hpp
-// says what each function is for.
+// Implements the usual kind of window: each micro-batch runs forward and backward as soon as it arrives, and
+// is then released. Used by Trainers with one update, unless a policy may rerun windows or the optimizer
+// evaluates the loss several times. window.hpp chooses the kind and documents the functions.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

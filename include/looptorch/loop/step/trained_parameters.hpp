@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Lists the parameters that each update trains, and those that it must not change. Compares the lists again
-// as each window begins, since a program may change an optimizer's groups at any time. Refuses an optimizer
-// whose groups list a tied weight under each of its names: it would update the weight several times per step.
-// Only looptorch's own optimizers may do so, since they update it once.
+// Lists the parameters that each update trains, and those that it must not change. Renews the lists as a
+// window begins if the optimizers' groups have changed, which a program may do at any time. Refuses a tied
+// weight that an optimizer's groups list several times: any optimizer but looptorch's own would update it
+// several times per step.
 #pragma once
 
 #include <looptorch/base/error.hpp>

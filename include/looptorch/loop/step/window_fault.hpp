@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Describes what is wrong with one update's part of the window under way: a loss that is NaN or infinite, and
-// what a policy found out about the window.
+// Records what is wrong with the window under way, for each update: which loss is NaN or infinite
+// (LossFault), and what a policy such as Autopsy found out about the cause (WindowFinding). The error that
+// ends the fit is made from them.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

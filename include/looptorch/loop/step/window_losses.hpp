@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums the losses and metrics of the window under way, apart from the epoch's means. So the epoch's means do
-// not change if the window throws or is skipped. On a device costs one small kernel per mean and window.
+// Sums the losses and metrics of the window under way. The sums are added to the epoch's means only when the
+// window ends, and not if it throws or is skipped. On a device costs one small kernel per mean and window.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

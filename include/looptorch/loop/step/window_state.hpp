@@ -45,7 +45,7 @@ class RootGradient {
   std::int64_t version_ = 0;
 };
 
-/// One update's part of the window under way.
+/// The state of the window under way for one update: weights, losses, gradients and faults.
 struct UpdateWork {
   bool due = false;              ///< true if the update takes part in this window
   WindowWeight weight;           ///< how many items the losses are means over

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes the value to differentiate for each micro-batch, and the factor on the window's gradients.
-// Together they give the gradients of one large batch, whatever the weights of the micro-batches.
+// Weights the micro-batches of a window by their numbers of items. Computes the value to differentiate for
+// each micro-batch, and the factor on the summed gradients, so that the result is the gradient of one large
+// batch, whatever the weights.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
