@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// LibTorch's process-wide switches for speed and reproducibility: TF32, cuDNN's search for the fastest
-// algorithm, deterministic algorithms, the kernels of attention. Sets them for the run and restores them
-// after it. Costs nothing per step by itself; docs/policies says what the switches cost or save.
+// Sets LibTorch's process-wide switches for speed and reproducibility for a run, and restores them after it:
+// TF32, cuDNN's search for the fastest algorithm, deterministic algorithms, the kernels of attention. Costs
+// nothing per step by itself; docs/policies says what the switches cost or save.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

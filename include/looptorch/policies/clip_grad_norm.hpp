@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but without a wait
-// for the device; a fused optimizer folds the factor in. Costs one norm over the gradients and, on a device,
-// eight kernels of one number. Use it when single batches destabilise training, as with recurrent and
-// attention models. A norm that is NaN or infinite ends the fit by default, before parameters change;
+// for the device; a fused optimizer's kernel applies the factor. Costs one norm over the gradients and, on a
+// device, eight kernels on single numbers. Use it when single batches destabilise training, as with recurrent
+// and attention models. A norm that is NaN or infinite ends the fit by default, before parameters change;
 // `on_non_finite` can skip the update instead.
 #pragma once
 

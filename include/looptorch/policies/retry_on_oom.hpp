@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // If memory runs out, retries the window with its micro-batches split in half, again and again down to single
 // samples. Results are those of a run with enough memory, up to the order of summation; if memory never runs
-// out, bit for bit. Keeps a window's batches until it ends, where the range gave them; with several updates,
-// on the device. Copies the model's buffers and the states of random generators once a window.
+// out, bit for bit. Keeps a window's batches until it ends: where they lay when they arrived, or, with
+// several updates, on the device. Copies the model's buffers and the states of random generators once a
+// window.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -100,7 +101,7 @@ struct RetryOnOom {
     context.retry(pieces);
   }
 
-  /// Tells all ranks which of them retried its part of a window, while the others waited.
+  /// Tells all ranks which of them retried a window, while the others waited.
   void all_reduce(RankReduction& reduction, State& state) const {
     reduction.first_text("RetryOnOom", state.said);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Evaluates within fit and publishes the results as named metrics, for schedules, early stopping, snapshots
-// and progress lines. Costs one pass over its batches an evaluation. Use it to measure held-out data during
+// and progress lines. Costs one pass over its batches per evaluation. Use it to measure held-out data during
 // training.
 #pragma once
 

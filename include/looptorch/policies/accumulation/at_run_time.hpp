@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines the number that stands for "set at run time" in `Accumulate<>` and `CacheFlushEvery<>`.
+// Defines kAtRunTime, the template argument of `Accumulate<>` and `CacheFlushEvery<>`, which take their
+// number at run time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Hooks that hand each gradient to UpdateInBackward as soon as autograd has accumulated it, and
-// ParameterUpdate, which updates a single parameter.
+// Serves UpdateInBackward: BackwardHooks pass each gradient to a GradientSink as soon as autograd has
+// accumulated it. ParameterUpdate clips a gradient and updates its parameter. A sink either does this at
+// once, or first sums the gradients of a window (narrow_sums.hpp, moment_sums.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds policies that wait for a metric which no Validate will ever publish. If a Validate's measure declares
-// its names, or gives a single number, the check is made before the first step; for other measures, by the
-// names that an evaluation has given.
+// Throws if a policy such as StopEarly waits for a metric that no Validate will ever publish, as after a
+// typing error. Checks this before the first step if the names that a Validate publishes are known: if its
+// measure declares them, or gives a single number. Otherwise checks the names that an evaluation has given.
 #pragma once
 
 #include <looptorch/loop/compose/measure.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The running mean and deviation of losses, by which SkipBadWindows and Autopsy judge a window, and the list
-// of skipped windows in a form for snapshots.
+// Computes the running mean and deviation of losses, by which SkipBadWindows and Autopsy recognise a spike.
+// Also packs SkipBadWindows' list of skipped windows into a tensor, for snapshots.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a metric for a policy that consumes it: returns each publication once. Also checks that a saved state
-// belongs to this policy and not to another of its type.
+// Reads a metric for a policy that acts on it, such as StopEarly: returns each published value once. Also
+// checks that a saved state belongs to this policy and not to another of its type.
 #pragma once
 
 #include <looptorch/base/error.hpp>

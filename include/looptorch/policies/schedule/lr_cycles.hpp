@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Learning rates that rise as well as fall: options of `ScheduleLr::decay`.
+// Defines schedules in which the learning rate rises as well as falls: OneCycle and CosineRestarts, two
+// options of `ScheduleLr::decay`.
 #pragma once
 
 #include <looptorch/policies/schedule/lr_decay.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The options of `ScheduleLr::decay`: how a learning rate falls after its warm-up. Each shape is a type that
-// lists only its own options.
+// Defines how a learning rate can fall after its warm-up. Each shape, such as LinearDecay or CosineDecay, is
+// a type that has only its own options; `ScheduleLr::decay` takes one of them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

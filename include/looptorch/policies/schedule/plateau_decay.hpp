@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A learning rate that falls when a metric stops improving: torch.optim.lr_scheduler.ReduceLROnPlateau, as a
-// `ScheduleLr::decay`.
+// Lowers a learning rate when a metric stops improving, as torch.optim.lr_scheduler.ReduceLROnPlateau does.
+// PlateauDecay is an option of `ScheduleLr::decay`.
 #pragma once
 
 #include <looptorch/base/error.hpp>

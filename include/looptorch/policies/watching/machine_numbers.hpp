@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers of the machine in a row of metrics: memory of the host and the device, and how busy the device
-// was.
+// Adds the machine's numbers to a row of metrics: the memory in use on the host and the device, and how busy
+// the device was. LogMetrics writes them.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

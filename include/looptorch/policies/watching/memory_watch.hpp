@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The state of WatchMemory: readings of the memory in each phase, faults found in them, and sentences about
-// both.
+// Holds the state of WatchMemory: reads the memory in each phase, detects faults such as leaks, and describes
+// both in sentences.
 #pragma once
 
 #include <looptorch/loop/run.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The half of LogMetrics on the training thread: hands each step's numbers to the writing thread in batches.
+// Collects the numbers of each step for LogMetrics, on the training thread. Hands them in batches of rows to
+// the thread that writes the files (report/metric_log.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

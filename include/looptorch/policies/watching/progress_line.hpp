@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A progress line that fits the terminal: abbreviates long names, then drops the least important parts. Never
-// cuts numbers.
+// Builds ShowProgress's line such that it fits the terminal: abbreviates long names, then drops the least
+// important parts. Never cuts numbers.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Divides a run's time by the phases of the training thread. Costs two readings of a clock a phase, some 50
-// ns. A device works asynchronously: its time counts where the host waits for it.
+// Measures how much of a run's time each phase of a step takes on the training thread. Costs two readings of
+// a clock per phase, some 50 ns. A device works asynchronously, so its time counts in the phase in which the
+// host waits for it.
 #pragma once
 
 #include <looptorch/loop/run_phase.hpp>

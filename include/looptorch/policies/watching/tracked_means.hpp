@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Follows the running means of a run's updates from window to window, to find those that a window added to.
+// Finds the running means of losses and metrics that the last window has added to: LogMetrics writes only
+// these into the window's row.
 #pragma once
 
 #include <looptorch/objective/running_mean.hpp>

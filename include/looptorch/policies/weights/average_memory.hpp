@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Decides where the averages of AverageWeights lie, beside their weights or in pinned host memory, and in
-// which type: averages of 16-bit weights are fp32, since the steps of an average are too small for 16 bits.
-// Averages on the host are moved and exchanged by copies in the order of the device's stream, in pieces, so
-// that the device needs room for one piece more, and the host does not wait.
+// Allocates the averages of AverageWeights, updates them, and puts them into the model. They lie beside their
+// weights or, to save the device's memory, in pinned host memory. Averages of 16-bit weights are fp32, since
+// the steps of an average are too small for 16 bits. An average on the host is updated on the device, piece
+// by piece, by copies on the device's stream: the device needs room for one piece only, and the host does not
+// wait.
 #pragma once
 
 #include <looptorch/policies/weights/exchange_memory.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Exchanges the memory behind two tensors without a copy; a second exchange restores both, bit for bit. By
-// this AverageWeights puts its averages into the model for an evaluation.
+// Exchanges the memory behind two tensors without a copy; a second exchange restores both, bit for bit.
+// AverageWeights puts its averages into the model in this way, for an evaluation.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Host memory for copies of a device's tensors, and the wait for copies to it that are under way.
-// RestoreBest (host_weights.hpp) and AverageWeights (weight_averages.hpp) copy so.
+// Keeps copies of a device's tensors in host memory: HostBlock allocates the memory, and PendingCopies waits
+// for copies that are under way. RestoreBest (host_weights.hpp) and AverageWeights (weight_averages.hpp) use
+// both.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

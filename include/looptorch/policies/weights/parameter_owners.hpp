@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A set of parameters that Freeze or UnfreezeAt freezes and unfreezes together, and the learning rate of the
-// parameter groups that consist of them.
+// Freezes and unfreezes a set of parameters together, for Freeze and UnfreezeAt, and sets the learning rate
+// of the parameter groups that consist of them. Throws if two policies would freeze or train the same
+// parameter.
 #pragma once
 
 #include <looptorch/base/error.hpp>
