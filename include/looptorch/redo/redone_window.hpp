@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Read this header first: RedoneWindow, the window of a Trainer with policies that may retry, examine or skip
-// a window (window_kind_t in loop/step/window.hpp). While such a policy is on, RedoneWindow keeps the
-// window's batches and each update's initial state, to which a rollback returns. The words of this folder:
+// Implements the kind of window that may be retried, examined or skipped; read this header first. A Trainer
+// has it if it lists a policy such as RetryOnOom, Autopsy, SkipBadWindows or Autocast<fp16> (window_kind_t in
+// loop/step/window.hpp). While such a policy is on, RedoneWindow keeps the window's batches and each update's
+// initial state, to which a rollback returns. The words of this folder:
 //
 //   roll back     return to the window's start: WindowStart in loop/step/redo_state.hpp
 //   retry         repeat a window to make its update: retry.hpp after memory ran out, in smaller pieces, and
@@ -33,7 +34,7 @@
 
 namespace looptorch::detail {
 
-/// A rerun of an update's part of the window with its operators traced; defined in redo/traced_rerun.hpp,
+/// A rerun of the window for one update, with its operators traced; defined in redo/traced_rerun.hpp,
 /// which the headers of policies that keep windows include.
 template <std::size_t I, class Engine, class Batch>
 class TracedRerun;

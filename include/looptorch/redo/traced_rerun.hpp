@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reruns one update's part of a window with every operator traced, to find what made a NaN. Leaves the run
+// Reruns a window for one update with every operator traced, to find what made a NaN. Leaves the run
 // unchanged and makes no update. Policies call it through WindowRerun (loop/examine_context.hpp);
-// replay_window.hpp calls it for a saved window. Compiled only for policies with `may_rerun` and for
-// replays.
+// replay_window.hpp calls it for a saved window. Compiled only for policies with `may_rerun` and for replays.
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>
@@ -36,7 +35,7 @@
 
 namespace looptorch::detail {
 
-/// The observer of a rerun: gives the loss to the trace, and adds it to no mean.
+/// The observer of a rerun: passes the loss to the OperatorWatch, and adds it to no mean.
 template <class Engine>
 struct TracingObserver : MicroBatchObserver {
   TracingObserver(Engine& engine_in, OperatorWatch& watch_in, bool& is_finite, bool is_scaled)
@@ -54,13 +53,13 @@ struct TracingObserver : MicroBatchObserver {
 template <std::size_t I, class Engine, class Batch>
 class TracedRerun final : public WindowRerun {
  public:
-  /// Reruns a part of the window under way.
+  /// Reruns the window under way.
   TracedRerun(Engine& engine, WindowStart& window_start, std::vector<Batch>& kept)
       : engine_(engine),
         window_start_(window_start),
         kept_(kept),
         is_seeded_(engine.ranks() && engine.ranks()->chunks() > 0) {}
-  /// Replays a saved part; `random` has its micro-batches' generators, if each was seeded.
+  /// Replays a saved window; `random` has its micro-batches' generators, if each was seeded.
   TracedRerun(Engine& engine, WindowStart& window_start, std::vector<Batch>& kept,
               std::vector<RandomStates> random)
       : engine_(engine),
@@ -102,7 +101,7 @@ class TracedRerun final : public WindowRerun {
   }
 
  private:
-  /// Throws UsageError if a rank cannot rerun its part alone.
+  /// Throws UsageError if a rank cannot rerun its micro-batches alone.
   void require_one_process() const {
     if (engine_.ranks() && engine_.ranks()->syncs_batch_norm())
       throw UsageError(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Trains on a micro-batch of a window that may be rerun, in the first run and in retries. Saves the update's
-// state before the first micro-batch, notes overflows of gradients, and splits kept batches into pieces if
-// memory is short.
+// Trains on a micro-batch of a window that may be rerun, in the first run and in retries. Does what
+// `train_micro_batch` does (loop/step/micro_batch.hpp), and also saves the state to which a rollback returns,
+// notes overflows for seek_scale.hpp, and splits a kept batch into pieces after memory ran out.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>
