@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists on every rank the samples that the loaders of all ranks have skipped: each loader knows those of its
-// own shard.
+// Gathers on every rank the samples that the loaders of all ranks have skipped in a fit, since each loader
+// knows only those of its own shard.
 #pragma once
 
 #include <looptorch/base/error.hpp>

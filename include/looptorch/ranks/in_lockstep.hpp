@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps ranks in lockstep, micro-batch by micro-batch, for SyncBN: its layers take statistics over all ranks.
-// A rank without a batch joins with empty statistics. Without SyncBN ranks meet only at a window's end.
+// Keeps ranks in lockstep, micro-batch by micro-batch, which SyncBN needs: its layers compute statistics over
+// all ranks in each forward and backward. A rank without a batch joins with empty statistics. Without SyncBN
+// ranks meet only at a window's end.
 #pragma once
 
 #include <looptorch/loop/ranks.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One fit on several ranks. Gets the ranks from the policies, refuses policies that cannot run on several
-// ranks, shards optimizers, and tells the other ranks if an exception ends the fit on this rank. The loop
-// calls `run` of its ranks around a whole fit (loop/step/fit_loop.hpp), and several_ranks.hpp then calls
-// `with_ranks`.
+// Begins and ends a fit on several ranks. Gets the ranks from the policies, refuses policies that cannot run
+// on several ranks, and shards optimizers. If an exception ends the fit on this rank, tells the other ranks.
+// The loop runs a whole fit inside it (loop/step/fit_loop.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

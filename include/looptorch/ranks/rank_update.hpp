@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// An update on several ranks, after their gradients were summed. Shows policies the gradients that this rank
-// has, and makes a veto on one rank a veto on all. With sharded optimizers, each rank updates its part of the
-// parameters and then gathers the others' shards.
+// Makes an update on several ranks, after the gradients have been summed. A veto on one rank becomes a veto
+// on all. With sharded optimizers, policies see the gradients of this rank's shard (all of them in a
+// `reproducible` run), the optimizer updates this shard of the parameters, and the rank then gathers the
+// others' shards.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

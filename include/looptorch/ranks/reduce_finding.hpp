@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Makes all ranks report the same cause of a NaN. Each rank has searched its own part of the window
-// (redo/traced_rerun.hpp); here they choose one rank's finding. Under SyncBN a NaN spreads to all ranks, so a
-// rank whose own operator made it is preferred. Costs two small collectives, for such a window only.
+// Makes all ranks report the same cause of a NaN. Before, each rank has searched its own micro-batches
+// (redo/traced_rerun.hpp); here the ranks choose the result of one rank, the first that has found a cause.
+// Under SyncBN a NaN spreads to all ranks, so a rank whose own operator made it goes first. Costs two small
+// collectives, only in a window with a NaN.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

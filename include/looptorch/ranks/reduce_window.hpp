@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Makes ranks agree at a window's end: `reduce_window` sums losses, weights and gradients, and decides
-// whether the window counts. Other functions do so as a fit begins and ends, and at an evaluation. A window
-// costs one small collective, sent beside the gradients, and with several updates one more for each update.
+// Exchanges results among ranks at a window's end: `reduce_window` sums losses, weights and gradients over
+// all ranks, and decides whether the window counts. Costs one small collective per window, sent beside the
+// gradients, and with several updates one more for each. Other functions exchange what a fit's beginning, its
+// end or an evaluation needs.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>
