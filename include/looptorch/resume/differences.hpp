@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The table of things that a resumed fit compares with its snapshot. Each row says whether the thing may
-// differ. Policies declare this for their own settings (loop/resume_rule.hpp). docs/snapshots.md shows the
+// Lists in a table what a resumed fit compares with its snapshot, such as the model, the data and learning
+// rates. Each row says whether a difference is refused, allowed on request (`resume_changed`) or always
+// allowed. Policies declare this for their own settings (loop/resume_rule.hpp). docs/snapshots.md shows the
 // table.
 #pragma once
 

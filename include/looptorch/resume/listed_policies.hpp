@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Compares the policies of a snapshot with those that a Trainer lists, and stages the policies' states. A
-// snapshot's StateDict has these two lists of names, I being a name's number:
+// Compares the policies recorded in a snapshot with those that a Trainer lists, and prepares the policies'
+// saved states for loading; resume.hpp loads them if no difference is refused. A snapshot's StateDict has
+// these two lists of names, where I counts the names:
 //
-//   listed.I              names of policies that are on, without those that may always differ
-//   listed.on_request.I   names in listed.I of policies that may differ if the resumed run asks for it
+//   listed.I              policies that are on and whose resume_rule is not `always`
+//   listed.on_request.I   those of them whose resume_rule is `on_request`
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -77,8 +78,8 @@ inline void save(const ListedPolicies& listed, StateDict& state) {
   return std::ranges::count(on_request, name) > 0 ? ResumeRule::on_request : ResumeRule::never;
 }
 
-/// Compares the policies of a snapshot's state with the stack's. Appends states to load to `commits`, and
-/// what differs to `differences`.
+/// Compares the policies of a snapshot's state with the stack's. Appends functions that load their states to
+/// `commits`, and what differs to `differences`.
 template <class Stack>
 void stage_listed(Stack& stack, const StateDict& state, std::vector<Commit>& commits,
                   std::vector<Difference>& differences) {

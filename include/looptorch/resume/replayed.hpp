@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The result of replaying a window from a bundle.
+// Defines Replayed, the result of `replay` (replay.hpp): which window ran again, what made its NaN if it has
+// one, and whether losses and gradients equal the recorded ones bit for bit.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

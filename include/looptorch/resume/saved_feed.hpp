@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Saves a fit's range of batches and its position in a snapshot, and finds the position in the range of a
-// resumed fit. Positions count batches of the size with which the run began. A fit that resumes with another
-// batch size, or a reproducible run on other ranks, reads the same windows of samples:
-// data/loader/regrouping.hpp converts the position, with an example.
+// Saves in a snapshot which batches a fit reads and how far it has come, and finds this position again when a
+// fit resumes. Positions count batches of the size with which the run began. If the resumed fit has another
+// batch size, or a reproducible run another number of ranks, data/loader/regrouping.hpp (with an example)
+// converts the position, so that each window still holds the same samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>
