@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dry steps: runs windows on given batches with the run's policies, measures their memory, and discards their
-// results.
+// Makes dry steps: runs windows on given batches with the run's policies, measures their memory, and discards
+// their results.
 #pragma once
 
 #include <looptorch/base/out_of_memory.hpp>

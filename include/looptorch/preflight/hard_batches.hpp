@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches that may need the most memory, from the lengths of samples. Returns several: which of
-// inputs, targets and number of samples counts most depends on the model.
+// Finds the batches that may need the most memory, from the lengths of samples. Returns several candidates,
+// such as the longest inputs and the longest targets: which of them needs the most depends on the model, so a
+// preflight runs all of them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

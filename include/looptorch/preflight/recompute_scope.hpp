@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes all layers that can recompute their activations do so until the end of a scope, in which a preflight
-// tries whether the run then fits.
+// Makes every `Checkpointed` layer of a model recompute its activations until the end of a scope. In such a
+// scope a preflight tries whether the run then fits.
 #pragma once
 
 #include <looptorch/memory/recompute/bypass.hpp>

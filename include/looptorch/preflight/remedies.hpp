@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The changes that a preflight tries if a run does not fit, and the names that its report gives them: by
-// default policies to list; a program gives its flags.
+// Names the changes that a preflight tries if a run does not fit, as its report shows them. By default the
+// names are policies to list, such as `Autocast<bf16>{}`; a program sets the names of its flags instead. A
+// change without a name is not tried.
 #pragma once
 
 #include <looptorch/base/error.hpp>
