@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Computes the TensorFacts of a tensor: its range, and which rows hold NaN or infinity. Waits for the device,
-// so only reruns call it, never a run's own windows.
+// so only reruns and replays of a window call it, never training itself.
 #pragma once
 
 #include <looptorch/autopsy/tensor_facts.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records one call of an operator, or of a node of autograd's graph, for a trace: what it read and returned,
-// and from where it was called.
+// Defines OperatorCall, the record of one call of an operator or of a node of autograd's graph in a trace:
+// what it read and returned, and from where it was called. OperatorLog stores these records.
 #pragma once
 
 #include <looptorch/autopsy/call_stack.hpp>

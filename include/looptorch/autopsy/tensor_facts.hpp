@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes a tensor by its shape, type, range of numbers and the rows that hold NaN or infinity, also as
-// text.
+// Describes a tensor by its shape, type, range of numbers and the rows that hold NaN or infinity. Findings
+// quote this description as text; facts_of.hpp computes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
