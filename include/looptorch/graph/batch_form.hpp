@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Describes a batch by a text; batches with equal texts can share a graph. The text has each tensor's shape,
-// strides and type. It also has the other members' values, since the objective may have used them when the
-// graph was captured; but not if the objective has `weight(batch)`, by which it promises to use them for
-// nothing else.
+// Describes a batch by a text, its form; batches of equal form can share a graph. The form has each tensor's
+// shape, strides and type. It also has the batch's values that are not tensors, since a captured graph would
+// repeat those of its first batch. It leaves these values out if the objective has `weight(batch)`: such an
+// objective promises to use them for the loss's weight only.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes CUDA graphs (device_graph.hpp) by LibTorch's CUDAGraph. Does nothing if LibTorch has no CUDA, or if
-// the CUDA Toolkit's headers are missing.
+// Implements DeviceGraph (base/device/device_graph.hpp) for CUDA, by LibTorch's CUDAGraph. Compiles to
+// nothing if LibTorch has no CUDA, or if the CUDA Toolkit's headers are missing.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Records the gradients of parameters before a backward. GradientVersions finds which of them backward has
-// changed. GradientHandles puts them back after a failed capture.
+// Records the gradients of parameters before a backward that is captured, or that shows what a capture needs.
+// GradientVersions finds which gradients the backward has changed. GradientHandles puts the former gradients
+// back after a failed capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>
