@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures all that a block reads besides its arguments: random generators, autocast, the current device and
-// streams, and its module's modes, buffers and parameters. The state is captured when the block first runs,
-// and is restored while it runs again.
+// Captures all that a checkpointed block reads besides its arguments: random generators, autocast, the
+// current device and streams, and its module's modes, buffers and parameters. The state is captured when the
+// block first runs, and is restored while it runs again.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>
@@ -17,9 +17,9 @@
 
 namespace looptorch::detail {
 
-/// The autocast settings of this thread at construction: backward may run the block on another one. Autocast's
-/// cache of cast weights belongs to the process and to the graph that is being built, so recomputation neither
-/// uses nor clears it.
+/// The autocast settings of this thread at construction: backward may run the block on another one.
+/// Autocast's cache of cast weights belongs to the process and to the graph that is being built, so
+/// recomputation neither uses nor clears it.
 class AutocastState {
  public:
   explicit AutocastState(const DeviceSet& devices) {

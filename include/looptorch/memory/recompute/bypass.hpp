@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// `as<Layer>()->forward(...)` runs the plain layer past `Checkpointed<Layer>`, since forward is not virtual,
-// and keeps all activations without a warning. So that bypass_watch.hpp can find such calls, this header
-// records which autograd nodes the calls of a `Checkpointed` layer make.
+// Records which autograd nodes the calls of a `Checkpointed` layer make, so that bypass_watch.hpp can find
+// calls that bypass the checkpointing. `as<Layer>()->forward(...)` is such a call: forward is not virtual, so
+// it runs the plain layer, which keeps all activations without a warning.
 #pragma once
 
 #include <looptorch/memory/recompute/layer_watch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a block for the first time. Autograd builds the block's graph as usual. In place of each saved tensor,
-// the graph stores how backward gets the tensor: it is an argument of the block, is held, or is recomputed.
+// Runs a checkpointed block in forward. Autograd builds the block's graph as usual, but stores in place of
+// each saved tensor how backward gets it: the tensor is an argument of the block, is held, or is recomputed.
 #pragma once
 
 #include <looptorch/base/tensors/visit_held.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Declares the loop's interface to a check of checkpointed layers, which is run on the graph of each loss.
-// bypass_watch.hpp implements the check. Programs without checkpointed layers do not compile it.
+// Declares LayerWatch, to which the loop passes each loss: it throws if the loss's graph shows a checkpointed
+// layer that was called past its checkpointing. bypass_watch.hpp implements the check, so that programs
+// without checkpointed layers do not compile it. Also has SavingBlockWatch, which notices whether a forward
+// pass runs a checkpointed block.
 #pragma once
 
 #include <ATen/core/Tensor.h>

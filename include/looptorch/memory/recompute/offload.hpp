@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps saved tensors in host memory instead of on the device (host_copy.hpp). CPU tensors stay where they
-// are.
+// Implements CheckpointMode::offload: keeps the tensors that a block saves for backward in host memory
+// instead of on the device (host_copy.hpp). Parameters, buffers and CPU tensors stay where they are.
 #pragma once
 
 #include <looptorch/memory/recompute/host_copy.hpp>

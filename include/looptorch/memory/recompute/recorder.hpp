@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a block for the second time: the tensors that autograd saves in this run fill the first run's holders.
-// An exception ends the run early, after the last tensor that is needed.
+// Runs a checkpointed block again, in backward: the tensors that autograd saves in this run fill the holders
+// of the first run. An exception ends the run early, after the last tensor that is needed.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>

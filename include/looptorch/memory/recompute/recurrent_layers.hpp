@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints recurrent layers on a GPU. Refuses to recompute a layer with dropout: cuDNN draws the dropout
-// masks from a state of its own, which cannot be restored. LibTorch creates this state in a block's first run
-// only, so the comparison of both runs leaves it out. Overrides lstm, gru, rnn_tanh and rnn_relu at the
-// dispatcher's key AutogradCUDA; outside of a block LibTorch's code runs at once.
+// Lets blocks with recurrent layers be checkpointed on a GPU, where these layers are cuDNN's. Refuses to
+// recompute a layer with dropout: cuDNN draws the masks from a state that cannot be restored. LibTorch
+// creates this state in a block's first run only, so it is kept as it is and left out of the comparison of
+// both runs. Overrides lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key AutogradCUDA; outside of a
+// block LibTorch's code runs at once.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>

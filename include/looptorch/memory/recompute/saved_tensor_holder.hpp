@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Describes a saved tensor while it is not in memory, and holds it once it is recomputed.
+// Defines SavedTensorHolder, which autograd stores in place of a tensor that a checkpointed block recomputes:
+// it describes the tensor, and holds it once the block has run again. SavedTensor is a saved tensor that
+// stays in memory; it throws if the tensor was changed in place meanwhile.
 #pragma once
 
 #include <looptorch/memory/ambient/device_generators.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides how autograd saves tensors for backward. LibTorch asks its autograd engine for this. looptorch's
-// engine asks the thread's current SavedTensorKeeper, or saves as LibTorch's does if there is none.
-// looptorch's engine is installed at the first use of a checkpoint, so other programs keep LibTorch's.
+// Lets a block decide how autograd saves its tensors for backward. LibTorch asks its autograd engine for the
+// hooks of each saved tensor. looptorch's engine takes them from the thread's current SavedTensorKeeper; if
+// there is none, the tensor is saved as usual. This engine is installed at the first use of a checkpoint, so
+// other programs keep LibTorch's.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,7 +26,7 @@ namespace detail {
 
 using torch::autograd::SavedVariableHooks;
 
-/// Decides how the tensors that autograd saves are kept.
+/// The interface by which a block decides how the tensors that autograd saves are kept.
 class SavedTensorKeeper {
  public:
   /// Returns the hooks for one saved tensor, whose `call_pack_hook` is called at once.

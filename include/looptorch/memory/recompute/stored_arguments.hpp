@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stores a block's arguments until recomputation. For an ArrayRef or string_view, which only refers to
-// elements, copies the elements.
+// Stores a checkpointed block's arguments until it runs again. For an ArrayRef or string_view, which only
+// refers to elements, copies the elements.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>
