@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes autocast run layer norms, softmax and the like in fp32, as on an accelerator, for CPU tensors that
-// stand for an accelerator's. On a CPU, autocast leaves them in 16 bits, and what autograd saves of them is
-// half as large.
+// Makes autocast run layer norms, softmax and the like in fp32, as on an accelerator, when ShapesOnly
+// simulates one with CPU tensors. On a CPU, autocast leaves these operators in 16 bits, and what autograd
+// saves of them is half as large.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives kernels that only allocate (skipped_kernels.hpp) the arguments of a dispatched operator, by their
-// names in its schema.
+// Reads an operator's arguments by the names in its schema, for kernels that only allocate
+// (skipped_kernels.hpp). Also decides which tensors are virtual: from these, kernels compute nothing.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels of element-wise arithmetic, reductions and matmuls that compute nothing. They allocate the
-// results, whose shapes LibTorch's functions for the meta device give, and the copies and workspaces of the
-// real kernels.
+// Replaces the kernels of element-wise arithmetic, reductions and matmuls with ones that compute nothing:
+// they allocate the results, and the copies and workspaces of the real kernels. LibTorch's functions for the
+// meta device give the results' shapes.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

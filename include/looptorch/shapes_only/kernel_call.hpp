@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs an operator's real kernel once, to measure its workspace (workspace.hpp): KernelCall fills its inputs
-// with zeros, and takes few samples.
+// Measures the workspace of an operator's real kernel (workspace.hpp): runs the kernel on a few samples of
+// zeros, and extrapolates to all samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

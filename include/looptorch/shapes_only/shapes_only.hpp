@@ -11,8 +11,8 @@
 //   lt::Trainer trainer(net, optimizer, objective);
 //   std::int64_t needed = lt::preflight(trainer, batches, {.cap = 1'000'000'000'000}).needed;
 //
-// Read next: virtual_blocks.hpp, skipped_kernels.hpp, then arithmetic.hpp. The headers accelerator_* are what
-// an accelerator does otherwise.
+// Read next: virtual_blocks.hpp, skipped_kernels.hpp, then arithmetic.hpp. The headers accelerator_* have
+// what an accelerator does differently.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernels of LibTorch's CPU backend without their arithmetic: each allocates its results and its copies of
-// inputs as the real one does, and computes nothing. Kernels that are not listed run as they are.
+// Lists the kernels of LibTorch's CPU backend that ShapesOnly replaces. A replacement allocates its results
+// and its copies of inputs as the real kernel does, and computes nothing. Other kernels run as they are.
 #pragma once
 
 #include <looptorch/shapes_only/accelerator_kernels.hpp>
