@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Quantises a linear layer's frozen weight to 8 bits by row, and multiplies by the quantised weight, forward
-// and backward. A row is a scale times integers from -127 to 127. No element is off by more than
-// 1/254 of its row's largest absolute value, and that value by a unit in the last place at most.
+// and backward. A row becomes a scale times integers from -127 to 127. An element is then off by at most
+// 1/254 of its row's largest absolute value, and this largest value by at most a unit in the last place.
 //
 // Shapes: K inputs, N outputs.
 #pragma once
