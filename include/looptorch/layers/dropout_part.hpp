@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dropout inside a custom autograd node, with at::dropout's kernels, values and random numbers.
+// Implements dropout as a part of a custom autograd node, such as feed_forward.hpp's. Kernels, values and
+// random numbers are those of at::dropout.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Linear layers as one node of autograd. at::linear makes up to four: views of input and output, a
-// transposition and the matmul; attention's heads are two more. In a small model a node costs more
-// than its arithmetic. The kernels are at::linear's, so one layer has its bits, gradients too.
+// Computes linear layers of one input as one node of autograd. at::linear makes up to four nodes: views of
+// input and output, a transposition and the matmul; splitting the output into attention's heads makes two
+// more. In a small model a node costs more than its arithmetic. The kernels are at::linear's, so the output
+// and gradients of a single layer equal at::linear's bit for bit.
 //
 // Shapes: B batch, T positions, H heads of d numbers, K inputs of each layer, N outputs of all layers.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A layer norm and the linear layers that follow it before attention, as one node of autograd. The kernels
-// are those of the layers. In a block of CheckpointMode::light the node saves its input alone, and normalises
-// again in backward.
+// Computes a layer norm and the linear layers that follow it before attention, as one node of autograd. The
+// kernels are those of the separate layers. In a block of CheckpointMode::light the node saves only its
+// input, and normalises again in backward.
 //
 // Shapes: B batch, T positions, D width, H heads of d numbers.
 #pragma once

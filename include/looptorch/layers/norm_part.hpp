@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation as the first part of a node of autograd: of a Transformer's attention (norm_heads.hpp)
-// and feed-forward layer (feed_forward.hpp). In a block of CheckpointMode::light such a node saves its input
-// and its matmuls' results, which are held as autograd holds any tensor, and normalises again in backward:
-// the block does not run a second time. The kernels are at::layer_norm's.
+// Implements layer normalisation as the first part of a custom autograd node: of norm_heads.hpp or
+// feed_forward.hpp. In a block of CheckpointMode::light such a node keeps its input and its matmuls' results,
+// and normalises again in backward, so the block need not run a second time. The kernels are
+// at::layer_norm's.
 #pragma once
 
 #include <looptorch/layers/linear_node.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Shared by the autograd nodes of linear layers: the matmul with its gradients, and the split of its result
-// by layer and head.
+// Implements the matmul of linear layers, with its gradients, as a part of autograd nodes (linear_node.hpp,
+// norm_heads.hpp, feed_forward.hpp). Also splits its result by layer and head.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once
