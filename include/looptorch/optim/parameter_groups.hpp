@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Parameter groups by name: another learning rate for the encoder, no weight decay for norms and biases.
+// Makes parameter groups by patterns of names: for example another learning rate for the encoder, or no
+// weight decay for norms and biases.
 //
 //   FusedAdamW optimizer(decay_matrices_only<FusedAdamW>(*net, {.lr = 1e-4}));
 //
-// Templates, so that this header does not include torch/nn; they take a Module, a ModuleHolder or a pointer.
+// The functions are templates, so that this header does not include torch/nn. They take a Module, a
+// ModuleHolder or a pointer.
 #pragma once
 
 #include <looptorch/base/error.hpp>

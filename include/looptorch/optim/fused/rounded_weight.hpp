@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Updates weights by tensor operations. 16-bit weights are rounded stochastically, so that updates below half
-// the spacing of 16-bit numbers are kept on average.
+// Updates weights by tensor operations, for optimizers that have no kernel for a device or dtype. 16-bit
+// weights are rounded stochastically, so that updates below half the spacing of 16-bit numbers are kept on
+// average.
 #pragma once
 
 #include <looptorch/base/random.hpp>

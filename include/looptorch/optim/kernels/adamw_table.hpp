@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the CUDA kernels of AdamW8bit and AdamWBf16 share: the table of their arguments, AdamW's arithmetic,
-// and the launch for a list of parameters. Each optimizer adds the code that updates a block of 256 elements.
+// Holds the code that the CUDA kernels of AdamW8bit and AdamWBf16 share: the table of their arguments,
+// AdamW's arithmetic, and the launch for a list of parameters. Each optimizer adds the code that updates a
+// block of 256 elements.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

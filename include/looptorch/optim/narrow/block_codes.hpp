@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The 8-bit codes of AdamW8bit's moments. The 256 numbers of a block share a scale, the largest of them, and
-// a code grows with its number's logarithm, as in telephony's u-law (ITU-T G.711). A code is the low exponent
-// bits and high fraction bits of z = x + 2, so coding needs no table and no branch. Codes are several per
-// cent apart and rounded stochastically: rounded to the nearest, a running mean that moves by 0.1 % an update
-// would never change.
+// Encodes AdamW8bit's moments in 8 bits. The 256 numbers of a block share a scale, the largest of them, and a
+// code grows with its number's logarithm, as in telephony's u-law (ITU-T G.711). Codes are several per cent
+// apart, so numbers are rounded to them stochastically: rounded to the nearest, a running mean that moves by
+// 0.1 % an update would never change. For a scaled number x, the code is the low exponent bits and high
+// fraction bits of the float x + 2, so coding needs no table and no branch.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>

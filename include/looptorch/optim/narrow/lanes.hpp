@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Tools for loops over blocks of 256 numbers that compilers vectorise; a lane is a number's place in its
-// block. Has random bits for rounding, a square root that vectorises, and `run_widest`, which picks the
-// instruction set at run time. Each loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the
+// Provides what CPU loops over blocks of 256 numbers need so that compilers vectorise them: random bits for
+// rounding, a square root, and `run_widest`, which picks the instruction set at run time. A lane is a
+// number's place in its block. Each loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the
 // compilers' default, is 3 to 4 times slower.
 #pragma once
 

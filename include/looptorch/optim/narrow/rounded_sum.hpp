@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Accumulates gradients in bf16 or fp16 without bias: adds in fp32 and rounds stochastically. For
-// UpdateInBackward<SumsInBf16>.
-// Takes one pass over the memory on a CPU, and for bf16 on NVIDIA's GPUs; elsewhere some tensor operations.
+// Adds gradients to sums in bf16 or fp16, for UpdateInBackward<SumsInBf16>: adds in fp32 and rounds
+// stochastically, so that the sums have no bias. Takes one pass over the memory on a CPU, and for bf16 on
+// NVIDIA's GPUs; elsewhere some tensor operations.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

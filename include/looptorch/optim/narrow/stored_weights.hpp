@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Loads and stores a weight in a CPU loop. Weights are fp32; 16 bits, rounded stochastically; or bf16 with a
-// second tensor for bits that rounding cuts off.
+// Loads weights as fp32 numbers and stores them again, for the CPU loops of optimizers. A weight is stored as
+// fp32; as bf16 or fp16, rounded stochastically; or as bf16, with the bits that rounding cuts off in a second
+// tensor.
 #pragma once
 
 #include <looptorch/optim/narrow/lanes.hpp>
