@@ -44,8 +44,8 @@ void run_in_fp32(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   op.callBoxed(stack);
 }
 
-/// Registers that, from the first call on, for the operators that autocast runs in fp32 on CUDA and leaves
-/// alone on a CPU.
+/// Registers `run_in_fp32`, from the first call on, for the operators that autocast runs in fp32 on CUDA and
+/// leaves alone on a CPU.
 inline void register_fp32_operators() {
   static torch::Library library = [] {
     torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__);

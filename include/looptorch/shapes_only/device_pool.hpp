@@ -22,7 +22,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// Thread-safe.
+/// The simulated memory of one device, in segments and blocks. Thread-safe.
 class DevicePool final : public HostMemory::Device {
  public:
   /// Adds a block that is not there yet; it has no address there, so `key` identifies it.

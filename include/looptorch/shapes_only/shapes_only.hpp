@@ -46,7 +46,7 @@ namespace looptorch {
 /// `cuda` is one with looptorch's own kernels.
 enum class ShapesOf { cpu, accelerator, cuda };
 
-/// Returns what measures for a device.
+/// Returns the setting that measures for a device like this one.
 [[nodiscard]] inline ShapesOf shapes_of(at::Device device) {
   if (device.is_cpu()) return ShapesOf::cpu;
   return device.is_cuda() && !at::globalContext().hasROCM() ? ShapesOf::cuda : ShapesOf::accelerator;
