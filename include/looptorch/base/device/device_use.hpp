@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
-// wait to a step. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does.
+// Measures how busy a device was: the share of time in which it had work, as its driver samples it.
+// LogMetrics reports it. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does, and adds no
+// kernel, event or wait to a step.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>
@@ -20,8 +21,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the share of the last sixth of a second to second in which a device had work, of any process, from
-/// 0 to 1; nothing if it is unknown.
+/// Returns the share of the driver's last sampling period in which a device had work of any process, from 0
+/// to 1; nothing if it is unknown. The period is a sixth of a second to a second.
 using DeviceUseReader = std::function<std::optional<double>()>;
 /// Returns the reader of a device; empty if there is none.
 using DeviceUseMaker = DeviceUseReader (*)(c10::Device device);

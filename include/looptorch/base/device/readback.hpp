@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies a number from a device to the host without a wait. `take` returns it, and waits only if it has not
-// arrived yet; usually it has.
+// Copies one number from a device to the host asynchronously, so that the training thread need not wait for
+// it. A later `take` returns the number, and waits only if it has not arrived yet. Verdicts and loss scales
+// are read this way.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns the names of types as the compiler spells them, for messages.
+// Returns the names of C++ types as the compiler spells them, so that messages can name a policy or an
+// optimizer.
 #pragma once
 
 #include <cstddef>
