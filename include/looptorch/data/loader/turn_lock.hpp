@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets threads take turns in a given order, so that several workers can read one stream. Free of torch.
+// Makes threads wait for their turn in the order of given numbers, so that several of a loader's workers can
+// read one stream. Does not include LibTorch.
 #pragma once
 
 #include <chrono>
