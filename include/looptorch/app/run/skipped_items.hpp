@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. So a few
-// damaged files among thousands do not end a night's run, and are still reported.
+// Collects what a run skips as unusable (lines of manifests, texts, clips), each with the reason, and prints
+// the list at the end. So a few damaged files among thousands do not end a night's run, and are still
+// reported.
 #pragma once
 
 #include <looptorch/base/error.hpp>
