@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts an alignment to an example for a run's report, which marks the words that differ.
+// Converts the alignment of a reference and a hypothesis to an example for a run's report, which marks the
+// words that differ. Programs for speech show validation transcripts with it.
 #pragma once
 
 #include <looptorch/base/example.hpp>
