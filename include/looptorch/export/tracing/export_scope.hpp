@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prepares a model and the process for an export, and restores both afterwards: sets eval mode, and disables
-// gradients and oneDNN's operators.
+// Puts a model and the process into the state that an export needs, and restores both afterwards: eval mode,
+// no gradients, and no operators of oneDNN, which other machines lack.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
