@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Draws labelled spectrograms from a trained generator, as tensors for training, pictures and sound.
+// Generates labelled spectrograms with a trained generator, and writes them as tensors for training, pictures
+// and sound.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run/output_files.hpp>
