@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Beam search as in openai-whisper: continues the best `beam_size` texts of a clip and collects those that
-// end. A clip is done when round(beam_size * patience) texts have ended.
+// Keeps the unfinished texts of a batch during beam search, as in openai-whisper: continues the best
+// `beam_size` texts of a clip, and collects those that end. A clip is done when round(beam_size * patience)
+// texts have ended.
 //
 // Shapes: R rows, clip by clip; K candidates of a row.
 #pragma once
@@ -32,7 +33,7 @@ class BeamTexts {
   /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
-  /// A beam draws nothing.
+  /// Returns 0: a beam search draws no random numbers.
   static double draw(std::size_t /*row*/) { return 0; }
 
   /// Takes the candidates of each row, as TokenChoice returns them; the first time there is one row a clip.

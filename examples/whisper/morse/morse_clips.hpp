@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans a corpus of Morse code: the text, the speed, the conditions and the length of each clip.
+// Plans the clips of morse_corpus before any sound is made: the text, the speed, the conditions and the
+// length of each.
 #pragma once
 
 #include <looptorch/base/error.hpp>

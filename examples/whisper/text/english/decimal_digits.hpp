@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Takes linear time.
+// Multiplies and formats numbers of any length in ASCII digits, as far as the English normaliser needs it for
+// spoken numbers. Takes linear time.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Rewrites a text before and after english_numbers.hpp makes digits of its numbers, by openai-whisper's
-// rules: "and a half", spaces between digits and letters, cents, and the word for 1.
+// Handles numbers in a text around english_numbers.hpp, which turns spoken numbers into digits: before it
+// "and a half" and spaces between digits and letters, after it cents and the word for 1. Follows
+// openai-whisper's rules.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>
