@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Refuses calls of a Trainer that would overwrite another call in progress. A hook, an objective or another
-// thread may call `fit` or `step` of the same Trainer again, which would lose the outer call's plan, window
-// or counters: it throws UsageError instead. Evaluations may be nested.
+// Refuses calls of a Trainer that would overwrite another call in progress. If a hook, an objective or
+// another thread calls `fit` or `step` of the same Trainer again, the outer call's plan, window or counters
+// would be lost, so the inner call throws UsageError. Evaluations may be nested.
 #pragma once
 
 #include <looptorch/base/error.hpp>

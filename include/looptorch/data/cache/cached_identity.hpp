@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns a text that identifies a file's contents, from which CachedDataset makes the key of its samples.
-// `file_identity` takes path, size and time of change, which costs one look-up in the file system.
+// Returns a text that changes when a file changes, from which CachedDataset makes the key of the file's
+// samples. `file_identity` takes path, size and time of change, which costs one look-up in the file system.
 // `remembered_content_identity` takes a checksum of the contents: it reads each file once per process, and
 // makes the cache usable on another machine.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds audio files in folders by their extensions.
+// Finds audio files in folders by their extensions, for manifests and for programs that take folders of
+// recordings.
 #pragma once
 
 #include <algorithm>
