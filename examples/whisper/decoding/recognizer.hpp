@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Defines Recognizer: a Whisper model with its tokenizer and decoding settings, loaded from a Hugging Face
-// folder, which turns log-mel frames into text. All programs of this example use it.
+// folder, which turns log-mel frames into text. The programs that train, transcribe and evaluate use it.
 //
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once

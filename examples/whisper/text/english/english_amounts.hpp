@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Handles numbers in a text around english_numbers.hpp, which turns spoken numbers into digits: before it
-// "and a half" and spaces between digits and letters, after it cents and the word for 1. Follows
-// openai-whisper's rules.
+// Completes english_numbers.hpp, which turns spoken numbers into digits, by openai-whisper's rules. Before
+// it, rewrites "and a half" and puts spaces between digits and letters; after it, joins dollars and cents,
+// and writes the number 1 as a word.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lists the words of English numbers, such as "twenty" or "hundredth", each with its kind and value, for
+// Lists the words of English numbers, such as "twenty" or "second", each with its kind and value, for
 // english_numbers.hpp. The list is built at its first use; a look-up is a binary search.
 #pragma once
 
