@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Measures the character and word error rates of a trained model on a manifest, by any of the model's four
-// decodings.
+// Measures a trained model on a manifest: character and word error rate, by any of the four decodings.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run/output_files.hpp>
 #include <looptorch/app/run_main.hpp>

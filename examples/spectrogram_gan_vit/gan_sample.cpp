@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Generates labelled spectrograms with a trained generator, and writes them as tensors for training, pictures
-// and sound.
+// Draws labelled spectrograms from a trained generator, as tensors for training, pictures and sound.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run/output_files.hpp>

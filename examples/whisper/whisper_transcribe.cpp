@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Transcribes audio files with a Whisper model. Prints a line for each file (name, tab, text), or writes
-// subtitles and tables. It shows a trained model at work without a Trainer.
+// Transcribes audio files. Prints a line for each file: name, tab, text; or writes subtitles and tables. It
+// shows a trained model at work without a Trainer.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>

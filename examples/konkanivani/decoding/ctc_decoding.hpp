@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decodes texts from the scores of the CTC head alone: by the best path, which is quick, or by a beam search
-// over prefixes, which sums all alignments of a text. Runs on the host, and reads only a clip's own frames,
-// never its padding.
+// Decodes texts from the CTC head alone: by the best path, which is quick, or by a beam over prefixes, which
+// sums all alignments of a text. Runs on the host, and reads only a clip's own frames, never its padding.
 //
 // Shapes: B batch, T encoder frames, V vocabulary.
 #pragma once

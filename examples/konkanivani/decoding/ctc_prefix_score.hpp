@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Scores unfinished texts by CTC, for the beam search: computes the probability that a clip's transcript
-// begins with a text (Watanabe et al. 2017, algorithm 2). Extending a text by a character costs T x V
-// multiplications for all V possible characters together.
+// Scores growing texts by CTC, for beam search: computes the probability that a clip's transcript begins with
+// a text (Watanabe et al. 2017, algorithm 2). Extending a text by a character costs T x V multiplications for
+// all V possible characters together.
 //
 // Shapes: T frames of the clip, V vocabulary.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a KonkaniVani model: three published sizes, checks, and config.json. config.json is saved
-// beside the weights and compared before they are loaded, since weights do not show a model's number of heads
-// or its kind of positions.
+// The sizes of a KonkaniVani model: the three published sizes, checks, and config.json. Weights do not show a
+// model's number of heads or its kind of positions, so config.json is saved beside them, and compared before
+// they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

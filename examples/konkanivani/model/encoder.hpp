@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The encoder: converts log-mel frames to the states that both heads read, by a front end that may merge
-// frames, positions, and Conformer blocks. Takes each clip's length, so that a clip has the same states alone
-// and padded in a batch. To recompute the blocks in backward, list lt::Checkpointed<ConformerBlock>{} in the
-// Trainer.
+// Converts log-mel frames to the encoder's states: a front end, positions, Conformer blocks. Takes each
+// clip's length, so that a clip has the same states alone and padded in a batch. To recompute the blocks in
+// backward, list lt::Checkpointed<ConformerBlock>{} in the Trainer.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads the songs of a dataset's folder: finds its tables, and its audio or saved spectrograms. The folder
-// was made by emotion_corpus, or has DEAM's archives as they unpack.
+// Finds the tables of a dataset, and its audio or spectrograms. The folder may come from emotion_corpus, or
+// from DEAM's archives as they unpack.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A dataset of the clips that gan_sample generated, as further training clips for vit_train. The files are
-// mapped, so thousands of clips cost only the memory of those that are being read.
+// Reads clips that gan_sample generated, as training clips. The files are mapped, so thousands of clips cost
+// only the memory of those that are being read.
 //
 // Shapes: N clips of a file, M mel bins, F frames.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads the mean and deviation, in decibels, of the spectrograms on which a generator was trained.
-// The generator's own spectrograms have mean 0 and deviation 1; gan_sample needs the two numbers to turn one
-// into sound.
+// Saves and loads the decibel scale of a model's spectrograms: their mean and deviation in decibels. A
+// model's pictures have mean 0 and deviation 1, so a picture can become sound only with this scale.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Collects the songs that a run skips as unusable, each with the reason, for the list that the program prints
-// at its end. With `--on-bad-audio stop` the run ends at the first one instead.
+// Lists unusable songs with the reason. `--on-bad-audio` decides whether a run skips them or ends at the
+// first.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

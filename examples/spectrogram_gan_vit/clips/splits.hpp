@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits songs into training, validation and test. A song's split depends only on its id and the seed, so it
-// stays the same when other songs are added or removed. A generated song is never held out.
+// Splits songs into training, validation and test. A song's part depends only on its id and the seed: it
+// stays the same when other songs are added or removed, and a generated song is never held out.
 #pragma once
 
 #include <looptorch/base/error.hpp>

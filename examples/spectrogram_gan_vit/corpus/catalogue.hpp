@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Plans the clips of emotion_corpus: their ids, splits, emotions and seeds. A clip's id decides its split;
-// the corpus' seed and the id decide the rest. So a corpus that is generated again with more clips keeps the
-// clips that it had, in the same splits.
+// Plans the clips of a corpus: their ids, splits, labels and seeds. A clip's id decides its split; the
+// corpus' seed and the id decide the rest. So a corpus that is generated again with more clips keeps its
+// clips, in the same splits.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Renders a composed piece (score.hpp) as sound: plays all notes and drums into one channel, adds the echoes
-// of a room, and sets the loudness that the traits (traits.hpp) ask for. A clip of 30 s takes about 30 ms.
+// Renders a score as sound: mixes all voices and drums to one channel, adds the echoes of a room, and sets
+// the loudness that the traits (traits.hpp) ask for. A clip of 30 s takes about 30 ms.
 #pragma once
 
 #include "dice.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Composes a piece from its traits (traits.hpp), as notes without sound: a melody from two motifs over a
-// progression of four chords, with bass and drums. Takes microseconds a clip.
+// Composes a piece by its traits (traits.hpp): a melody from two motifs over a progression of four chords,
+// with bass and drums. Takes microseconds a clip.
 #pragma once
 
 #include "dice.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a spectrogram GAN, checks, and config.json. config.json is saved beside the weights and
-// compared before they are loaded, since weights do not show the size of the spectrograms.
+// The sizes of a spectrogram GAN, checks, and config.json. Weights do not show the size of the pictures, so
+// config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The generator: converts noise and an emotion to a spectrogram. It normalises by groups of channels
-// (GroupNorm), since with batch statistics a window of micro-batches would differ from one large batch.
+// Converts noise and an emotion to a spectrogram. Normalises by groups of channels (GroupNorm), since batch
+// statistics would make a window of micro-batches differ from one large batch.
 //
 // Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The objectives of generator and discriminator, which the Trainer of gan_train calls as `objective(gan,
-// batch)`. A batch has `spectrograms_B1MF` and `conditions_B2`, the emotions. While one network learns, the
-// parameters of the other receive no gradients.
+// The objectives of generator and discriminator, which the Trainer calls as `objective(gan, batch)`. A batch
+// has `spectrograms_B1MF` and `conditions_B2`. While one of the two learns, the parameters of the other
+// receive no gradients.
 #pragma once
 
 #include <looptorch/objective/loss.hpp>

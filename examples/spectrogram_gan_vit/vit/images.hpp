@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts spectrograms to the images that a ViT takes: normalises each mel bin, resizes bilinearly, and
-// repeats the result for each colour channel. Runs on the spectrograms' device, so that only spectrograms are
-// copied to it.
+// Converts spectrograms to a ViT's images: normalises each mel bin, resizes bilinearly, and repeats the
+// picture for each colour. Runs on the spectrograms' device, so that only spectrograms are copied to it.
 //
 // Shapes: B batch, M mel bins, F frames, C channels, H rows, W columns.
 #pragma once

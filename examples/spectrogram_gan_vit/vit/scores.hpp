@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Scores predicted emotions over a whole set of clips: concordance, mean squared error and R2 of valence and
-// arousal. Also scores a linear probe, a regression from mean mel energies, on the same clips, to show what
-// the ViT adds.
+// Scores predicted emotions: concordance, mean squared error and R2 of valence and arousal, over a whole set
+// of clips. A linear probe is scored on the same clips, to show what the ViT adds.
 //
 // Shapes: N clips, B batch, M mel bins, F frames.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Cuts a recording of any length into windows of log-mel frames, Whisper's input, as openai-whisper does.
-// Reads the file twice, once to find the loudest frame and once for the windows, so that hours of audio take
-// only some megabytes.
+// A recording of any length as Whisper's input: cuts windows of log-mel frames as openai-whisper does. Reads
+// the file twice, once to find the loudest frame and once for the windows, so that hours of audio take only
+// some megabytes.
 //
 // Shapes: M mel bins, T mel frames of 10 ms.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dataset of speech for Whisper: reads clips as log-mel frames, converts their transcripts to token ids,
-// and pads both to batches.
+// A dataset of speech for Whisper: converts audio files to log-mel frames and transcripts to token ids, and
+// makes padded batches of them.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps the unfinished texts of a batch during beam search, as in openai-whisper: continues the best
-// `beam_size` texts of a clip, and collects those that end. A clip is done when round(beam_size * patience)
-// texts have ended.
+// Beam search as in openai-whisper: continues the best `beam_size` texts of a clip and collects those that
+// end. A clip is done when round(beam_size * patience) texts have ended.
 //
 // Shapes: R rows, clip by clip; K candidates of a row.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decodes texts from the encoder's states token by token, with a key-value cache: greedily, by sampling, or
-// by beam search. The ids are those of openai-whisper's `decode`; greedy ones are also those of transformers'
+// Decodes texts from the encoder's states with a key-value cache: greedily, by sampling, or by a beam. The
+// ids are those of openai-whisper's `decode`; greedy ones are also those of transformers'
 // `generate(do_sample=False)`. Clips that are finished leave the batch, so a batch costs as much as its texts
 // have tokens.
 //

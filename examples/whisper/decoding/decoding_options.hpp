@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of decoding a text, with openai-whisper's names and defaults: the prompt, suppressed tokens,
-// and greedy, sampling or beam search.
+// The settings of a decoding, with openai-whisper's names and defaults: the prompt, suppressed tokens, and
+// the search.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes how many bits deflate (RFC 1951) takes to code a text, from how often each literal and match
-// occurs; deflate_size.hpp counts these. Chooses the fixed code or the one that zlib would build, whichever
-// is shorter. Ties are broken as in zlib, since they change the size of a code's own description.
+// Computes the size in bits that deflate (RFC 1951) gives a text, from how often each literal and match
+// occurs (deflate_size.hpp). Takes the fixed code or the one that zlib would build, whichever is shorter.
+// Ties are broken as in zlib, since they change the size of a code's own description.
 #pragma once
 
 #include <algorithm>

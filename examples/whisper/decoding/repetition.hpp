@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects during decoding that a text has begun to repeat itself, as Whisper's may on unknown speech, so that
-// its decoding can stop early.
+// Detects during decoding that a text ends in a loop, as Whisper's may on unknown speech, so that its
+// decoding can stop.
 #pragma once
 
 #include <algorithm>

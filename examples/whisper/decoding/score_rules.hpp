@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Restricts which token may come next, by openai-whisper's rules: its lists of suppressed tokens, and the
-// order of timestamps. The scores of all other tokens are set to minus infinity.
+// Restricts which token may come next, by openai-whisper's lists of suppressed tokens and its rules for
+// timestamps: sets the scores of all others to minus infinity.
 //
 // Shapes: R rows (texts under way), V vocabulary.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs one step of decoding, from the decoder to the chosen tokens, as a CUDA graph: one launch and a copy
+// Runs the step of one token, from the decoder to the chosen tokens, as a CUDA graph: one launch and a copy
 // each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the
-// host can launch them. The prompt runs without a graph.
+// host issues them. The prompt runs eagerly.
 //
 // Shapes: R rows, W of each of C clips; V vocabulary; P positions.
 #pragma once

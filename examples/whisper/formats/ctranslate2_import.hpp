@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts the variables of a CTranslate2 Whisper to Hugging Face's weights and config, for whisper_import.
-// Takes sizes from shapes, translates names by a table, splits fused projections, and multiplies 8-bit
-// weights by their scales. A variable that is missing, of another shape or left over is an error.
+// Converts CTranslate2's Whisper to Hugging Face's. Takes sizes from shapes, translates names by a table,
+// splits fused projections, and multiplies 8-bit weights by their scales. A variable that is missing, of
+// another shape or left over is an error.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>

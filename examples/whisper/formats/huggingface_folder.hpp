@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the files of a Hugging Face folder besides the weights, for whisper_import, from the config.json and
-// tokenizer of a CTranslate2 folder: special token ids, generation_config.json, preprocessor_config.json,
-// tokenizer_config.json.
+// Reads a CTranslate2 folder of Whisper, and makes the files of a Hugging Face folder except for the weights:
+// special token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Plans the clips of morse_corpus before any sound is made: the text, the speed, the conditions and the
-// length of each.
+// Plans a corpus of Morse code: the text, the speed, the conditions and the length of each clip.
 #pragma once
 
 #include <looptorch/base/error.hpp>

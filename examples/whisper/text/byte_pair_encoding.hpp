@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016), for the tokenizer: merges neighbouring tokens of one piece of
-// text until none can be merged. Always merges the pair whose merge was learnt first; of equal pairs, the
-// leftmost. A word is merged by scanning an array on the stack, a long run by a queue in O(n log n).
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: merges the two neighbours whose merge was
+// learnt first (of equal pairs the leftmost), until none can be merged. Merges a word by scanning an array on
+// the stack, a long run by a queue in O(n log n).
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune`. Refuses those that contradict each other, and derives the options of
-// the parts of a run: data, checkpointing, precision. flags.hpp has their flags.
+// The settings of `whisper_finetune`: refuses those that contradict each other, and derives the options of
+// the run's parts. flags.hpp has their flags.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

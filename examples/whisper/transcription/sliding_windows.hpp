@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Transcribes long recordings as openai-whisper's `transcribe` does: window by window. Each window begins at
-// the end of the previous one's last complete segment, and has the text so far as its prompt.
+// Transcribes long recordings as openai-whisper's `transcribe` does: window by window, each beginning at the
+// end of the previous one's last complete segment, with the text so far as its prompt.
 //
 // Shapes: M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes finished transcripts as files, one for each recording and format. Each file appears whole or not at
-// all.
+// Writes transcripts as files of each format. Each file appears whole or not at all.
 #pragma once
 
 #include <looptorch/app/run/output_files.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Refuses a flag that would have no effect with the other flags given, such as --mask-bins without
-// --spec-augment, instead of ignoring it:
+// Refuses flags that would do nothing beside the others that are given, instead of ignoring them:
 //
 //   app::require_effect(line, {"mask-bins"}, [&] { return options.masks; }, "without --spec-augment");
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares an exported program with the model it was traced from, before export_model writes the file: runs
-// both on inputs of several sizes and values, and throws if their outputs differ.
+// Compares an exported program with its model: runs both on several inputs, and throws if their outputs
+// differ. export_model calls it before it writes the file.
 #pragma once
 
 #include <looptorch/base/error.hpp>

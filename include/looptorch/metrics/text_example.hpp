@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts the alignment of a reference and a hypothesis to an example for a run's report, which marks the
-// words that differ. Programs for speech show validation transcripts with it.
+// Converts an alignment to an example for a run's report, which marks the words that differ.
 #pragma once
 
 #include <looptorch/base/example.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Copies all numbers of several rows of metrics from a device to the host in one asynchronous copy. The
-// thread that writes metrics polls for their arrival, so that no thread waits for the device.
+// Copies many numbers from a device to the host in one asynchronous copy. The thread that writes metrics
+// polls for their arrival, so that no thread waits for the device.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

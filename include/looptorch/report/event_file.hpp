@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a run's events for TensorBoard; each process of a run that was resumed has a file of its own. A
-// resume removes the steps that it will repeat from the earlier files.
+// Writes a run's TensorBoard events, each process to a file of its own. When a run resumes, the steps that it
+// will repeat are removed from earlier files.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts the examples of a run (texts, pictures, sounds, distributions) to the forms in which they are
-// shown: JSON with base64 data for report.html, events for TensorBoard.
+// Converts a run's examples (texts, pictures, sounds, distributions): for report.html to JSON with data in
+// base64, for TensorBoard to events.
 #pragma once
 
 #include <looptorch/base/example.hpp>

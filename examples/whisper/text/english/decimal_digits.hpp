@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Multiplies and formats numbers of any length in ASCII digits, as far as the English normaliser needs it for
-// spoken numbers. Takes linear time.
+// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Takes linear time.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists the words of English numbers, such as "twenty" or "second", each with its kind and value, for
-// english_numbers.hpp. The list is built at its first use; a look-up is a binary search.
+// The words of English numbers, with the kind and value of each. The list is built at its first use; a
+// look-up is a binary search.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Read this header first: makes a run of `whisper_finetune` fit into memory. `--fit` chooses the cheapest
-// memory savings with which the run fits; `--preflight` names them, and stops a run that does not fit. The
-// memory of each choice is predicted from shapes, without the model's weights. On a GPU the chosen one is
-// then confirmed by windows of the run itself.
+// Read this header first: makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest
+// memory savings with which it fits; --preflight names them, and stops a run that does not fit. The memory of
+// each choice is predicted by shapes, without the model's weights. On a GPU the chosen one is then confirmed
+// by windows of the run itself.
 //
 // `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls
 // `use(trainer, training_clips)`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Parses the size of memory that `whisper_finetune --fit` is given, such as "4GB".
+// Reads the size that whisper_finetune --fit is given.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

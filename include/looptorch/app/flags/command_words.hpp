@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Splits the words of a command line into flags, their values and positional arguments, as GNU's getopt_long
-// does. Private to command_line.hpp.
+// Splits a command line into flags, their values and the rest. Private to command_line.hpp.
 #pragma once
 
 #include <looptorch/app/flags/familiar_flags.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs another program without a shell and waits for its end, as the corpus programs run espeak-ng. If the
-// program fails, throws an exception that quotes its stderr.
+// Runs another program without a shell. A failure is an exception that quotes the program's stderr.
 #pragma once
 
 #include <looptorch/base/error.hpp>

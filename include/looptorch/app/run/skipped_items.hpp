@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Collects what a run skips as unusable (lines of manifests, texts, clips), each with the reason, and prints
-// the list at the end. So a few damaged files among thousands do not end a night's run, and are still
-// reported.
+// Lists what a run skips as unusable (lines of manifests, texts, clips), each with the reason. So a few
+// damaged files among thousands do not end a night's run, and are still reported.
 #pragma once
 
 #include <looptorch/base/error.hpp>

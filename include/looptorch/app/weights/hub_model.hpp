@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets a program's flag take the name of a model on the Hugging Face Hub in place of a folder. The model is
-// looked up in Hugging Face's local cache; nothing is downloaded.
+// Lets a flag name a model of the Hugging Face Hub instead of a folder. The model must have been downloaded
+// before, since this code downloads nothing:
 //
 //   line.required("model", "DIR", options.model, "folder of the model, or its name on the Hub");
 //   app::accept_hub_name(line, options.model);

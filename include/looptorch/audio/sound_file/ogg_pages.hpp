@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the page of an Ogg file (RFC 3533) at which a decoder must start in order to reach a given sample.
-// OggSeek uses it. Reads a few hundred kilobytes at most, for a file of any length.
+// Finds the page of an Ogg file (RFC 3533) where decoding must begin to reach a position in the sound. Reads
+// a few hundred kilobytes at most, for a file of any length.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

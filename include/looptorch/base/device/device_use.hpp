@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures how busy a device was: the share of time in which it had work, as its driver samples it.
-// LogMetrics reports it. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does, and adds no
-// kernel, event or wait to a step.
+// Measures the share of time in which a device was busy, as its driver samples it. Adds no kernel, event or
+// wait to a step. Asks NVIDIA's management library about CUDA devices, as nvidia-smi does.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines for LibTorch 2.7 and 2.8 what newer versions have, under the same names: the common interface of
-// device allocators, the error type of a failed device, and the newer switches for TF32. So other headers
-// need only the newer names.
+// Gives LibTorch 2.7 and 2.8 what newer versions have, under the same names: the common interface of device
+// allocators, the error type of a failed device, and the newer switches for TF32.
 #pragma once
 
 #include <looptorch/base/process/libtorch_version.hpp>

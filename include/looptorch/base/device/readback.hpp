@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Copies one number from a device to the host asynchronously, so that the training thread need not wait for
-// it. A later `take` returns the number, and waits only if it has not arrived yet. Verdicts and loss scales
-// are read this way.
+// Copies a number from a device to the host without a wait. `take` returns it, and waits only if it has not
+// arrived yet; usually it has.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

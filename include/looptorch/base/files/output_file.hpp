@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes files and folders so that they survive a power failure: write, fsync, and errors that name the path
-// and the system's reason. AtomicFile and the snapshots are built on it.
+// Writes files and folders through to the disk: write, fsync, and errors that name the path and the system's
+// reason. Used by atomic_file.hpp and the snapshots.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

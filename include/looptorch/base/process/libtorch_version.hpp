@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stops the compilation unless LibTorch is 2.7 or newer, and defines constants for the differences between
-// versions on which other headers depend. Differences that concern devices are in
-// base/device/older_libtorch.hpp.
+// Checks that LibTorch is 2.7 or newer, and names the differences between versions on which the code depends.
+// Differences that concern devices are in base/device/older_libtorch.hpp.
 #pragma once
 
 #include <c10/core/ScalarType.h>

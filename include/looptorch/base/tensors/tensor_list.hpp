@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Removes duplicates from a list of tensors, and subtracts one list from another. Models list a tied weight
-// twice, and it must be updated once. Two handles are equal if they refer to the same tensor.
+// Removes duplicates from a list of tensors, such as tied weights, and subtracts one list from another.
+// Handles to the same tensor count as equal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

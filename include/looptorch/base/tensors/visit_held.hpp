@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Calls a function with the value that a variant holds, as `std::visit` does. Use it in place of `std::visit`
-// for a single variant: its chain of ifs compiles faster.
+// Calls a function with the value that a variant holds, as `std::visit` does. Takes one variant only, by a
+// chain of ifs, which compiles faster.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Returns the names of C++ types as the compiler spells them, so that messages can name a policy or an
-// optimizer.
+// Returns the names of types as the compiler spells them, for messages.
 #pragma once
 
 #include <cstddef>

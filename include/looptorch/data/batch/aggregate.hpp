@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gives access to the fields of a plain struct (an aggregate), up to kMaxFields of them, by structured
-// binding. batch.hpp and the collate find the tensors of a user's batch type this way, so the type needs no
-// macro and no base class.
+// Gives access to the fields of a plain aggregate, up to kMaxFields of them, by structured binding. So a
+// user's batch type needs no macro and no base class.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Visits the tensors of a batch of any type, to move, pin or measure it. A batch may be a struct (an
-// aggregate) of tensors, numbers, strings, vectors, optionals, tuples and further such structs, a
-// torch::data::Example, or a type with `each_tensor(f)`. The fields are found at compile time; nothing is
-// copied.
+// Visits the tensors of a batch, to move, pin or measure it without knowing its type. A batch is a
+// torch::data::Example, a type with `each_tensor(f)`, or an aggregate of tensors, numbers, strings, vectors,
+// optionals, tuples and further aggregates. Resolved at compile time; nothing is copied.
 #pragma once
 
 #include <looptorch/data/batch/aggregate.hpp>

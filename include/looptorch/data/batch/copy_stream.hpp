@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies a batch from host memory to an accelerator on a separate stream, in parallel with the computation.
-// LibTorch is told of each copy, so that its pool reuses a pinned block only after the copy from it is done,
-// and the device's allocator knows which streams use a tensor.
+// Copies from host memory to an accelerator on a separate stream, in parallel with the computation. LibTorch
+// learns of each copy: its pool of pinned memory reuses a block only after the copy is done, and the device's
+// allocator tracks the streams that use a tensor.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

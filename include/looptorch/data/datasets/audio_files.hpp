@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds audio files in folders by their extensions, for manifests and for programs that take folders of
-// recordings.
+// Finds audio files in folders by their extensions.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leaves listed samples out of every epoch, by removing them from another sampler's order. Use it for samples
-// that are known to be bad; SkipBadWindows writes such a list, too. Indices stay those of the whole dataset.
-// Costs 8 bytes a kept sample while an order is made.
+// Leaves the samples of a list out of all epochs: removes them from another sampler's order. Indices stay
+// those of the whole dataset. Reads and writes such a list on disk; SkipBadWindows adds to one, too. Costs 8
+// bytes a kept sample while an order is made.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans which samples each batch of an epoch has, before any sample is read. A sampler either orders samples,
-// which are then cut into batches of the loader's batch size, or decides the batches itself. What the sampler
-// returns is checked.
+// Plans an epoch's batches. A sampler either orders samples, which the loader cuts into batches, or makes the
+// batches itself. Checks what the sampler returns before any sample is read.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes one batch in a loader's worker: collects the samples, skips or reports those that fail, as the
-// options say, then collates and pins the batch. Used for datasets and for streams.
+// Makes one batch of samples: collects them, skips or reports failures as the options say, collates and pins.
+// Shared by datasets and streams.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides whether a run waits too long for its data, and writes the advice, such as more workers. The loader
-// or ShowProgress prints it once.
+// Decides whether a run waits too long for its data, and writes the advice that the loader or ShowProgress
+// then prints.
 #pragma once
 
 #include <looptorch/base/error.hpp>

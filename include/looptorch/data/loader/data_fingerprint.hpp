@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Summarises a dataset in 2 kB of checksums, which snapshots save. A resumed run compares them with those of
-// its own dataset, and reports which samples changed, or that only their order did. Computed once: 0.7 s for
-// a million lines of a list.
+// Summarises a dataset in 2 kB of text, which snapshots save. By it a resumed run finds which samples
+// changed, or that only their order did. Computed once: 0.7 s for a million lines of a list.
 #pragma once
 
 #include <looptorch/base/error.hpp>

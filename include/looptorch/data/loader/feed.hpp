@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes to policies and snapshots where the batches of a fit come from: the number of batches in an
-// epoch, a loader's statistics, and the identity of its data. A policy gets it by `run.feed()`.
+// Describes the source of a fit's batches to policies and snapshots: the number of batches in an epoch, a
+// loader's statistics, the identity of its data.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records for each batch which sample its worker is reading, so that the error after a timeout can name the
-// sample that hangs. Exists only if the loader has a timeout; costs a lock and a look-up per sample. Does not
-// include LibTorch.
+// Records for each batch which sample its worker has reached, so that the message of a timeout can name that
+// sample. Made only if there is a timeout; costs a lock and a look-up per sample. Free of torch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds what a loader remembers from one epoch to the next: its position, the skipped samples and its
-// statistics. Only the thread that reads the batches uses it.
+// Holds what a loader keeps from one epoch to the next: its position, skipped samples and statistics. Only
+// the reader's thread uses it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads one epoch of a PinnedPrefetchLoader: owns the worker threads and the current batch. The loader's
-// iterators share it, so that the workers stop when a loop over the loader is left.
+// Reads one epoch of a loader: holds its workers and the current batch. The loader's iterators own it, so
+// that the workers stop when a loop over the loader is left.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes numbered values in several threads, and hands them to one consumer in the order of their numbers.
-// PinnedPrefetchLoader makes its batches this way. At most `workers + prefetch` values exist at once,
-// unfinished ones included. Uses one mutex and two condition variables, without polling. Does not include
-// LibTorch, so that ThreadSanitizer sees all of it.
+// Produces numbered values in threads ahead of a consumer, who receives them in order: the core of the
+// loader. Free of torch, so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
+// polling. Holds at most `workers + prefetch` values, unfinished ones included.
 #pragma once
 
 #include <looptorch/data/loader/turn_lock.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a stream, for PinnedPrefetchLoader. Workers take turns: one reads the samples of its
-// batch from the stream, then transforms and collates them while the next worker reads.
+// Makes the batches of a stream. One worker at a time reads the samples of a batch from the stream; it then
+// transforms and collates them while another worker reads the next.
 #pragma once
 
 #include <looptorch/base/error.hpp>

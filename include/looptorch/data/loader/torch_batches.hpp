@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes a DataLoader of torch::data usable in fit, evaluate and Validate: its own iterators do not form a
-// C++20 range. Use it to keep an existing pipeline of torch::data. PinnedPrefetchLoader can do more: resume
-// within an epoch, tell its length, and name the samples of an error.
+// Makes LibTorch's DataLoader a range of batches for fit, evaluate and Validate, since its iterators do not
+// make a C++20 range. Use it to keep a pipeline of torch::data. A PinnedPrefetchLoader does more: it resumes
+// in mid-epoch, knows its length and names the samples of an error.
 //
 //   auto loader = torch::data::make_data_loader(std::move(dataset), 32);
 //   TorchBatches batches(*loader);

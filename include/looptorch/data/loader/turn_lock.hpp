@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes threads wait for their turn in the order of given numbers, so that several of a loader's workers can
-// read one stream. Does not include LibTorch.
+// Lets threads take turns in a given order, so that several workers can read one stream. Free of torch.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the fields of one JSON object, such as a manifest's line or a transcript's segment, and checks their
-// types. Errors do not name the line; the caller adds it.
+// Reads the fields of one JSON object of a manifest or transcript, with checked types. Its errors name no
+// line; the caller adds it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Maps the names of fields that NeMo, Common Voice, Hugging Face's audiofolder and DeepSpeech use, such as
-// "sentence" or "wav_filename", to this library's keys, such as "text" and "audio_filepath". Reading a
-// manifest looks fields up by it.
+// Maps the names that NeMo, Common Voice, Hugging Face's audiofolder and DeepSpeech give to an utterance's
+// fields to this library's names.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

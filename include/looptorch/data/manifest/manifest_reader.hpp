@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a manifest in any format: converts its lines to JSON objects, and these to utterances. Errors name
-// the line. Include manifest.hpp instead.
+// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors name their
+// line. Include manifest.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

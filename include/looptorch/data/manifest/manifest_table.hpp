@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts the rows of a CSV or TSV table to JSON objects with a manifest's keys. So lines of all formats are
-// then checked by the same code.
+// Converts the rows of a CSV or TSV text to JSON objects, so that lines of all formats are checked alike.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes a sampler and its settings in one line of text. Snapshots save this line, so that a resumed run
-// finds whether its order of samples would differ.
+// Describes a sampler and its settings in one line. Snapshots save this line, so that a resumed run finds
+// whether its order of samples would differ.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts the operators and tensors of an exported program to the JSON of torch.export, for pt2_file.hpp.
-// Does not decompose operators: composite and in-place ones are written as the model called them
-// (torch.export's verifier "TRAINING"), and readers decompose them.
+// Converts a program's nodes and tensors to torch.export's JSON. Does not decompose operators: composite and
+// in-place ones are written as the model called them (verifier "TRAINING"), and readers decompose them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines ExportError, which export_model throws for a model that cannot be exported.
+// Defines the error that export_model throws for a model that cannot be exported.
 #pragma once
 
 #include <looptorch/base/error.hpp>

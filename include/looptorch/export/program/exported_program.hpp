@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines ExportedProgram, a model's forward as a list of calls of LibTorch's operators with their weights
-// and constants, without the model's C++ code. export_model writes it to a file; run_program.hpp runs it. A
-// size that depends on dynamic sizes, such as the batch size, is stored as a polynomial of them.
+// Represents a model's forward as a list of calls of LibTorch's operators, without the model's C++ code.
+// export_model writes such a program to a file, and run_program.hpp runs it. A size that depends on dynamic
+// sizes is stored as a polynomial of them.
 #pragma once
 
 #include <looptorch/export/program/dynamic_dims.hpp>

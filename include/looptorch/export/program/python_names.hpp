@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Turns weight names into names that Python accepts, as the exported files require: `in`, a keyword, becomes
-// `in_`.
+// Turns weight names into valid Python identifiers: `in`, a keyword, becomes `in_`.
 #pragma once
 
 #include <algorithm>

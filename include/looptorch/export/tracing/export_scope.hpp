@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Puts a model and the process into the state that an export needs, and restores both afterwards: eval mode,
-// no gradients, and no operators of oneDNN, which other machines lack.
+// Prepares a model and the process for an export, and restores both afterwards: sets eval mode, and disables
+// gradients and oneDNN's operators.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

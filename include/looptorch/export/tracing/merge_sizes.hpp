@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Merges traces of one model at several input sizes into one program with dynamic sizes. A number that
-// differs among the traces is replaced by a polynomial of the sizes. If no polynomial fits, throws an error
-// that names the operator and the argument.
+// Merges programs that were recorded at several sizes into one program with dynamic sizes. A number that
+// differs among them is replaced by a polynomial of the sizes. If no polynomial fits, throws an error that
+// names the operator and the argument.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists a module's parameters and buffers under their names in the exported program. Also has TensorVersions,
-// which detects that the traced forward wrote to one of them: such a model cannot be exported.
+// Lists a module's parameters and buffers by the names that they get in a program. Also checks that a traced
+// forward has not written to them.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines ExportedModelError, which is thrown for a .pt2 that cannot be read or trained.
+// Defines the error for a .pt2 that cannot be read or trained.
 #pragma once
 
 #include <looptorch/base/error.hpp>

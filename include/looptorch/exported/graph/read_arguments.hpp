@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Converts the arguments of an operator's call from torch.export's JSON to the boxed values (c10::IValue)
-// that LibTorch's dispatcher takes. read_graph.hpp calls it for each node.
+// Reads the arguments of operators in torch.export's JSON, and boxes them for LibTorch's dispatcher.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks the inputs of a forward against the names, types and sizes with which the model was exported.
-// Without this check, an error would name an operator within the program instead of the input.
+// Checks a model's inputs against the names, types and sizes with which its program was exported. Without
+// this check, an error would name an operator within the program instead of the input.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs an exported model's program, for `ExportedModel::forward`. Checks the inputs, adapts the program to
-// the weights' device and to train or eval mode, runs the nodes, and writes updated buffers back.
+// Runs an exported model's program for `ExportedModel::forward`. Checks inputs, and writes updated buffers
+// back. Before a run, adapts the program to the device on which the weights lie, and to train or eval mode.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Registers the tensors of a .pt2 as parameters and buffers of torch::nn modules, under their Python names. A
-// tied parameter is registered once. Linear layers become modules that can take adapters.
+// Registers a program's tensors as the parameters and buffers of a tree of modules, under their Python names.
+// A tied parameter is registered once. Linear layers become modules that can take adapters.
 #pragma once
 
 #include <looptorch/exported/archive/exported_error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes and reads messages of Protocol Buffers without their library, as far as TensorBoard's events need
-// them (protobuf.dev, "Encoding").
+// Writes and reads those types of Protocol Buffers fields that TensorBoard's events use (protobuf.dev,
+// "Encoding"), without a library.
 #pragma once
 
 #include <bit>

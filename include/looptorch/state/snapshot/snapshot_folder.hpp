@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the newest intact snapshot in a folder, removes what killed processes have left there, and prunes old
-// snapshots. Finds the newest by listing the folder: no file points to it. Never touches other files and
-// folders in it.
+// A folder of snapshots: finds the newest intact one, removes what killed processes have left, and prunes old
+// ones. The newest is found by listing the folder; no file points to it. Other files and folders in it are
+// never touched.
 #pragma once
 
 #include <looptorch/state/snapshot/newest_snapshot.hpp>

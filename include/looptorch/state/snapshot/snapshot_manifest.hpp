@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes and parses manifest.json, which lists a snapshot's files and their sizes, with checksums of every
-// byte of the files and of the manifest itself. Reading a snapshot compares the files with it.
+// The manifest.json of a snapshot. It lists the snapshot's files and their sizes, with checksums of every
+// byte of the files and of the manifest itself.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>
