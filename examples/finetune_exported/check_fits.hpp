@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks that data fit the model, and has the error for data that do not.
+// Checks that the tensors of a sample have the types and sizes that the model takes, and defines DataError
+// for those that do not. Data are checked as they are read, so that an error names file and line.
 #pragma once
 
 #include <looptorch/base/error.hpp>

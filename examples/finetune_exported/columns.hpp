@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The columns of a training sample: a tensor for each input of the model and, if the model does not compute
-// its loss itself, one for the labels.
+// Defines a column: a tensor that each training sample has. There is a column for each input of the model
+// and, if the model does not compute its loss itself, one for the labels.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a file that a line of JSON names: a NumPy array, or else a sound.
+// Reads a file that a training sample in a .jsonl file names: a NumPy array (.npy) or a sound.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads samples from JSON Lines: a column is one field of every line.
+// Reads training samples from a .jsonl file, one JSON object a line. A column of the samples is a field of
+// these objects.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a tensor from a JSON number or nested lists of numbers.
+// Converts a JSON number or nested lists of numbers to a tensor, for samples in a .jsonl file.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

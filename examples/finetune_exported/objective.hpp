@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes the loss of a batch: takes the model's own output `loss`, or computes one from its scores (logits)
-// and the labels.
+// The objective of finetune_exported: runs the exported model on a batch and returns the loss. Takes the
+// model's own output `loss`, or computes a loss from its scores (logits) and the labels.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Opens the data that --train and --validation name.
+// Opens the data files that --train and --validation name, as a Source of samples.
 #pragma once
 
 #include "check_fits.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dataset of finetune_exported. A sample has a tensor for each column; a batch stacks the samples'
-// tensors, and pads shorter ones.
+// The dataset of finetune_exported, for PinnedPrefetchLoader. A sample has a tensor for each column
+// (columns.hpp); a batch stacks the samples' tensors, and pads shorter ones.
 #pragma once
 
 #include <looptorch/data/batch/stack_samples.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What samples are read from. A column is an input of the model, or the labels.
+// The interface of a file from which training samples are read, one tensor for each column (columns.hpp).
+// JsonLines and TensorFiles implement it.
 #pragma once
 
 #include "columns.hpp"
@@ -11,7 +12,7 @@
 
 namespace finetune_exported {
 
-/// Samples by their number. Safe to read from several threads.
+/// Samples by their index, and where each comes from. Safe to read from several threads.
 class Source {
  public:
   virtual ~Source() = default;

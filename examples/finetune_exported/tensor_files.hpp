@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads samples from safetensors files: a column is one tensor with one row per sample.
+// Reads training samples from safetensors files. A column of the samples is a tensor of that name, with one
+// row per sample.
 #pragma once
 
 #include <looptorch/base/error.hpp>

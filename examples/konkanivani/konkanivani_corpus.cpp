@@ -51,7 +51,7 @@ struct Clip {
   kv::Recording recording;
   double seconds = 0;
 
-  /// Named after all that determines the sound, so that an existing file is the right one.
+  /// Returns a name made of everything that determines the sound, so that an existing file is the right one.
   [[nodiscard]] fs::path file() const {
     const auto sound =
         message(text, '|', voice, '|', words_per_minute, '|', pitch, '|', recording.room, '|',

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures how good generators are, by two networks that are trained only on real clips. One gives features
-// of generated clips, whose Frechet and kernel distances to those of held-out clips are computed. The other
+// Measures how good generators are, by two networks that are trained only on real clips. The features of one
+// network give the Frechet and kernel distances between generated and held-out clips. The other network
 // predicts the emotion of generated clips.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Settings of gan_train, gan_sample and vit_train for the memory of a graphics card, as in the project that
-// this example follows.
+// The settings that `--gpu-memory GB` selects in gan_train, gan_sample and vit_train, by the memory of a GPU.
+// They are those of the project that this example follows.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

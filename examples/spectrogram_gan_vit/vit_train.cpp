@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Trains a Vision Transformer to predict valence and arousal from spectrograms of music: from a Hugging Face
-// folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
-// activation checkpointing, early stopping on a metric of whole sets, and the best weights at the end.
+// Trains a Vision Transformer to predict valence and arousal from spectrograms of music: either from scratch,
+// or from a Hugging Face folder, whose blocks are unfrozen step by step. It shows parameter groups, gradual
+// unfreezing, activation checkpointing, early stopping on a metric of whole sets, and the best weights at the
+// end.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>

@@ -174,7 +174,7 @@ void finetune(Options options) {
   if (app::leads()) finish(session, recognizer, corpus, options, result, std::move(before));
 }
 
-/// The same within the limit of --fit. Throws app::DoesNotFit if the run exceeds it after all.
+/// Fine-tunes. With --fit, throws app::DoesNotFit if the run needs more memory than its limit after all.
 void finetune_within(const Options& options) try {
   finetune(options);
 } catch (const c10::OutOfMemoryError& error) {

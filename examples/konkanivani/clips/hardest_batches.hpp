@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches of speech that need the most memory, for a preflight, and those of a smaller limit.
+// Finds the batches of speech that need the most memory, on which a preflight makes its dry steps. Also finds
+// the hardest ones under a smaller batch size, which the preflight tries if the run does not fit.
 #pragma once
 
 #include <looptorch/app/flags/memory_flags.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Speech for KonkaniVani: audio files become log-mel frames and texts become ids. Training changes the
-// audio's speed and masks parts of its frames, anew in each epoch.
+// The dataset of KonkaniVani: reads a manifest's clips as log-mel frames with the ids of their texts. For
+// training it can change the audio's speed and mask parts of the frames, anew in each epoch.
 //
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Patterns of Konkani sentences about greetings, courtesy, people and work, one a line. sentences.hpp fills
-// them in to make the synthetic corpus.
+// their slots with words to make the synthetic corpus.
 #pragma once
 
 #include <string_view>

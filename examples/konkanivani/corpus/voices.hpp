@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The voices of the corpus. espeak-ng 1.51 has a voice for Konkani, `kok`, which reads Devanagari's vowel
-// signs by their names ("का" as "ka aakaar"). So a Marathi voice, `mr`, reads the sentences: the nearest
-// language for which it has rules. Konkani words are thus pronounced as a reader of Marathi would.
+// Lists the voices of espeak-ng that speak the corpus. They are Marathi (`mr`), the nearest language for
+// which espeak-ng has pronunciation rules, so Konkani words sound as a reader of Marathi would say them. The
+// Konkani voice (`kok`) of espeak-ng 1.51 is not used: it reads Devanagari's vowel signs by their names ("का"
+// as "ka aakaar").
 #pragma once
 
 #include <array>

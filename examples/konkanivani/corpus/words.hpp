@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The words that fill the slots of sentence patterns, in Devanagari. Each line has a slot's name and its
-// words, separated by bars; a word may contain slots. Written for this project in the Konkani of Goa; not
-// checked by a linguist.
+// The Konkani words that sentences.hpp puts into the slots of sentence patterns, in Devanagari. Each line has
+// a slot's name and its words, separated by bars; a word may contain slots itself. Written for this project
+// in the Konkani of Goa; not checked by a linguist.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Beam search with both heads. Extends texts character by character, and keeps those with the highest score:
+// Beam search over the scores of both heads, CTC and the attention decoder, for the decodings `joint` and
+// `attention`. Extends texts character by character, and keeps those with the highest score:
 //
 //   ctc_weight * log p_ctc(prefix)
 //     + (1 - ctc_weight) * log p_decoder(text)
@@ -44,7 +45,7 @@ template <class Model>
 
 namespace detail {
 
-/// An unfinished text with its score and what CTC needs to extend it.
+/// An unfinished text, its score, and the state by which CTC scores its extensions.
 struct GrowingText {
   std::vector<std::int64_t> ids{};
   double decoder = 0;  ///< its log probability so far

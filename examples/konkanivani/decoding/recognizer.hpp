@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recognizer, a model with its vocabulary, saved as a folder of config.json, model.safetensors and
-// vocabulary.json. Transcribes speech by any of four decodings.
+// Defines Recognizer, a model with its vocabulary, which the programs save and load as a folder of
+// config.json, model.safetensors and vocabulary.json. Also transcribes batches with it, by any of four
+// decodings.
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The attention decoder: Transformer layers with the norm after each part (post-LN), as in PyTorch's
-// TransformerDecoderLayer. Masks the padding of texts and of the encoder's states. With a cache, a generated
-// character costs one position instead of the whole text.
+// The attention decoder, one of the model's two heads, which predicts the next character of a text. Its
+// Transformer layers have the norm after each part (post-LN), as in PyTorch's TransformerDecoderLayer. Masks
+// the padding of texts and of the encoder's states. With a cache, a generated character costs one position
+// instead of the whole text.
 //
 // Shapes: B batch, L characters, T encoder frames, D width, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani: a Conformer encoder with two heads, CTC and an attention decoder. Saved as a folder of
-// config.json and model.safetensors.
+// The KonkaniVani model: a Conformer encoder with two heads, CTC and an attention decoder. It is saved as a
+// folder of config.json and model.safetensors.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, V vocabulary.
 #pragma once

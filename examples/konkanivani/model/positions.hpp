@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes tables of sinusoids for positions, and masks that tell valid positions from padding by the clips'
-// lengths. Cheap beside any layer.
+// Makes the tables of sinusoids that encode positions in the encoder and the decoder, and masks that tell
+// valid positions from padding by the clips' lengths.
 //
 // Shapes: B batch, T frames or characters, D width, P = 2T - 1 distances.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The characters that a model writes: those of the training texts, for Devanagari and Latin script. A
-// character is a code point, or a grapheme cluster as a reader perceives it; Devanagari has some hundreds of
-// clusters. Texts are normalised first: normal form C, lower case, no punctuation, single spaces, vowel signs
-// kept. Saved as JSON beside the model.
+// The vocabulary of a model: the characters of the training texts, in Devanagari or Latin script, and their
+// ids. A character is a code point or, on request, a grapheme cluster, which a reader perceives as one;
+// Devanagari has some hundreds of clusters. Texts are normalised first: normal form C, lower case, no
+// punctuation, single spaces, vowel signs kept. Saved as JSON beside the model.
 #pragma once
 
 #include <looptorch/base/error.hpp>

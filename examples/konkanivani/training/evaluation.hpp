@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Evaluates a model on held-out speech: its character and word error rates, and its transcripts.
+// Transcribes held-out speech with a model, and computes the character and word error rates.
+// konkanivani_train measures the test clips with it, konkanivani_evaluate any manifest.
 #pragma once
 
 #include <looptorch/base/files/learning_curve.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// KonkaniVani's objective for a Trainer. It declares `weight(batch)`, so that CaptureGraphs can set the
-// weight before each replay: batches that differ only in weight then share one graph.
+// The objective that konkanivani_train gives the Trainer: the joint loss of a batch. It declares
+// `weight(batch)` so that CaptureGraphs can set the weight before each replay; batches that differ only in
+// weight then share one graph.
 #pragma once
 
 #include "../clips/batch.hpp"

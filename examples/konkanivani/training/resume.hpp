@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks that a snapshot fits the run that resumes from it: the model's size and the vocabulary. The
-// snapshot's `config.json` and `vocabulary.json` lie beside it.
+// Checks, before a run resumes, that its model size and vocabulary are those of the snapshot. Compares them
+// with the `config.json` and `vocabulary.json` that lie beside the snapshot, before the snapshot itself is
+// read.
 #pragma once
 
 #include "../decoding/recognizer.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `konkanivani_train` and their flags.
+// The settings of `konkanivani_train`, their flags, and the presets `measured` and `original`.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

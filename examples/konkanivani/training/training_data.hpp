@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The data of `konkanivani_train`: training, validation and test clips, and the vocabulary of the training
-// texts.
+// Loads the data of `konkanivani_train`: datasets of training, validation and test clips, and the vocabulary
+// of the training texts.
 #pragma once
 
 #include <looptorch/data/manifest/manifest.hpp>

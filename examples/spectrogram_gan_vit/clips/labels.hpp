@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The emotion labels of the training songs, saved beside the model as labels.safetensors. gan_sample draws
-// its conditions from them, since the generator has learnt no others.
+// Saves and loads the emotions of the songs on which a generator was trained, as labels.safetensors beside
+// the model. gan_sample draws the emotions of its clips from them, since the generator has learnt no others.
 //
 // Shapes: N songs.
 #pragma once

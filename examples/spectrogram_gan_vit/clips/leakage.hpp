@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds clips that are both in the training and in the held-out part of the data: by id, by content, and by
-// likeness. Such copies make a model look better than it is. Reads each clip once, and keeps 4 KB of it.
+// Refuses data in which a held-out clip is also a training clip, which would make a model look better than it
+// is. Compares clips by id, by content, and by likeness. Reads each clip once, and keeps 4 KB of it.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Averages spectrograms over small patches, so that noise has little effect when clips are compared.
+// Averages spectrograms over patches of neighbouring cells. Clips are compared by these averages, on which
+// noise has little effect, to find copies and to measure diversity.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A training picture of this example: a mel spectrogram in decibels, with mean 0 and deviation 1.
+// Defines Picture, the form in which this example's networks see a clip: a mel spectrogram in decibels,
+// normalised to mean 0 and deviation 1.
 //
 // Shapes: M mel bins, F frames of 512 samples.
 #pragma once

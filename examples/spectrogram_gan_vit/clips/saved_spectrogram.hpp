@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads mel spectrograms that np.save wrote, as training pictures with mean 0 and deviation 1. So files in
-// decibels, natural logarithms and z-scores give the same picture. Files of power do not: take their
-// logarithm. The frames must be this example's: 22.05 kHz, hop 512, 20 to 8000 Hz.
+// Reads mel spectrograms that Python saved by np.save, as training pictures (picture.hpp). Since each is
+// normalised to mean 0 and deviation 1, files in decibels, natural logarithms and z-scores give the same
+// picture. Files of power do not: take their logarithm first. The frames must be this example's: 22.05 kHz,
+// hop 512, 20 to 8000 Hz.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the songs of a dataset's folder as cached clips, and notes faults of the data: skipped songs and
-// clips that are too short.
+// Loads the songs of a dataset's folder in three splits and makes datasets of them, with cached spectrograms.
+// Collects the faults of the data, skipped songs and clips that are too short, which programs print at their
+// end.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Synthesises notes and drums. A note repeats one period of a wave at its pitch. The timbre decides the
-// wave's overtones and the note's loudness over time. A voice costs 2 ns a sample.
+// Synthesises the notes and drums of emotion_corpus. A note repeats one period of a wave at the note's pitch;
+// the instrument decides the wave's overtones, and how the loudness changes over time. A note costs 2 ns a
+// sample.
 #pragma once
 
 #include "dice.hpp"

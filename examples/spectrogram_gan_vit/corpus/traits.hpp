@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Draws the traits of a piece for an emotion: tempo, mode, register, loudness, brightness, roughness and
-// articulation, as the literature has them (README.md has the sources). Each is drawn around its mean, so
-// that no single trait reveals a label.
+// Chooses how a piece of emotion_corpus sounds for a given emotion: tempo, mode, register, loudness,
+// brightness, roughness and articulation, as found in the literature (README.md has the sources). Each trait
+// is drawn around a mean that depends on the emotion, so that no single trait reveals a label.
 #pragma once
 
 #include "dice.hpp"
@@ -14,7 +14,7 @@
 
 namespace spectrogram_gan {
 
-/// Both in [-1, 1].
+/// The valence and arousal of a piece, both in [-1, 1].
 struct Emotion {
   double valence = 0, arousal = 0;
 };

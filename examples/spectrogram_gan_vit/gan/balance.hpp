@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Balances generator and discriminator: the discriminator pauses while it wins, and the noise that is added
-// to its input decreases over the run.
+// Keeps generator and discriminator in balance while gan_train trains both: the discriminator skips its
+// updates while it wins, and the noise that is added to its input decreases over the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Embeds the emotion of a spectrogram as a vector, for generator and discriminator.
+// Embeds the emotion that a spectrogram should have, valence and arousal, as a vector, which is an input of
+// generator and discriminator.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Distinguishes real spectrograms of an emotion from generated ones, and predicts their emotion. Four
-// convolutions of stride 2 give features, which are judged together with the emotion. Weights have spectral
-// norm 1, except those of the emotion's embedding and prediction.
+// The discriminator: tells real spectrograms of an emotion from generated ones, and predicts their emotion.
+// Four convolutions of stride 2 compute features, which are judged together with the emotion. All weights are
+// normalised to spectral norm 1, except those that embed and predict the emotion.
 //
 // Shapes: B batch, M mel bins, F frames, C channels.
 #pragma once

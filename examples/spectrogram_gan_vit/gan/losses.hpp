@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The losses of generator and discriminator. Each is a mean over the batch, so micro-batches are weighted by
-// their size.
+// The adversarial losses of generator and discriminator, hinge or binary cross-entropy, and the gradient
+// penalty. Each is a mean over the batch, so micro-batches are weighted by their size.
 //
 // Shapes: B batch.
 #pragma once

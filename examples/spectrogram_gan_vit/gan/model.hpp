@@ -22,9 +22,9 @@
 
 namespace spectrogram_gan {
 
-/// The two networks. Buffers hold the state of their game, so that snapshots contain it too: `accepted` and
-/// `fooled`, the recent shares of real and of generated spectrograms that the discriminator judged real, and
-/// `instance_noise`, the deviation of the noise in its input.
+/// The two networks. Buffers hold what training keeps besides the weights, so that snapshots contain it:
+/// `accepted` and `fooled`, the recent shares of real and of generated spectrograms that the discriminator
+/// judged real, and `instance_noise`, the deviation of the noise in its input.
 class GanImpl : public torch::nn::Module {
  public:
   /// Builds the networks. Throws ConfigError for invalid sizes.

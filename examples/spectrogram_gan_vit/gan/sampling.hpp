@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Draws spectrograms from a trained generator, and converts them to sound.
+// Generates spectrograms with a trained generator, for given or drawn emotions, and converts them to sound.
+// gan_sample is made of these functions.
 //
 // Shapes: B batch, Z latent numbers, M mel bins, F frames, T samples.
 #pragma once

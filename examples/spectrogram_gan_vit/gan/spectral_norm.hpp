@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Spectral normalisation (Miyato et al., 2018): divides a weight by its largest singular value, so that a
-// discriminator cannot become arbitrarily steep. In training each forward pass refines the singular value by
-// one round of power iteration. A round costs two matmuls of the weight and a vector.
+// Layers with spectral normalisation (Miyato et al., 2018) for the discriminator: each weight is divided by
+// its largest singular value, so that small changes of a spectrogram cannot change the judgement arbitrarily
+// much. In training each forward pass refines the singular value by one round of power iteration, which costs
+// two matmuls of the weight and a vector.
 //
 // Shapes: O outputs, I inputs; the weight as a matrix is [O, I x everything else].
 #pragma once

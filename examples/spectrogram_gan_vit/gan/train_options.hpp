@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `gan_train`, their flags, and the sizes that follow from them.
+// The settings of `gan_train`, their flags, and the model's sizes that follow from them.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures whether a generator's spectrograms are new and differ from one another, by distances between
-// pictures that are averaged over patches.
+// Measures whether generated spectrograms are copies of training clips, and whether they differ from one
+// another. Distances are those of the spectrograms' averages over patches (patches.hpp).
 //
 // Shapes: N clips, K patches.
 #pragma once

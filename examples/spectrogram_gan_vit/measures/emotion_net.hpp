@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A small network that predicts valence and arousal from spectrograms. It is trained on real spectrograms and
-// judges generated ones. Its last layer but one gives the features of the Frechet distance.
+// A small network by which generators are measured: it is trained on real spectrograms to predict valence and
+// arousal, then applied to generated ones. Its predictions judge their emotion; its last layer but one gives
+// the features of the Frechet and kernel distances.
 //
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The Frechet distance between two sets of features, both modelled as normal (Heusel et al., 2017), in double
-// precision.
+// Computes the Frechet distance between the features of two sets of clips (Heusel et al., 2017), in double
+// precision: how far generated clips are from real ones. Both sets are assumed to be normally distributed.
 //
 // Shapes: N clips, D features.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prepares the validation of gan_train: trains the judging network (emotion_net.hpp), or loads it if the run
-// resumes, and runs it on the held-out clips.
+// Prepares the validation of gan_train (validation.hpp): trains the network whose features are compared
+// (emotion_net.hpp), or loads it if the run resumes, and runs it on the held-out clips.
 #pragma once
 
 #include "../clips/skipped_items.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The kernel distance between two sets of features (KID: Binkowski, Sutherland, Arbel and Gretton, 2018), in
-// double precision. It does not assume normally distributed features. Its expectation does not depend on the
-// number of clips, whereas the Frechet distance is too large for few clips.
+// Computes the kernel distance between the features of two sets of clips (KID: Binkowski, Sutherland, Arbel
+// and Gretton, 2018), in double precision. Unlike the Frechet distance it does not assume normally
+// distributed features, and its expectation does not depend on the number of clips: the Frechet distance is
+// too large for few clips.
 //
 // Shapes: N and K clips, D features.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs two networks on real or generated clips. One gives features, by which sets of clips are compared; the
-// other predicts emotions. Clips are read in batches, and only 4 KB of each stay in memory.
+// Runs the two networks of gan_measure on real or generated clips. One network gives the features by which
+// sets of clips are compared; the other predicts emotions. Clips are read in batches, and only 4 KB of each
+// stay in memory.
 //
 // Shapes: N clips, D features, K cells of a patch, B batch, M mel bins, F frames.
 #pragma once
@@ -118,7 +119,8 @@ template <class Change>
   return result;
 }
 
-/// Distances to test clips of real clips, and of clips with nothing of theirs.
+/// Distances to the test clips, by which a generator's are judged: those of other real clips, and of clips
+/// without structure.
 struct Reference {
   Observed test;
   at::Tensor train_patches_NK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A Vision Transformer (Dosovitskiy et al. 2021) that predicts valence and arousal from spectrograms. The
-// numbers are those of transformers' ViTModel; hugging_face.hpp loads its weights. Blocks can be recomputed
-// in backward (Checkpointed), which for ViT-B saves most of the activations' memory.
+// A Vision Transformer (Dosovitskiy et al. 2021) that predicts valence and arousal from spectrograms. It
+// computes the same numbers as transformers' ViTModel, whose weights hugging_face.hpp loads. Its blocks can
+// be recomputed in backward (Checkpointed), which for ViT-B saves most of the activations' memory.
 //
 // Shapes: B batch, C channels, H rows, W columns, T tokens (the class token, then patches row by row), D
 // hidden size, A heads, M mel bins, F frames.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The loss of a ViT that predicts emotions, and mixup (Zhang et al. 2018). Mixup blends each clip and its
-// labels with the next one of the batch, so that the model sees more than the given clips. It costs a copy of
-// the batch.
+// The objective of vit_train: a weighted squared error of valence and arousal, with mixup on request (Zhang
+// et al. 2018). Mixup blends each clip and its labels with the next one of the batch, so that the model sees
+// more than the given clips. It costs a copy of the batch.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the learning curve of `vit_train` to its output folder.
+// Writes the learning curve of `vit_train`, curve.csv, and removes the one of an earlier run.
 #pragma once
 
 #include <looptorch/base/files/learning_curve.hpp>

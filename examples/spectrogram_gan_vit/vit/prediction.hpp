@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prints the predictions for a file: as text to read, or as CSV and JSON for programs.
+// Formats the predictions for an audio file, for vit_predict: as text to read, or as CSV or JSON for
+// programs.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

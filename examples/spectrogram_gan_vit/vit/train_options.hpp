@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `vit_train`, their flags, and the initial model.
+// The settings of `vit_train`, their flags, and the model that it begins with.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The clips of a run of vit_train: recorded clips in three splits, and generated clips for training only.
-// Training clips are masked by SpecAugment.
+// Loads the data of vit_train: recorded clips in three splits, and generated clips for training only. With
+// --spec-augment training clips are masked, anew in each epoch.
 //
 // Shapes: M mel bins, F frames.
 #pragma once
@@ -28,9 +28,9 @@ using spectrogram_gan::Clips;
 using spectrogram_gan::GeneratedClips;
 using spectrogram_gan::SkippedItems;
 
-/// Training clips: those of a dataset of recorded ones, then generated ones, masked anew in each epoch. Holds
-/// both by reference. Masked cells get the mean of their mel bin over the training clips, `mean_M`: the
-/// clip's own mean would be loud in quiet bins and quiet in loud ones.
+/// Training clips: the recorded clips of a dataset, then generated ones, with masks drawn anew in each epoch
+/// if there are any. Holds both datasets by reference. Masked cells get the mean of their mel bin over the
+/// training clips, `mean_M`: the clip's own mean would be loud in quiet bins and quiet in loud ones.
 template <class Recorded>
 class TrainingClips {
  public:

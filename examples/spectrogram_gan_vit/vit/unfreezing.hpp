@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Progressive unfreezing: a pretrained backbone begins frozen, and blocks near the head join the training
-// epoch by epoch. Reads the schedule from a text, "8:11,12:10-11,16:9-11"; looptorch's UnfreezeAt then
-// unfreezes the blocks, and keeps the optimizer's moments.
+// Unfreezes a pretrained backbone step by step: it begins frozen, and its blocks join the training epoch by
+// epoch, those near the head first. Parses the schedule, such as "8:11,12:10-11,16:9-11", into rules for
+// looptorch's UnfreezeAt, which unfreezes the blocks and keeps the optimizer's moments.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -44,7 +44,7 @@ struct Clip {
   int words_per_minute = 0;
   double seconds = 0;
 
-  /// Named after all that determines the sound, so that an existing file is the right one.
+  /// Returns a name made of everything that determines the sound, so that an existing file is the right one.
   [[nodiscard]] fs::path file() const {
     const auto sound = text + "|" + voice + "|" + std::to_string(words_per_minute);
     return fs::path("audio") / (looptorch::hex_of(looptorch::stable_hash(sound)) + ".flac");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes Whisper's log-mel frames of a sound while it arrives, from a pipe or a microphone. Holds one
-// window. Quiet frames are raised to 80 dB below the loudest frame so far, where LogMel takes the loudest of
-// the whole sound.
+// Computes Whisper's log-mel frames of a sound while it arrives from a pipe or a microphone, holding one
+// window at a time. The frames differ from LogMel's in one point: Whisper raises quiet frames to 80 dB below
+// the loudest one, which here is the loudest frame so far, and in LogMel that of the whole sound.
 //
 //   ArrivingLogMel frames(80);
 //   frames.add(samples_T);             // as they arrive

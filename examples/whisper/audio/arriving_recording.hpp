@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads Whisper's input from a pipe, window by window, as soon as a window's samples have arrived. Holds one
-// window, however long the stream lasts. Frames depend on the loudest frame so far, where a Recording's
-// depend on that of the whole sound.
+// Cuts the sound from a pipe into windows of log-mel frames, each as soon as its samples have arrived.
+// whisper_transcribe reads standard input by it. Holds one window, however long the stream lasts. Frames are
+// scaled by the loudest frame so far; those of a Recording by the loudest of the whole file.
 //
 // Shapes: M mel bins, T samples.
 #pragma once

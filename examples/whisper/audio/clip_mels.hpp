@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The log-mel frames of a manifest's clips, computed each time or cached in a folder. A cache does not change
-// what is learnt: frames depend only on the file, and training's random choices (masks, forms of the text)
-// come later.
+// Provides the log-mel frames of a manifest's clips for training, computed each time or cached in a folder. A
+// cache does not change what is learnt: frames depend only on the file, and training's random choices, such
+// as masks, are made later.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A temporary file without a name, which is deleted however the process ends. Holds data that are read twice
-// and may not fit in memory.
+// A temporary file that is deleted however the process ends, since it has no name on the disk. It holds data
+// that do not fit in memory: a pipe's sound that is read twice, and a growing JSON transcript.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Finds speech by energy: sound that is louder than the noise around it, whose level is tracked as it
-// changes. Needs no model and no training; 10 hours take a tenth of a second. Intermittent music and machines
-// count as speech, and the recogniser's no-speech rule has to drop them.
+// Finds the parts of a recording with speech, for `whisper_transcribe --vad`: sound that is louder than the
+// noise around it, whose level is tracked as it changes. Needs no model and no training; 10 hours take a
+// tenth of a second. Intermittent music and machines count as speech; Whisper's own no-speech probability has
+// to reject them.
 //
 // The noise floor is the lowest level, over 0.1 s, of the 10 s around (R. Martin, "Noise power spectral
 // density estimation based on optimal smoothing and minimum statistics", 2001).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The states that a frozen encoder gives for clips. They depend only on the clip, so a cache can hold them,
-// and later epochs skip the encoder. A 30 s clip takes 2.3 MB with Whisper tiny, and 7.7 MB with large.
+// A dataset of the states that a frozen encoder computes for clips, in place of their log-mel frames. States
+// depend only on the clip, so a cache can hold them, and later epochs skip the encoder. A 30 s clip takes 2.3
+// MB with Whisper tiny, and 7.7 MB with large.
 //
 // Shapes: M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once

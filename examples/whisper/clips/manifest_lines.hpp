@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Remembers the file and line of each of a corpus' clips in manifests or transcripts, for messages, and the
-// lines that were skipped.
+// Remembers in which file and line each clip of a corpus is listed, so that a message about a clip can name
+// its line. Also lists the lines that were skipped.
 #pragma once
 
 #include <looptorch/base/error.hpp>

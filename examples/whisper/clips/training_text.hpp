@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Converts a transcript to the decoder's target ids: prompt, text, end of text, and on request segments'
-// times and the previous text. A space before the text is kept if the vocabulary merges it with the first
-// letter, as in English, since OpenAI trained Whisper so. It is dropped if it would be a token of its own, as
-// in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins with that token.
-// (transformers always drops it.)
+// Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
+// on request the segments' times and the previous text. The space before the text is kept if the vocabulary
+// merges it with the first letter, as in English, since OpenAI trained Whisper so. It is dropped if it would
+// be a token of its own, as in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins
+// with that token. (transformers always drops it.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Packs the segments of long recordings into windows, as Whisper was trained on (A. Radford et al., "Robust
-// speech recognition via large-scale weak supervision", 2022, section 2.3). A window has up to 30 s of sound,
-// its segments with their times, and the previous window's text. A segment that would cross the window's end
-// is left out with its sound, or its sound stays and the model learns only when it begins.
+// Packs the segments of long recordings into windows of up to 30 s, for `whisper_finetune --chunking`, as
+// Whisper was trained (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022,
+// section 2.3). A window has its segments with their times, and the previous window's text. A segment that
+// crosses the window's end belongs to the next window. The sound ends before it or, in training with
+// timestamps, goes on, and the model learns only the time at which the segment begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -33,7 +34,7 @@ struct WindowText {
   std::optional<double> cut_off{};
 };
 
-/// The texts of windows.
+/// The segments and previous text of each packed window.
 class WindowTexts {
  public:
   void add(const looptorch::Utterance& window, WindowText text) {

@@ -32,7 +32,7 @@ class BeamTexts {
   /// Returns the unfinished texts, by row.
   [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
 
-  /// A beam draws nothing.
+  /// Returns 0: a beam search draws no random numbers.
   static double draw(std::size_t /*row*/) { return 0; }
 
   /// Takes the candidates of each row, as TokenChoice returns them; the first time there is one row a clip.

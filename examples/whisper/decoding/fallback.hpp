@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// openai-whisper's temperature fallback: decodes a clip again at a higher temperature if its text repeats
-// itself or the model is unsure of it. A text that is probably no speech is left empty.
+// Decodes a clip again at a higher temperature if its text repeats itself or the model is unsure of it:
+// openai-whisper's temperature fallback. If there is probably no speech, the text is left empty.
 //
 // Shapes: B clips, S encoder positions, D width of the model.
 #pragma once

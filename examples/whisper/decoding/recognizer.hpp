@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads a model's folder as one object that turns log-mel frames into text.
+// Defines Recognizer: a Whisper model with its tokenizer and decoding settings, loaded from a Hugging Face
+// folder, which turns log-mel frames into text. The programs that train, transcribe and evaluate use it.
 //
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once

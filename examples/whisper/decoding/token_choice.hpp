@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chooses on the device the tokens that may continue each text. A few numbers a text are copied there, and
-// the chosen tokens are copied back. Nothing in between depends on the host, so that a CUDA graph can hold
-// it.
+// Chooses the next tokens of each text on the device, by the search and the rules of score_rules.hpp. The
+// host sends a few numbers per text and gets the chosen tokens back. Nothing in between depends on the host,
+// so a CUDA graph can hold this step.
 //
 // Shapes: R rows (texts under way), V vocabulary, K candidates of a row.
 #pragma once

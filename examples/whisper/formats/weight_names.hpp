@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The table of the names that Whisper's weights have in transformers, in CTranslate2, and in openai-whisper
-// and whisper.cpp, which share theirs. All imports and exports read it.
+// Lists each weight of Whisper with its name in transformers, in CTranslate2, and in OpenAI's files, whose
+// names whisper.cpp uses too. All imports and exports translate by this table.
 #pragma once
 
 #include "../model/config.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Multiplies by a second copy of a weight matrix in 16 bits, for decoding on a CPU. A token takes as long as
-// reading all of the decoder's weights from memory, so half the bytes take half the time. Whisper's published
-// weights are fp16 numbers, so the copy loses nothing. Weights are widened to fp32, in which matmuls multiply
-// and add. The copy takes half of the matrix's memory in addition.
+// Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU. There a token takes as long as
+// reading all of the decoder's weights from memory, so half the bytes take half the time. The copy loses
+// nothing, since Whisper's published weights are fp16 numbers, and each is widened to fp32 before it is
+// multiplied. It takes half of the matrix's memory in addition.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once

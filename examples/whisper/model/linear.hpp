@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Multiplies by a layer's weights in the fastest way that gives the same numbers: with 16-bit weights if they
-// lose nothing, else by oneDNN on AMD's processors and by LibTorch elsewhere.
+// The linear layers of Whisper, which choose the fastest matmul that gives the same numbers: by 16-bit
+// weights if these lose nothing (half_weights.hpp), else by oneDNN on AMD's processors and by LibTorch
+// elsewhere.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>

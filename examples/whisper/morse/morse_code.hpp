@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// International Morse code by ITU-R M.1677-1, and the times at which a key is down. A speed is in words a
-// minute; a word is PARIS with the gap after it, 50 units long.
+// Converts text to International Morse code (ITU-R M.1677-1): the times at which the key is down. A speed is
+// in words a minute; a word is PARIS with the gap after it, 50 units long.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// GPT-2's split pattern: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// Splits in one pass, without a regular expression engine. Combining marks, such as Devanagari's vowel signs,
-// are not letters.
+// Splits a text into the pieces that the tokenizer encodes one by one, by GPT-2's pattern. Takes one pass,
+// without a regular expression engine. Combining marks, such as Devanagari's vowel signs, are not letters.
+//
+//   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

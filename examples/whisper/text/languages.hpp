@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The languages of Whisper by the names and codes that openai-whisper takes: "English", "en", in any case.
+// Lists the languages of Whisper, and finds a language's code by the names and codes that openai-whisper
+// takes: "English", "en", in any case.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

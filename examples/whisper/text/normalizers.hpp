@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The normalisers of the word error rate, and the choice of one by language.
+// Chooses how texts are normalised before word error rates are computed: by the flag --normalizer, or by the
+// language.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

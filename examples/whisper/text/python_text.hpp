@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Does to texts and numbers what Python's functions do, such as strip, round and repr, so that files equal
-// those of openai-whisper, byte for byte.
+// Formats texts and numbers as Python's functions do, such as strip, round and repr, so that transcript files
+// equal those of openai-whisper, byte for byte.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

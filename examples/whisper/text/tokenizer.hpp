@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Byte-level BPE, as GPT-2 and Whisper use it, from a Hugging Face tokenizer.json. Converts text to token ids
-// and back as the Python package `tokenizers` does. Loading Whisper's tokenizer takes some 50 ms, encoding 1
-// MB of text some 15 ms (tests/bench/run.sh tokenizer). A loaded tokenizer is immutable: any number of
-// threads may use it.
+// The tokenizer of Whisper: byte-level BPE, as in GPT-2, read from a Hugging Face tokenizer.json. Converts
+// text to token ids and back as the Python package `tokenizers` does. Loading Whisper's tokenizer takes some
+// 50 ms, encoding 1 MB of text some 15 ms (tests/bench/run.sh tokenizer). A loaded tokenizer is immutable:
+// any number of threads may use it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reports on a fine-tuning run as it ends: the transcripts before and after, the skipped clips, and the
-// summary. The learning curve is written elsewhere.
+// Writes and prints the results when a fine-tuning run ends: the transcripts before and after, the skipped
+// clips, and summary.json. validation.hpp writes the learning curve.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

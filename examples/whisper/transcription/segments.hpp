@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Divides a window's tokens into segments with times, and finds the next window's begin, by openai-whisper's
-// rules. The model writes "<|0.00|> first words <|2.40|><|2.40|> more words <|5.00|>"; a segment ends where
-// two timestamps meet.
+// Divides the tokens of a window into segments with times, and decides where the next window begins, by
+// openai-whisper's rules. The model writes "<|0.00|> first words <|2.40|><|2.40|> more words <|5.00|>"; a
+// segment ends where two timestamps meet.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -53,7 +53,7 @@ class SegmentTexts {
 /// A text that is shown as it grows, without the white space at its ends.
 class ShownText {
  public:
-  /// Returns what can be shown in addition.
+  /// Returns the part of `text` that can be shown now; white space at its end waits for more text.
   [[nodiscard]] std::string add(std::string_view text) {
     hidden_ += text;
     const auto words = stripped(hidden_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Dynamic time warping, which gives each token its stretch of time: finds the cheapest path through a matrix
-// of costs from one corner to the other. Breaks ties as openai-whisper does.
+// Assigns each token of a text its stretch of time by dynamic time warping: finds the cheapest path through a
+// matrix of costs, tokens by times, from one corner to the other. word_alignment.hpp makes the costs from the
+// decoder's attention. Breaks ties as openai-whisper does.
 //
 // Shapes: N tokens, T times.
 #pragma once

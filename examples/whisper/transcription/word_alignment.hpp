@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Aligns each word of a text with the sound by the decoder's attention: openai-whisper's `find_alignment`.
-// The heads that follow the speech are known for each published model.
+// Finds the time of each word in a transcribed window from the decoder's attention to the sound, as
+// openai-whisper's `find_alignment` does. Only some attention heads follow the speech; they are known for
+// each published model.
 //
 // Shapes: L tokens, H alignment heads, S encoder positions of 20 ms, D width of the model, V vocabulary.
 #pragma once

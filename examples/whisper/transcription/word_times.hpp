@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives the words of segments their times, by openai-whisper's rules. Punctuation joins its word. A word at a
-// sentence's end or after a pause lasts at most twice as long as words usually do. Segments begin and end
-// with their words.
+// Sets the times of the words in a window's segments, from the alignment of word_alignment.hpp, by
+// openai-whisper's rules. Punctuation joins its word. A word at a sentence's end or after a pause lasts at
+// most twice as long as words usually do. Segments begin and end with their words.
 #pragma once
 
 #include "../text/python_text.hpp"

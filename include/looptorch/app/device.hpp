@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Chooses a program's device by name. Also returns the peak memory: of tensors on an accelerator, of the
+// Chooses the device that a program's flag `--device` names, and refuses a CUDA device that this LibTorch
+// cannot use. Also returns the peak memory for a program's summary: that of tensors on an accelerator, of the
 // whole process on a CPU.
 #pragma once
 

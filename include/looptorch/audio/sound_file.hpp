@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a sound file through libsndfile, with the exact length where libsndfile only estimates it. Also reads
-// what libsndfile ignores: further streams in one file, and samples behind a header that was never finished.
+// Reads a sound file through libsndfile, for `decode`, `probe` and SampleStream, and corrects what libsndfile
+// gets wrong. Finds the exact length where libsndfile estimates it, reads all streams of a file that was
+// joined from several, and reads samples behind a header that was never finished.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -35,10 +36,10 @@
 namespace looptorch::audio {
 namespace detail {
 
-/// True once the warning was printed. Tests reset it.
+/// True once the warning about an unfinished header was printed. Tests reset it.
 inline std::atomic<bool> warned_of_unfinished = false;
 
-/// Warns of the first such file: a corpus may consist of them.
+/// Warns of a file with an unfinished header, once a process: a corpus may consist of them.
 inline void warn_unfinished(const std::filesystem::path& path, std::uint64_t bytes) {
   if (warned_of_unfinished.exchange(true)) return;
   TORCH_WARN(

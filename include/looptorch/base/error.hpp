@@ -41,8 +41,8 @@ struct UsageError : Error {
 
 namespace detail {
 
-/// Refers to a part of a message. The compiler resolves a part's operator<< once a type; with c10::str it
-/// would do so once a message, and need another header.
+/// Refers to one argument of `message`. The compiler resolves its operator<< once per type; c10::str would do
+/// so once per message, and needs another header.
 class MessagePart {
  public:
   MessagePart(const char* text)

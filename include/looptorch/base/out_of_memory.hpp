@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recognises out-of-memory errors, whichever allocator throws them.
+// Tells whether an exception means that memory ran out, whichever allocator or library threw it: an
+// accelerator's, the CPU's, cuBLAS, cuDNN or oneDNN. RetryOnOom reruns a window on such errors, and
+// `run_main` adds advice to them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Draws random numbers that are the same with every compiler, standard library and processor. Samplers and
-// augmentation use them; use `Dice` for a corpus that must be the same everywhere. A few nanoseconds per
-// number. Not for cryptography.
+// augmentation draw from `SplitMix64`; programs that generate a synthetic corpus draw from `Dice`. Takes a
+// few nanoseconds per number. Not for cryptography.
 #pragma once
 
 #include <concepts>

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Names the Python module whose operators an exported program is running, so that a trace of operators can
-// name that module. C++ modules need no such note: their functions are on the call stack.
+// Holds the name of the Python module whose operators are being run on this thread by an imported model
+// (ExportedModel), so that a trace of operators can say which module made a NaN. Modules written in C++ do
+// not need it: the trace finds them on the call stack.
 #pragma once
 
 #include <string>
 
 namespace looptorch::detail {
 
-/// A module of a program by its path, which is empty for the program's own, and its class in Python.
+/// A Python module of an exported program: its path, which is empty for the outermost module, and its class.
 struct RunningModule {
   std::string path;
   std::string type = {};

@@ -170,7 +170,7 @@ inline void require_same(const StateDict& in, const std::string& key, const std:
   if (const auto& saved = in.get<std::string>(key); saved != here) throw SettingDiffers(what, here, saved);
 }
 
-/// Returns a copy whose tensors `copy_tensor` makes of the state's.
+/// Returns a copy in which each tensor is replaced by `copy_tensor(tensor)`.
 template <class CopyTensor>
 [[nodiscard]] StateDict copied(const StateDict& state, CopyTensor&& copy_tensor) {
   StateDict copy;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Opens nested named ranges in LibTorch's profiler traces. Records nothing without a profiler.
+// Opens and closes named, nested ranges in traces of LibTorch's profiler, so that a trace shows which phase
+// or module a kernel belongs to. Records nothing without a profiler.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Returns the message of an exception of any type, without LibTorch's stack trace. Also runs cleanup code and
-// drops its exceptions.
+// Returns the message of an exception of any type, without LibTorch's stack trace. Also has
+// `ignoring_errors`, which runs cleanup code and drops its exceptions.
 #pragma once
 
 #include <c10/util/Exception.h>

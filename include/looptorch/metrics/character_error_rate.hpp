@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes the character error rate: the word error rate's formula for characters, with the spaces between
-// words. A character is a code point, as in jiwer, or a grapheme cluster. With clusters, a wrong vowel sign
-// in Devanagari is one wrong letter, and a conjunct counts once, as for a reader.
+// Computes the character error rate: as the word error rate, but over characters, including the spaces
+// between words. A character is a code point, as in jiwer, or a grapheme cluster. With clusters, a wrong
+// vowel sign in Devanagari is one wrong letter, and a conjunct counts once, as for a reader.
 #pragma once
 
 #include <looptorch/metrics/edit_alignment.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks the tensors that are passed to the metrics of classification.
+// Checks the types, shapes and devices of scores and labels, for the metrics of classification: accuracy,
+// top-k accuracy and AUROC.
 #pragma once
 
 #include <looptorch/base/error.hpp>

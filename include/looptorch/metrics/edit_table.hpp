@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes Levenshtein's table, 64 cells at a time. Neighbouring cells differ by -1, 0 or 1, so a row takes
-// two bits a cell (Myers 1999, Hyyrö 2003). To save memory, keeps only some rows of a long text, and
-// recomputes the rows between them when the alignment is read from its end.
+// Computes the table of Levenshtein's edit distance, from which edit_alignment.hpp reads an alignment.
+// Neighbouring cells differ by -1, 0 or 1, so a row takes two bits a cell, and 64 cells are computed at once
+// (Myers 1999, Hyyrö 2003). For long texts only some rows are kept; the rows between them are computed again
+// when the alignment is read from its end.
 #pragma once
 
 #include <algorithm>

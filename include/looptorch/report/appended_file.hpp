@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file that grows by pieces, each appended in one write. If the process is killed, at most the last piece
-// is incomplete.
+// Appends to a file, each time in one write, so that a killed process leaves at most the last piece
+// incomplete. Metrics and TensorBoard's events are written this way.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

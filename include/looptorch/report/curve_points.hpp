@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The points of a metric's curve on a page. A long curve is thinned to the lowest and the highest point of
-// each stretch, so that no spike is lost.
+// Collects the points of each metric's curve for report.html and compare.html. A long curve is thinned to the
+// lowest and the highest point of each stretch, so that no spike is lost.
 #pragma once
 
 #include <looptorch/report/metric_lines.hpp>

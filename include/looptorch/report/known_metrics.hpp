@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names of LogMetrics' own metrics (policies/watching/metric_feed.hpp) that report.html and compare.html
-// treat specially.
+// Names the metrics of LogMetrics (policies/watching/metric_feed.hpp) that report.html and compare.html treat
+// specially, so that writer and pages agree on them.
 #pragma once
 
 #include <string_view>

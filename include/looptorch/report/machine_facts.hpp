@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Describes the machine of a run for its report.
+// Returns LibTorch's version, the processor and its number of threads, for a run's report.
 #pragma once
 
 #include <looptorch/report/tensorboard/events.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The metrics of one step: UnreadRow while numbers may be on a device, MetricRow when all are known on the
-// host.
+// Defines MetricRow, the metrics of one step, and UnreadRow, such a row while some of its numbers are still
+// on a device. The training thread makes UnreadRows; the thread that writes metrics converts them.
 #pragma once
 
 #include <looptorch/report/arriving_numbers.hpp>
@@ -36,7 +36,7 @@ struct UnreadValue {
   std::int32_t weight_now = kNone, weight_before = kNone;
 
   [[nodiscard]] bool is_known() const { return now == kNone && weight_now == kNone; }
-  /// Returns sum and weight.
+  /// Returns the sum and the weight, once the numbers in `slots` have arrived.
   template <class Slots>
   [[nodiscard]] std::pair<double, double> read(const Slots& slots) const {
     const auto at = [&](std::int32_t slot) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Rewrites a text before and after english_numbers.hpp makes digits of its numbers, by openai-whisper's
-// rules: "and a half", spaces between digits and letters, cents, and the word for 1.
+// Completes english_numbers.hpp, which turns spoken numbers into digits, by openai-whisper's rules. Before
+// it, rewrites "and a half" and puts spaces between digits and letters; after it, joins dollars and cents,
+// and writes the number 1 as a word.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

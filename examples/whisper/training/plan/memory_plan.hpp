@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// whisper_finetune --fit SIZE: tries memory savings, cheapest first, until a run fits. Trains all weights if
-// any choice allows that: tries all savings with the given batch, then with smaller ones, since these leave a
-// GPU idle. Only then tries adapters, in the same way.
+// Chooses the memory savings of `whisper_finetune --fit SIZE`: tries them, cheapest first, until a run fits.
+// First come those that still train all weights: with the given batch, then with smaller batches, which leave
+// a GPU idle. Only then come adapters, in the same order of batches.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>

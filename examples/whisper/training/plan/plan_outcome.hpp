@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What came of a choice that whisper_finetune --fit tried, in numbers and in words.
+// Describes the outcome of one choice that `whisper_finetune --fit` tried: whether it fits, the bytes that it
+// needs, and the words for both in messages.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>

@@ -161,7 +161,7 @@ struct Axis {
 }
 
 inline constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225};
-/// Told apart by most people who see few colours (Okabe, Ito 2008).
+/// Six colours that most colour-blind people can tell apart (Okabe, Ito 2008).
 inline constexpr std::array<Colour, 6> kCurveColours{
     {{0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0}, {86, 180, 233}}};
 

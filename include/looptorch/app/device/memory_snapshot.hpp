@@ -35,8 +35,8 @@
 
 namespace looptorch::app {
 
-/// An allocator that keeps a record of itself. `begin` starts it, and has `ran_out` called whenever memory
-/// runs out, before the error is thrown; `read` returns it as a file for the viewer.
+/// An allocator's record of its events. `begin` starts it, and has `ran_out` called whenever memory runs out,
+/// before the error is thrown; `read` returns the record as a file for the viewer.
 struct MemoryRecord {
   std::function<void(std::function<void()> ran_out)> begin;
   std::function<std::string()> read;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Lists flags of transformers' TrainingArguments, Accelerate, Lightning and common training scripts, each
-// with its equal here or with what to do instead. Private to command_words.hpp. tests/docs/familiar_flags.sh
+// with its equivalent here or with advice on what to do instead. The command line accepts a flag that has an
+// equivalent, and prints the advice for any other. Private to command_words.hpp. tests/docs/familiar_flags.sh
 // writes both tables of docs/from_python.md from these lists.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds the flags of a CommandLine as a table, and makes texts from it: --help, a run's settings, a file for
-// --config.
+// Holds the flags of a CommandLine as a table of names, help texts and variables. From it come --help, the
+// settings that a run records, and a file for --config.
 #pragma once
 
 #include <looptorch/app/flags/command_words.hpp>
@@ -40,7 +40,8 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
   return number > 0 && flags[number - 1].is_negation;
 }
 
-/// Returns the forms of all flags, for the parser. Throws UsageError for a name that is listed twice.
+/// Returns how each flag is spelled and whether it takes a value, for the parser. Throws UsageError for a
+/// name that is listed twice.
 [[nodiscard]] inline std::vector<FlagForm> forms_of(const FlagTable& flags) {
   std::set<std::string> known{"help"};
   std::vector<FlagForm> forms;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads from the header of an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) where its samples
-// should be, and how many bytes they should have. SoundFile compares this with the file, since libsndfile
-// silently shortens a truncated file. libsndfile also finds no samples behind an unfinished header, as a pipe
-// or an interrupted recorder leaves it.
+// should be and how many bytes they should have. SoundFile compares this with the file's size to detect
+// truncation, which libsndfile ignores. Also finds the samples behind an unfinished header, such as a pipe or
+// an interrupted recorder leaves; libsndfile would find none.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Counts the frames of an MPEG file (MP3, MP2), since a length stated in the file may be wrong, and many
-// files state none. Splits a file that was joined from several into parts that one decoder each can read.
-// Reads the whole file: 3 ms for 10 MB in memory.
+// Counts the frames of an MPEG file (MP3, MP2) to find its length: a length stated in the file may be wrong,
+// and many files state none. If the file was joined from several, splits it into parts, each of which one
+// decoder can read. Reads the whole file: 3 ms for 10 MB in memory.
 #pragma once
 
 #include <looptorch/audio/sound_file/mpeg_frame.hpp>
@@ -110,8 +110,8 @@ class MpegScan {
     }
   }
 
-  /// True if `count` frames of one kind follow one another from `offset` on. Before a tag or at the file's end
-  /// fewer suffice, and with `may_be_cut` the last frame may be truncated there.
+  /// True if `count` frames of one kind follow one another from `offset` on. Before a tag or at the file's
+  /// end fewer suffice, and with `may_be_cut` the last frame may be truncated there.
   [[nodiscard]] bool is_followed(std::uint64_t offset, int count, bool may_be_cut = false) {
     std::optional<MpegFrame> last;
     for (int i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads one stream of a sound file through libsndfile. Position 0 is the first sample of the sound, after
-// the encoder delay at the start of an MPEG stream.
+// Reads any range of one stream of a sound file through libsndfile. A SoundFile has one SoundPart for each
+// stream. Position 0 is the first sample of the sound, after the encoder delay at the start of an MPEG
+// stream.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>
@@ -21,7 +22,7 @@ class SoundPart {
   static constexpr std::int64_t kUnknown = -1;
 
  public:
-  /// The file, by its name and as it is.
+  /// Reads the file at `path` unchanged.
   explicit SoundPart(std::filesystem::path path) : path_(std::move(path)) {}
   explicit SoundPart(PiecedFile bytes) : bytes_(std::move(bytes)) {}
   /// Frames of MPEG, of which libsndfile estimates the length: `frames` are there, behind `delay` others.

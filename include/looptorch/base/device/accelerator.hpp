@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the accelerator of this process, of any type, and its streams, contexts and allocator. Uses
-// LibTorch's device-generic interface, so the headers are the same with and without CUDA. Only TF32 and
-// cuBLAS (BackendFlags) and the dropout of cuDNN's recurrent layers are specific to CUDA.
+// Finds the accelerator that this process uses, of whatever type, and returns its current stream, the devices
+// in use and its caching allocator. Everything that handles device memory or streams asks here. It uses
+// LibTorch's device-generic interface, so the headers are the same with and without CUDA.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Tells whether a graph is being captured, and whether the captured work draws random numbers. While
-// `is_open` nothing may be copied to the host. A device's generator cannot be read in a capture, so code that
-// would save its state omits it if the work `draws_nothing`.
+// Marks that this process is capturing a CUDA graph. A capture forbids copies to the host and reading a
+// device's random generator, so code that does either checks `CaptureScope` first. If the captured work draws
+// no random numbers (`draws_nothing`), recomputed layers leave the generator's state out.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Calls NVIDIA's driver, which is opened at run time: queries cards, and loads and launches machine code.
-// Compiles and links without CUDA.
+// Calls NVIDIA's driver library, which is opened at run time: asks for versions and capabilities of GPUs, and
+// loads and launches compiled kernels. cuda_kernels.hpp runs looptorch's own kernels by it. Programs compile
+// and link without CUDA.
 #pragma once
 
 #include <looptorch/base/device/opened_library.hpp>

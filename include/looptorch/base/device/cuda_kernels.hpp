@@ -63,7 +63,8 @@ inline void say_without_kernels(const char* name, c10::Device device, const std:
 
 class CudaKernels final : public KernelRunner {
  public:
-  /// Returns the process's own. It is never destroyed: the driver may be gone as statics are.
+  /// Returns the process's only instance. It is never destroyed, since the driver may be gone when static
+  /// objects are.
   static CudaKernels& get() {
     static auto& kernels = *new CudaKernels;
     return kernels;

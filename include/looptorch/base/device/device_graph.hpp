@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Declares the interface of a graph of device work, such as a CUDA graph: work issued to a stream between
-// `begin` and `end` is recorded, not run. A replay issues all of it by one launch, on the same addresses.
-// graph/cuda_graph.hpp implements the interface for CUDA.
+// Declares the interface of a graph of device work, such as a CUDA graph. Work that is issued to a stream
+// between `begin` and `end` is recorded instead of run. `replay` then issues all of it by one launch, with
+// the same memory addresses. CaptureGraphs uses it through this interface; graph/cuda_graph.hpp implements it
+// for CUDA.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -20,8 +20,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the share of the last sixth of a second to second in which a device had work, of any process, from
-/// 0 to 1; nothing if it is unknown.
+/// Returns the share of the driver's last sampling period in which a device had work of any process, from 0
+/// to 1; nothing if it is unknown. The period is a sixth of a second to a second.
 using DeviceUseReader = std::function<std::optional<double>()>;
 /// Returns the reader of a device; empty if there is none.
 using DeviceUseMaker = DeviceUseReader (*)(c10::Device device);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and sets the process's default random generators, under the lock that every draw takes.
+// Reads, copies and sets the state of a random generator, and finds a device's default one. Holds the
+// generator's lock meanwhile, as LibTorch requires; snapshots, rollbacks and graphs use these functions.
 #pragma once
 
 #include <ATen/Context.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds what runs kernels on a device: CudaKernels on NVIDIA's GPUs. Tests set a KernelRunner of their own
-// for a type of device, such as the CPU.
+// Chooses who compiles and launches looptorch's CUDA kernels on a device: CudaKernels on NVIDIA's GPUs, or a
+// KernelRunner that a test has set for a type of device, such as the CPU. Elsewhere the result is empty, and
+// optimizers and losses compute by tensor operations instead.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>

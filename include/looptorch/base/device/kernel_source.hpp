@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Describes kernels as CUDA C++ text that is compiled at run time, and declares `KernelRunner`, which
-// compiles and launches them. The one argument of a kernel is a table of tensors. So a list of tensors takes
-// one launch and no copy to the device, and a captured graph keeps its own table.
+// Describes CUDA kernels as C++ text that is compiled at run time, and declares `KernelRunner`, which
+// compiles and launches them. A kernel takes one argument, a table of tensors that is passed by value. So one
+// launch processes many tensors without a copy to the device, and a captured graph keeps its own table.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -33,7 +33,7 @@ typedef long long i64;
 #endif
 )cuda";
 
-/// The `extern "C"` kernels of one source. It is known by its address: make it static.
+/// The `extern "C"` kernels of one source. Runners identify it by its address, so make it static.
 struct KernelSource {
   const char* name;                  ///< For example "adamw_8bit".
   std::array<const char*, 4> parts;  ///< The text after the preamble; unused parts are empty.

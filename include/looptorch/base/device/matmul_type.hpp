@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells in which type at::linear would compute, for functions that take its place.
+// Returns the dtype in which at::linear would compute, under autocast or without. Layers and losses that
+// replace at::linear by code of their own call it to compute in the same type.
 #pragma once
 
 #include <ATen/autocast_mode.h>

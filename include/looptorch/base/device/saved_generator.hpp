@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves a random generator's state and restores it later. On CUDA it swaps in a saved state object:
-// `set_state` would wait for the device and make cuDNN reseed the dropout of recurrent layers.
+// Saves a random generator's state in memory and restores it later, for rollbacks, recomputation and graph
+// captures. On CUDA it exchanges the generator's state object, since `set_state` would wait for the device
+// and make cuDNN reseed the dropout of recurrent layers.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads, checks, writes and compares config structs as JSON. A constexpr table describes the fields of a
-// struct once for all four. Errors name the file and each key at fault.
+// Reads, checks, writes and compares structs of settings, such as a model's config.json. One constexpr table
+// describes the struct's fields and their limits for all four operations. Errors name the file and each key
+// at fault.
 #pragma once
 
 #include <looptorch/base/error.hpp>

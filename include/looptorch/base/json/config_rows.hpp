@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Declares the rows of a config's table: `ConfigField`, a member of the struct with its limits, and
-// `RequiredValue`, a JSON key with a fixed value, such as "model_type". Also reads, formats and checks the
-// values. Include config_fields.hpp instead.
+// Declares the rows of the table that describes a config struct (config_fields.hpp): `ConfigField` for a
+// member with its limits, `RequiredValue` for a JSON key with a fixed value, such as "model_type", and
+// `OnlyValue` for a setting that cannot be varied. Also reads, formats and checks single values. Include
+// config_fields.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Records which call of a Trainer is in progress. A hook or an objective may call the same Trainer again.
-// That throws UsageError if it would overwrite the outer call's plan, window or counters.
+// Refuses calls of a Trainer that would overwrite another call in progress. If a hook, an objective or
+// another thread calls `fit` or `step` of the same Trainer again, the outer call's plan, window or counters
+// would be lost, so the inner call throws UsageError. Evaluations may be nested.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Turns SIGTERM, SIGINT and SIGHUP into a flag that a run can poll. So a run that a scheduler, Ctrl-C or a
-// closed terminal stops can finish the work under way. A second signal has its usual effect at once, but for
-// SIGHUP, which a closed terminal and its shell both send. A poll reads one atomic.
+// Records SIGTERM, SIGINT and SIGHUP in a flag, so that a run can finish its current work and end in order.
+// SnapshotEvery polls the flag and writes a snapshot; a poll reads one atomic. A second SIGTERM or SIGINT has
+// its usual effect at once. A second SIGHUP has none, since a closed terminal and its shell each send one.
 #pragma once
 
 #include <signal.h>

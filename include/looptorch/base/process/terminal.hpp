@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Updates a line of a terminal in place, and formats times and numbers for it.
+// Rewrites the last line of a terminal in place, as a progress bar does, and formats durations and numbers
+// for it. ShowProgress updates such a line; warnings are printed above it by `own_line`.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

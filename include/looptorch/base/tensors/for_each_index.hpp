@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Calls a function with each index below N as a compile-time constant, for loops over the updates of a
-// Trainer, its policies or a tuple.
+// Calls a function with 0, 1, ..., N - 1, each as a compile-time constant: a loop over the elements of a
+// tuple, such as the updates or the policies of a Trainer.
 #pragma once
 
 #include <cstddef>

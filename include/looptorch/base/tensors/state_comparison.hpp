@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compares two states value by value, tensors element by element on the host. Describes each difference in a
-// sentence of this form: "batch_size is 2 here, 4 in the snapshot".
+// Compares a saved StateDict with the current one, value by value, and tensors element by element on the
+// host. By this a resume finds settings that differ from the snapshot's, and describes each in a sentence of
+// this form: "batch_size is 2 here, 4 in the snapshot".
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// TensorMap, tensors by name: weights on their way to a module or a file.
+// Defines TensorMap, a map from names to tensors. Weights are held in it between a module and a file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

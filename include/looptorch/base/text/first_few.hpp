@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shortens a list of names for a message.
+// Shortens a list of names for an error message: "a, b, c and 4 more".
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes some of a batch's samples, for a retry with smaller micro-batches. Copies no tensor's data: the slice
-// has views of the batch's tensors.
+// Takes a range of a batch's samples, as a smaller batch: RetryOnOom splits a micro-batch that did not fit
+// into memory this way. Copies no data of a tensor: the smaller batch has views of the batch's tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -30,7 +30,7 @@ concept Associative = requires {
   typename T::key_type;
 };
 
-/// Texts and paths: a list with as many of them as samples has one a sample.
+/// Texts and paths: a list of as many as there are samples has one per sample.
 template <class T>
 concept TextLike = Opaque<T> && !std::is_arithmetic_v<T> && !std::is_enum_v<T>;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps several sample packs in one folder, one for each kind of sample, under a common size limit. To make
-// room it removes packs that no process has open. A process holds a shared lock on NAME.lock while it has a
-// pack open.
+// Keeps the samples of several caches in one folder under a common size limit; each kind of sample has a pair
+// of files, a pack (sample_pack.hpp). To make room it removes packs that no process has open. A process holds
+// a shared lock on NAME.lock while it has a pack open.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Identifies a file by a text, as the key of its samples in a cache. file_identity uses path, size and time:
-// it costs a look at the file's folder entry. remembered_content_identity uses the contents: it reads each
-// file once per process, and makes the cache usable on another machine.
+// Returns a text that changes when a file changes, from which CachedDataset makes the key of the file's
+// samples. `file_identity` takes path, size and time of change, which costs one look-up in the file system.
+// `remembered_content_identity` takes a checksum of the contents: it reads each file once per process, and
+// makes the cache usable on another machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

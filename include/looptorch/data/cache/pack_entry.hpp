@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Declares the parts of a sample pack: the key of a sample, its range in the data file, and its record in the
-// index.
+// Declares the records of a cache's files (sample_pack.hpp): a sample's key, its range in the data file, and
+// the record in the index that has both.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

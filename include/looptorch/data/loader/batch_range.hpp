@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives a fit one interface to any range of batches: the number of batches, whether the range can restart,
-// how to begin within an epoch, and which samples a batch holds. Made once a fit.
+// Gives `fit` one interface to whatever range of batches it was passed, such as a vector or a loader: how
+// many batches there are, whether the range can restart, how to begin within an epoch, and which samples a
+// batch holds. `fit` wraps its range in a BatchRange once.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -36,7 +37,8 @@ concept SkippableRange = requires(Range& range, std::int64_t count) {
   range.skip(count);
 };
 
-/// While it lives, the range begins with the first batch of its epoch 0. Then a loader goes on where it was.
+/// While it lives, the range yields its epoch 0 from the first batch on. Its destructor returns a loader to
+/// the place where it was.
 template <class Range>
 class FirstEpochScope {
  public:

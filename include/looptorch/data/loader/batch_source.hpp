@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a dataset in the sampler's order. It is const, so that the loader's workers share it
-// without a lock.
+// Makes the batches of a dataset in the order of a sampler, for PinnedPrefetchLoader. Its worker threads
+// share one source without a lock, since making a batch changes nothing in it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Declares the options of PinnedPrefetchLoader.
+// Declares the options of PinnedPrefetchLoader: batch size, workers, prefetching, pinning, timeout, and what
+// to do when a sample fails.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares a loader's position, and checks that another loader can resume from it. The position is two
-// numbers, epoch and batch, since samplers have no state. The check compares the settings that determine the
-// batches.
+// Declares a loader's position: two numbers, epoch and batch, since samplers have no state. When a run
+// resumes, a check compares the settings that determine the batches, so that the position means the same
+// samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selects what makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For
-// arguments that a static_assert of the loader refuses it selects RefusedBatchSource, which only declares its
-// members: so the compiler prints that sentence and no errors that follow from it.
+// Selects the class that makes a loader's batches: BatchSource for a dataset, StreamSource for a stream. For
+// arguments that a static_assert of the loader refuses, it selects RefusedBatchSource, a stand-in without
+// definitions, so that the compiler prints only the assertion's sentence.
 #pragma once
 
 #include <looptorch/data/datasets/dataset.hpp>

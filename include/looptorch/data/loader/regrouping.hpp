@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lets a run resume with another batch size. Each window keeps its samples: 1 batch of 8 samples becomes 8
-// batches of 1, for example. Costs one pass over the ends of the epoch's batches.
+// Lets a run resume with another batch size, while each window keeps its samples: one batch of 8 becomes 8
+// batches of 1, for example. A resumed `fit` cuts the epoch's batches anew, and converts positions between
+// the two sizes. Costs one pass over the ends of the epoch's batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -91,7 +92,7 @@ struct Pieces {
   return cut;
 }
 
-/// A loader's source of batches as a resumed fit sees it.
+/// The interface by which a resumed fit makes a loader cut its epochs into batches of another size.
 class Regroupable {
  public:
   /// Returns the largest number of samples in a batch; 0 if the sampler does not tell.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts a manifest's JSON line to an utterance. Both the reader and the writer check lines by it.
+// Converts one JSON line of a manifest to an utterance, and checks it. Reading a manifest does this with each
+// line; writing does it too, to refuse lines that could not be read back.
 #pragma once
 
 #include <looptorch/base/error.hpp>

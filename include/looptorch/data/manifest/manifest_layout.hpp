@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Recognises how a corpus is laid out on disk: a table's separator, LJSpeech's lines without a header, a
-// folder in which each recording has a text of the same name. Private to manifest_reader.hpp.
+// Recognises in which form a corpus lists its recordings: which separator a table has, LJSpeech's lines
+// without a header, or a folder with a text file beside each recording. Private to manifest_reader.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

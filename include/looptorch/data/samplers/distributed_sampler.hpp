@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gives a rank its shard of another sampler. All ranks draw the same epoch, and each takes every
-// world_size-th sample, or every world_size-th batch if the sampler makes batches. With `block`, a rank takes
-// several samples or batches in a row. Needs no communication.
+// Gives each rank its share of the samples of another sampler. All ranks compute the same order, and each
+// takes every world_size-th sample, or every world_size-th batch if the sampler makes batches. With the
+// option `block`, a rank takes several neighbouring samples or batches at a time. The ranks need no
+// communication for it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a file by one of LibTorch's zip writers. If writing fails, an older file of that name stays as it
-// was.
+// Passes the bytes of LibTorch's zip writers to an AtomicFile, for .pt2 and TorchScript files. So if writing
+// fails, an older file of that name stays unchanged.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a TorchScript module that holds a model's tensors by their names. The module has no code yet: tracing
-// or torchscript_file.hpp adds a graph to it. It shares the tensors with the model.
+// Makes a TorchScript module that holds a model's weights by their names, without code. The tracer records a
+// graph into it, and torchscript_file.hpp writes one into it. It shares the tensors with the model.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes an exported model's dynamic sizes, which may differ from the example's, such as the batch size.
+// Declares `DynamicDim`, by which a user of export_model names a size that may differ from the example's,
+// such as the batch size, and the input dimensions that have it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares what programs hold and compute: tensors, and the constants of operators. NaN equals NaN.
+// Compares tensors, and constants among operators' arguments, where NaN equals NaN. The export finds by it
+// what differs between recordings of a model, and checks what the exported program computes.
 #pragma once
 
 #include <ATen/Functions.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Expresses a number in a program as a polynomial of the program's dynamic sizes. Fits the polynomial to the
-// number's values at chosen sizes, and checks it at one more point. For degree 2 and n dynamic sizes this
-// takes (n + 1)(n + 2)/2 values, and one for the check.
+// Finds the polynomial of the dynamic sizes that a number in a traced program follows. The number is observed
+// at chosen sizes, a polynomial is fitted to the values, and one more value checks it. For degree 2 and n
+// dynamic sizes this takes (n + 1)(n + 2)/2 values, and one for the check.
 #pragma once
 
 #include <looptorch/export/program/polynomial.hpp>

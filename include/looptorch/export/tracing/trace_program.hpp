@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Traces a module's forward into an ExportedProgram. Of the headers in tracing/, other folders need only this
-// one and export_scope.hpp.
+// Traces a module's forward into an ExportedProgram: records it at several sizes, then merges the recordings.
+// Of the headers in tracing/, other folders include only this one and export_scope.hpp.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Detects what a tracer would silently make constant: a tensor's values that the host reads, and shapes that
-// depend on values. Costs a look-up for each operator while the watch exists.
+// Watches the operators of a forward for what a tracer would silently turn into a constant: values of a
+// tensor that the host reads, and shapes that depend on values. The export refuses such a model. Costs a
+// look-up for each operator while the watch exists.
 #pragma once
 
 #include <looptorch/autopsy/recorded_inputs.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the tensors of a .pt2. A list in the archive says where each tensor lies.
+// Reads the weights and constants in a .pt2. A JSON list in the archive says which bytes of which file each
+// tensor has; the tensors are views of the mapped archive.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -52,7 +53,8 @@ struct StoredTensor {
             stored_numbers(meta.at("sizes")), stored_numbers(meta.at("strides")));
 }
 
-/// Returns the bytes of a file in the archive, mapped, but for what is not aligned.
+/// Returns the bytes of a file in the archive, as a view of the mapping; a file that is not aligned is
+/// copied.
 [[nodiscard]] inline at::Tensor bytes_of(std::string_view record, std::shared_ptr<MappedFile> file) {
   if (record.empty()) return at::empty({0}, at::kByte);
   auto* const data = const_cast<char*>(record.data());  // the mapping is private

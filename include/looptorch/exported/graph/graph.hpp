@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Represents a program of torch.export in a form that runs fast: a list of nodes, which read and write
-// numbered slots. A node calls an operator of LibTorch, computes a size, or switches gradients or autocast.
+// Represents a program of torch.export as a list of nodes that runs fast. A node calls an operator of
+// LibTorch, computes a size, or switches gradients or autocast; it reads and writes values in numbered slots.
 // read_graph.hpp makes a Graph of the file's JSON once, with operators resolved and constants boxed;
 // run_graph.hpp runs it.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the nodes in torch.export's JSON. Inlines subgraphs that only switch gradients or autocast. Throws an
-// error that names the operator for any other higher-order operator.
+// Converts the nodes of a .pt2 from torch.export's JSON to a Graph (graph.hpp). Subgraphs that only switch
+// gradients or autocast are inlined. Any other higher-order operator is refused by an error that names it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

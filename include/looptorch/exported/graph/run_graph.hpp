@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a program's nodes through LibTorch's dispatcher, with the caller's autograd and autocast settings. A
-// call costs the boxing of its arguments, about a microsecond.
+// Runs the nodes of a Graph (graph.hpp) one after the other through LibTorch's dispatcher, with the caller's
+// autograd and autocast settings. A call costs the boxing of its arguments, about a microsecond.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads which inputs and outputs a program of torch.export has. Its inputs include weights, buffers and
-// constants, and its outputs include buffers that it updates.
+// Reads from a .pt2 which inputs and outputs the program has. To torch.export, inputs include weights,
+// buffers and constants, and outputs include the buffers that the program updates; the signature tells them
+// from those of the user.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

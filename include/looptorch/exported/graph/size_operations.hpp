@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes sizes as a program of torch.export does. Implements `_operator.floordiv` and similar functions by
-// Python's arithmetic, on integers, floats and booleans.
+// Computes with sizes as the Python code in an exported program would. Implements `_operator.floordiv` and
+// similar functions by Python's arithmetic, on integers, floats and booleans.
 #pragma once
 
 #include <looptorch/base/error.hpp>

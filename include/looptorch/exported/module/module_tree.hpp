@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes an exported model's modules, with the names that they have in Python. Its linear layers can take
-// adapters.
+// Builds the torch::nn modules of an exported model, with the names that they have in Python. They hold the
+// weights; the program computes. Linear layers can take adapters.
 #pragma once
 
 #include <looptorch/adapters/lora_layer.hpp>
@@ -20,7 +20,7 @@
 
 namespace looptorch::detail::exported {
 
-/// A module of the exported model, which only holds weights.
+/// A module of the exported model. It holds weights and has no forward.
 struct PartImpl : torch::nn::Module {
   PartImpl() : torch::nn::Module("ExportedPart") {}
 };

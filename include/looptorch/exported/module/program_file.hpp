@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a whole .pt2: its program, and its weights, which are registered in a tree of modules.
+// Holds everything that was read from a .pt2: the program, and its weights, which are registered as
+// parameters and buffers of modules. ExportedModel reads one, ModelRunner runs it, and save_exported.hpp
+// writes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

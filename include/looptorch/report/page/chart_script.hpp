@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The script that report.html and compare.html share. Draws curves as SVG, one or several in a chart, and
-// shows values under the pointer. A choice of steps in one chart zooms all charts to these steps. The script
-// loads no other file.
+// Holds the JavaScript with which report.html and compare.html draw charts: curves as SVG, one or several in
+// a chart, with values under the pointer. Selecting a range of steps in one chart zooms all charts to it. The
+// script loads no other file.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The script of report.html, which follows kChartScript (chart_script.hpp) in the page. Shows a chart for
-// each curve, tables, and examples.
+// Holds the JavaScript of report.html, which draws a chart for each curve, tables, and examples. It follows
+// kChartScript (chart_script.hpp) in the page.
 #pragma once
 
 #include <string_view>

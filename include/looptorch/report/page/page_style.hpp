@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The style sheet of report.html and compare.html: the system's light or dark theme, one column on a phone.
+// Holds the style sheet of report.html and compare.html: the system's light or dark theme, one column on a
+// phone.
 #pragma once
 
 #include <string_view>

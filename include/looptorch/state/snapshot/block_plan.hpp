@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans how tensors of known sizes share blocks of bounded size, for the pinned memory of staging.hpp.
-// Allocates nothing.
+// Decides which tensors share which block of pinned memory, before any is allocated. staging.hpp needs it
+// since blocks have a maximum size. Computes sizes and offsets only.
 #pragma once
 
 #include <algorithm>

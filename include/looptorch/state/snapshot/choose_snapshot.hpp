@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Resolves a program's flag `--resume auto|DIR` to the snapshot that a run resumes from.
+// Finds and reads the snapshot that a program's flag `--resume auto|DIR` asks for. TrainingOptions calls it
+// before a run begins, and the fit takes the result as FitOptions::resume.
 #pragma once
 
 #include <looptorch/base/error.hpp>

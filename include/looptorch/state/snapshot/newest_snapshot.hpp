@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines NewestSnapshot, the newest intact snapshot of a folder with its verified contents, and ResumeFrom,
-// what a fit resumes from: a path, or such contents, which stay in memory until the fit takes them.
+// Defines `NewestSnapshot`, the newest intact snapshot of a folder, and `ResumeFrom`, the type of
+// FitOptions::resume: the path of a snapshot, or a NewestSnapshot. A NewestSnapshot holds the contents that
+// were verified, so that the fit need not read them again.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -21,8 +22,8 @@ struct RejectedSnapshot {
   std::string reason;
 };
 
-/// The newest intact snapshot. It is read once: what was verified is held and handed over, whatever happens
-/// to the files in between. Copies share what is held.
+/// The newest intact snapshot. It is read once: the verified contents are held until the fit takes them,
+/// whatever happens to the files meanwhile. Copies share the contents.
 struct NewestSnapshot {
   /// The snapshot's folder; empty if there is none.
   std::filesystem::path path = {};
@@ -54,8 +55,8 @@ struct NewestSnapshot {
   }
 };
 
-/// The place where a fit begins: a snapshot, given by its path, by a folder, of which the newest intact one
-/// is taken, or as one already read. An empty path is none.
+/// The snapshot from which a fit resumes: its path, a folder whose newest intact snapshot is taken, or one
+/// that was already read. An empty path starts a new run.
 class ResumeFrom {
  public:
   ResumeFrom() = default;

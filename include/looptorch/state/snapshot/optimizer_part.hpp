@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The file of one rank's part of the optimizers. Each rank writes its shard next to the snapshot, and the
-// rank that writes the snapshot moves these files into it. A reader combines the parts, so that a run resumes
-// on any number of ranks.
+// Writes and reads the file in which one rank saves its shard of the optimizers' state (ShardOptimizer). Each
+// rank writes its file next to the snapshot, and the rank that writes the snapshot moves all of them into it.
+// A resume joins the shards, so the number of ranks may differ.
 //
-// A shard of a tensor is named "KEY[BEGIN:END of SIZES]", by its elements; a whole number "KEY[int]".
+// A shard of a tensor is named "KEY[BEGIN:END of SIZES]" after its range of elements; an integer, such as a
+// step count, "KEY[int]".
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The folder of a snapshot that is being written. It has a name of its own, next to the final one. Its
-// manifest is created first, filled last, and locked in between. The lock tells other processes that the
-// folder was not left by a killed process.
+// Creates the folder into which a snapshot is written, under a temporary name next to the final one, and
+// renames it once it is complete. Meanwhile its manifest is locked. By the lock another process sees that the
+// folder is being written, and not left by a killed process.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Snapshots on disk: a folder `step-00000120` with the weights and moments as safetensors, everything else as
-// JSON, and a manifest with a checksum of every byte. The folder appears under its name only when it is
-// complete and on the disk, even if the process is killed. Reading accepts only what agrees with the
+// Writes, reads and verifies snapshots: a folder `step-00000120` with the weights and moments as safetensors,
+// everything else as JSON, and a manifest with a checksum of every byte. The folder gets its name only when
+// it is complete and on the disk, even if the process is killed. Reading accepts only what agrees with the
 // manifest. Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See
 // docs/snapshot_format.md.
 //
-// snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
+// Other headers: snapshot_folder.hpp finds and removes snapshots, snapshot_writer.hpp writes them in the
+// background.
 #pragma once
 
 #include <looptorch/state/snapshot/optimizer_part.hpp>

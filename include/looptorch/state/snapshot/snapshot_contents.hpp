@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// SnapshotContents, a snapshot in memory. Include snapshot.hpp instead.
+// Defines SnapshotContents, the state of a whole run in memory: what is written to a snapshot, and what
+// reading one returns. Include snapshot.hpp instead.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

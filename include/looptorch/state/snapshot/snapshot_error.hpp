@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The errors of snapshots. Include snapshot.hpp instead.
+// Defines the exceptions of snapshots, and `as_snapshot_errors`, which converts errors of files, safetensors
+// and JSON to them. Include snapshot.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

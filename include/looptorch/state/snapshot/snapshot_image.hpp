@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The files of a snapshot as they will be written: the tensors of each and their layout, and the manifest,
-// still without the tensors' checksums. Copies no tensor.
+// Prepares the files of a snapshot before they are written: which tensors each file holds, at which offsets,
+// with which header, and how large it is. So faults and a full disk are found before anything is written.
+// Copies no tensor; the checksums are added as the tensors are written.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The names of the folders and files of snapshots.
+// Defines the names of a snapshot's files, and forms and recognises the names of snapshot folders, such as
+// "step-00000120".
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies a snapshot's tensors to host memory, so that training continues while they are written. The memory
-// is kept for the next snapshot, so that only the first has page faults. Costs as much host memory as the
-// tensors take.
+// Copies a snapshot's tensors to host memory, so that training continues while SnapshotWriter writes them.
+// The memory is kept and reused, so that only the first snapshot pays for its allocation. Costs as much host
+// memory as the tensors take.
 //
 // Device tensors go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two. CPU
 // tensors, and single tensors beyond 1 GiB, go into one pageable block.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Refuses weights that are NaN or infinite, as a training that diverged or a damaged file leaves them: a
-// model would compute NaN, or no text, of every input. Adds up each tensor, which takes a tenth of a copy's
-// time.
+// Refuses weights that are NaN or infinite, which a diverged training or a damaged file leaves. Programs call
+// it after they load a model, which would otherwise compute NaN, or produce no text, without an error. Costs
+// one sum per tensor, a tenth of a copy's time.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,7 +18,7 @@
 namespace looptorch {
 namespace detail {
 
-/// True if all elements are finite. A sum that is finite says so without a pass that writes.
+/// True if all elements are finite. A finite sum shows it without a temporary tensor.
 [[nodiscard]] inline bool is_finite(const at::Tensor& tensor) {
   const auto wide = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return std::isfinite(tensor.sum(wide).item<double>()) || tensor.isfinite().all().item<bool>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// LoadReport says for each name whether a given tensor fits the module's, and ModuleStateError carries such a
-// report. Include module_state.hpp or load_weights.hpp instead.
+// Defines LoadReport, which lists by name whether given tensors fit a module: those loaded, missing, surplus,
+// or of another shape or type. load_weights returns one, and a ModuleStateError carries one. Include
+// module_state.hpp or load_weights.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

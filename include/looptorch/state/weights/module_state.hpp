@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Loads a module's parameters and buffers from a TensorMap. Loading is strict: one error lists every name
-// that is missing, surplus or of another shape, and nothing is changed. For less strict loading, from a file,
-// see load_weights.hpp. Templates, so that this header does not include torch/nn; they take a Module or a
-// ModuleHolder.
+// that is missing, surplus or of another shape, and nothing is changed. To load from a file, or only some
+// names, use load_weights.hpp. The functions are templates over Module or ModuleHolder, so that this header
+// need not include torch/nn.
 #pragma once
 
 #include <looptorch/state/weights/load_report.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// `state_dict(module)`, a module's parameters and buffers by name. To load them back, see module_state.hpp.
-// Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
+// Returns a module's parameters and buffers by name: `state_dict(module)`, as in PyTorch. To load them back,
+// see module_state.hpp. The functions are templates over Module or ModuleHolder, so that this header need not
+// include torch/nn.
 #pragma once
 
 #include <looptorch/base/tensors/tensor_map.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a safetensors file: 8 bytes of length, then JSON with each tensor's dtype, shape and offsets.
-// Use it alone to inspect a file without reading the tensors.
+// Reads and checks the header of a safetensors file: 8 bytes of length, then JSON with each tensor's dtype,
+// shape and offsets. Use it alone to inspect a file without reading the tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The element types that both safetensors and LibTorch have. Include safetensors.hpp instead.
+// Maps the element types of safetensors, such as "BF16", to LibTorch's. Include safetensors.hpp instead.
 #pragma once
 
 #include <looptorch/base/process/libtorch_version.hpp>

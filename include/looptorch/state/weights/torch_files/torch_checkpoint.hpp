@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the files of Python's torch.save (.pt, .pth, .bin): a ZIP archive of a pickle, which names the
-// tensors, and of their data, which are mapped. Nothing in such a file is run. A pickle that asks for more
-// than tensors and plain values is refused, and the error names what it asks for.
+// Reads the weights in files of Python's torch.save (.pt, .pth, .bin). Such a file is a ZIP archive: a pickle
+// names the tensors, and other entries hold their data, which are mapped. Nothing in the file is run: a
+// pickle that asks for more than tensors and plain values is refused by an error that names what it asks for.
 #pragma once
 
 #include <looptorch/base/error.hpp>

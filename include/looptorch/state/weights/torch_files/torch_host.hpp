@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// TorchHost makes the tensors that a pickle of torch.save asks for, views of the archive's data, and refuses
-// all else. Include torch_checkpoint.hpp instead.
+// Makes tensors of what a pickle of torch.save asks for: views of the archive's data. Refuses every other
+// import and call, so that nothing in a file is run. Include torch_checkpoint.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -182,8 +182,8 @@ class TorchHost final : public PickleHost {
     return numbers;
   }
 
-  /// Makes a tensor of (storage, offset, sizes, strides, ...). `metadata` is the place of what marks numbers
-  /// that are to be conjugated or negated, which is refused.
+  /// Makes a tensor of (storage, offset, sizes, strides, ...). `metadata` is the index of the argument that
+  /// marks tensors to be conjugated or negated, which are refused.
   PickleValue tensor(const std::vector<PickleValue>& arguments, std::optional<at::ScalarType> given,
                      std::size_t metadata) {
     if (metadata < arguments.size() && arguments[metadata].is(Kind::dict) &&
