@@ -14,7 +14,7 @@
 #include <looptorch/loop/compose/checks.hpp>
 #include <looptorch/loop/compose/declared_members.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>

@@ -12,7 +12,7 @@
 #include "clip_check.hpp"
 #include "data.hpp"
 #include "manifests.hpp"
-#include "windows.hpp"
+#include "packed_windows.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -13,8 +13,8 @@
 #include <looptorch/preflight/sample_batches.hpp>
 
 #include "../clips/data.hpp"
+#include "../clips/packed_windows.hpp"
 #include "../clips/training_text.hpp"
-#include "../clips/windows.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -14,7 +14,7 @@
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/kept_window.hpp>

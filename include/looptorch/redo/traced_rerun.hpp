@@ -12,7 +12,7 @@
 #include <looptorch/data/batch/batch.hpp>
 #include <looptorch/data/batch/batch_state.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>

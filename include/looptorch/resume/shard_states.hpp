@@ -11,7 +11,7 @@
 #include <looptorch/optim/state/optimizer_shards.hpp>
 #include <looptorch/optim/state/optimizer_state.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
-#include <looptorch/state/snapshot/optimizer_part.hpp>
+#include <looptorch/state/snapshot/optimizer_shard.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -117,8 +117,8 @@ void serve_shards(Engine& engine) {
                              put_number(name, value, tensors);
                          });
       });
-      write_part(request.substr(end + 1), std::stoll(request.substr(0, end)), engine.ranks()->rank(),
-                 tensors);
+      write_shard(request.substr(end + 1), std::stoll(request.substr(0, end)), engine.ranks()->rank(),
+                  tensors);
       return {};
     } catch (const std::exception& error) {
       return message("rank ", engine.ranks()->rank(), ": ", error.what());
@@ -144,7 +144,7 @@ template <class Engine>
   std::vector<std::filesystem::path> files;
   for (std::size_t rank = 1; rank < answers.size(); ++rank) {
     if (!answers[rank].empty()) throw SnapshotError(answers[rank]);
-    files.push_back(part_path(folder, step, static_cast<std::int64_t>(rank)));
+    files.push_back(shard_path(folder, step, static_cast<std::int64_t>(rank)));
   }
   return files;
 }

@@ -7,8 +7,8 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/feed.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume_report.hpp>
@@ -66,7 +66,7 @@ inline void warn_about(const ResumeReport& report) {
   return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
 }
 
-/// The functions that an engine calls if a listed policy takes snapshots (loop/compose/included_code.hpp).
+/// The functions that an engine calls if a listed policy takes snapshots (loop/compose/deferred_code.hpp).
 template <class Engine>
 struct SnapshotCode {
   using LastFeed = SavedFeed;

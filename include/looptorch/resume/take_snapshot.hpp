@@ -120,11 +120,11 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it is, also within a window. `feed` describes the range of batches; `parts` are files
+/// Returns the run as it is, also within a window. `feed` describes the range of batches; `shards` are files
 /// of the ranks' shards. Without `moments` it holds none of the optimizers'.
 template <class Engine>
 [[nodiscard]] SnapshotContents collect_contents(Engine& engine, const SavedFeed& feed,
-                                                std::vector<std::filesystem::path> parts = {},
+                                                std::vector<std::filesystem::path> shards = {},
                                                 bool moments = true) {
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
@@ -142,7 +142,7 @@ template <class Engine>
                             .averaged = {},
                             .optimizer = save_optimizers(engine, moments),
                             .state = std::move(state),
-                            .parts = std::move(parts)};
+                            .shards = std::move(shards)};
   if (!averages.empty()) contents.averaged = averaged_model(contents.model, averages);
   return contents;
 }
@@ -152,10 +152,10 @@ template <class Engine>
 [[nodiscard]] SnapshotContents take_snapshot(Engine& engine, const SavedFeed& feed,
                                              [[maybe_unused]] const std::filesystem::path& folder = {}) {
   engine.refresh_parameters();
-  std::vector<std::filesystem::path> parts;
+  std::vector<std::filesystem::path> shards;
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks().has_sharded_moments()) parts = write_shards(engine, folder);
-  return collect_contents(engine, feed, std::move(parts));
+    if (engine.ranks().has_sharded_moments()) shards = write_shards(engine, folder);
+  return collect_contents(engine, feed, std::move(shards));
 }
 
 }  // namespace looptorch::detail

@@ -14,7 +14,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch/batch_state.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/redo/traced_rerun.hpp>
 #include <looptorch/resume/take_snapshot.hpp>

@@ -7,7 +7,7 @@
 // Tests optim/state: optimizer_shards
 // Tests ranks: rank_update
 // Tests resume: shard_states
-// Tests state/snapshot: optimizer_part
+// Tests state/snapshot: optimizer_shard
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>
@@ -199,9 +199,9 @@ TEST_CASE("part: snapshots", "[.ranks]") {
   if (ranks::rank() == 0) {
     const auto step = ranks::folder() / "fused cut" / "step-00000007";
     for (int other = 1; other < ranks::size(); ++other)
-      CHECK(std::filesystem::file_size(step / lt::detail::part_file_name(other)) > 1000);
+      CHECK(std::filesystem::file_size(step / lt::detail::shard_file_name(other)) > 1000);
     for (const auto& entry : std::filesystem::directory_iterator(ranks::folder() / "fused cut"))
-      CHECK(!lt::detail::is_left_part(entry.path().filename().string()));
+      CHECK(!lt::detail::is_left_shard(entry.path().filename().string()));
   }
 }
 

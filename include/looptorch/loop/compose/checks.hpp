@@ -2,13 +2,13 @@
 // Checks at compile time the parts that a Trainer lists; each mistake gives an error of one sentence.
 // CheckPolicy checks a policy alone, such as the signatures of its hooks. CheckConflicts, CheckClosures and
 // CheckInBackward refuse combinations that do not work. CheckSnapshots, CheckWindows and CheckRanks check
-// that the code that a policy needs is included (included_code.hpp). The Trainer's class body instantiates
+// that the code that a policy needs is included (deferred_code.hpp). The Trainer's class body instantiates
 // each check directly: a template in between would add a "required from" line to the error.
 #pragma once
 
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/declared_members.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/parts.hpp>

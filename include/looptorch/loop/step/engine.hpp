@@ -8,7 +8,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/closure.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/rank_calls.hpp>

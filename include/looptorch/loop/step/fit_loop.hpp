@@ -7,8 +7,8 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/data/loader/feed.hpp>
+#include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>

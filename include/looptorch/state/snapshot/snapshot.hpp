@@ -9,7 +9,7 @@
 // background.
 #pragma once
 
-#include <looptorch/state/snapshot/optimizer_part.hpp>
+#include <looptorch/state/snapshot/optimizer_shard.hpp>
 #include <looptorch/state/snapshot/partial_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
@@ -83,7 +83,7 @@ inline void check_space(const std::filesystem::path& folder, const SnapshotImage
   }
 }
 
-inline void write_files(SnapshotImage& image, const std::vector<std::filesystem::path>& parts) {
+inline void write_files(SnapshotImage& image, const std::vector<std::filesystem::path>& shards) {
   PartialFolder partial(image.path());
   for (std::size_t i = 0; i < image.files().size(); ++i) {
     auto file = partial.create(image.files()[i].listed.name);
@@ -91,12 +91,12 @@ inline void write_files(SnapshotImage& image, const std::vector<std::filesystem:
     file.sync();
     file.close();
   }
-  for (const std::filesystem::path& part : parts) {
-    ManifestFile listed = listing_of(part);
-    partial.adopt(part, listed.name);
+  for (const std::filesystem::path& shard : shards) {
+    ManifestFile listed = listing_of(shard);
+    partial.adopt(shard, listed.name);
     image.add_written(std::move(listed));
     std::error_code ignored;
-    std::filesystem::remove(part.string() + ".json", ignored);
+    std::filesystem::remove(shard.string() + ".json", ignored);
   }
   partial.publish(image.manifest(), is_sound);
 }
@@ -109,7 +109,7 @@ inline std::filesystem::path write_snapshot(const std::filesystem::path& folder,
   return detail::as_snapshot_errors([&] {
     detail::make_folders(folder);
     detail::check_space(folder, image);
-    detail::write_files(image, contents.parts);
+    detail::write_files(image, contents.shards);
     return image.path();
   });
 }
@@ -123,7 +123,7 @@ inline SnapshotContents read_snapshot(const std::filesystem::path& snapshot) {
       detail::take_tensor(contents, file, name, tensor);
     });
     detail::take_state(contents, snapshot / detail::kStateFile, reading.read_state());
-    if (reading.has_parts()) detail::PartsTogether(snapshot).put_together(contents.optimizer);
+    if (reading.has_shards()) detail::JoinedShards(snapshot).join(contents.optimizer);
     return contents;
   });
 }

@@ -25,9 +25,9 @@ struct SnapshotContents {
   StateDict optimizer{};
   /// Everything else: policies, loader, random generators, counters.
   StateDict state{};
-  /// Files that other ranks have written for this snapshot, each with the part of `optimizer` that its rank
+  /// Files that other ranks have written for this snapshot, each with the shard of `optimizer` that its rank
   /// holds. write_snapshot moves them into it. Empty in contents that were read, which are whole.
-  std::vector<std::filesystem::path> parts{};
+  std::vector<std::filesystem::path> shards{};
 };
 
 }  // namespace looptorch

@@ -27,22 +27,22 @@ inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizer
                                            kStateFile};
 
 /// Returns the name of the file with what another rank's optimizers hold.
-[[nodiscard]] inline std::string part_file_name(std::int64_t rank) {
+[[nodiscard]] inline std::string shard_file_name(std::int64_t rank) {
   char text[48];
   std::snprintf(text, sizeof text, "optimizer.rank-%05lld.safetensors", static_cast<long long>(rank));
   return text;
 }
-[[nodiscard]] inline bool is_part_file(std::string_view name) {
+[[nodiscard]] inline bool is_shard_file(std::string_view name) {
   constexpr std::string_view kPrefix = "optimizer.rank-";
   std::int64_t rank = 0;
   if (!name.starts_with(kPrefix)) return false;
   const auto digits = name.substr(kPrefix.size());
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  return read.ec == std::errc{} && rank >= 0 && part_file_name(rank) == name;
+  return read.ec == std::errc{} && rank >= 0 && shard_file_name(rank) == name;
 }
 
 [[nodiscard]] inline bool is_snapshot_file(std::string_view name) {
-  return name == kManifestFile || is_part_file(name) ||
+  return name == kManifestFile || is_shard_file(name) ||
          std::find(kSnapshotFiles.begin(), kSnapshotFiles.end(), name) != kSnapshotFiles.end();
 }
 

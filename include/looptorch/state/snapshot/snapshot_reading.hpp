@@ -31,9 +31,9 @@ class SnapshotReading {
   [[nodiscard]] const SnapshotManifest& manifest() const { return manifest_; }
 
   /// True if several ranks have written it.
-  [[nodiscard]] bool has_parts() const {
+  [[nodiscard]] bool has_shards() const {
     return std::any_of(manifest_.files.begin(), manifest_.files.end(),
-                       [](const ManifestFile& file) { return is_part_file(file.name); });
+                       [](const ManifestFile& file) { return is_shard_file(file.name); });
   }
 
   /// Throws unless every file exists and has its size.
@@ -178,7 +178,7 @@ inline void take_tensor(SnapshotContents& contents, std::string_view file, const
   } else if (file == kAveragedFile) {
     contents.averaged.emplace(name, tensor);
   } else {
-    (file == kOptimizerFile || is_part_file(file) ? contents.optimizer : contents.state).set(name, tensor);
+    (file == kOptimizerFile || is_shard_file(file) ? contents.optimizer : contents.state).set(name, tensor);
   }
 }
 

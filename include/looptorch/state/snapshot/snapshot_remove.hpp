@@ -85,7 +85,7 @@ inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesy
   };
   for (const auto name : kSnapshotFiles) remove(name);
   for (const auto& name : *names)
-    if (is_part_file(name)) remove(name);
+    if (is_shard_file(name)) remove(name);
   if (gone) remove(kManifestFile);
   return gone && (::rmdir(path.c_str()) == 0 || errno == ENOENT);
 }

@@ -117,7 +117,7 @@ inline void require_no_later_snapshots(const std::filesystem::path& folder, std:
   as_snapshot_errors([&] { make_folders(folder); });
   FolderLock lock(folder);
   sweep_unfinished(folder);
-  remove_left_parts(folder);
+  remove_left_shards(folder);
   require_no_later_snapshots(folder, step);
   return lock;
 }

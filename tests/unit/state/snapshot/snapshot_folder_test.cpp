@@ -285,13 +285,13 @@ TEST_CASE("snapshot folder: only a snapshot's own files are deleted, and through
 }
 
 TEST_CASE("snapshot names: those of parts are exactly what they are written as") {
-  using looptorch::detail::is_part_file;
+  using looptorch::detail::is_shard_file;
   for (const std::int64_t rank : {0, 1, 99'999, 100'000})
-    CHECK(is_part_file(looptorch::detail::part_file_name(rank)));
+    CHECK(is_shard_file(looptorch::detail::shard_file_name(rank)));
   for (const char* other :
        {"optimizer.rank-1.safetensors", "optimizer.rank--0001.safetensors",
         "optimizer.rank-00001.safetensors.bak", "optimizer.rank-00001", "optimizer.rank-"})
-    CHECK_FALSE(is_part_file(other));
+    CHECK_FALSE(is_shard_file(other));
 }
 
 TEST_CASE("snapshot folder: one that cannot be looked at is refused with a SnapshotError") {

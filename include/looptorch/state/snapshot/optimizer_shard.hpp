@@ -30,13 +30,13 @@
 
 namespace looptorch::detail {
 
-/// Returns where rank `rank` writes its part of the snapshot of `step`; the listing's name adds ".json".
-[[nodiscard]] inline std::filesystem::path part_path(const std::filesystem::path& folder, std::int64_t step,
-                                                     std::int64_t rank) {
-  return folder / message('.', snapshot_name(step), '.', part_file_name(rank));
+/// Returns where rank `rank` writes its shard of the snapshot of `step`; the listing's name adds ".json".
+[[nodiscard]] inline std::filesystem::path shard_path(const std::filesystem::path& folder, std::int64_t step,
+                                                      std::int64_t rank) {
+  return folder / message('.', snapshot_name(step), '.', shard_file_name(rank));
 }
-/// True for names of `part_path`, which a killed run leaves.
-[[nodiscard]] inline bool is_left_part(std::string_view name) {
+/// True for names of `shard_path`, which a killed run leaves.
+[[nodiscard]] inline bool is_left_shard(std::string_view name) {
   return name.starts_with(".step-") && name.find(".optimizer.rank-") != std::string_view::npos;
 }
 
@@ -57,12 +57,12 @@ inline void put_number(const std::string& key, const StateDict::Value& value, Te
 }
 
 /// Writes a rank's tensors and their listing. Throws FileError, SafetensorsError.
-inline void write_part(const std::filesystem::path& folder, std::int64_t step, std::int64_t rank,
-                       const TensorMap& tensors) {
-  const std::filesystem::path path = part_path(folder, step, rank);
+inline void write_shard(const std::filesystem::path& folder, std::int64_t step, std::int64_t rank,
+                        const TensorMap& tensors) {
+  const std::filesystem::path path = shard_path(folder, step, rank);
   make_folders(folder);
   FileImage image = image_of_tensors(path, tensors, {});
-  image.listed.name = part_file_name(rank);
+  image.listed.name = shard_file_name(rank);
   AtomicFile file(path);
   write_image(image, file);
   file.commit();
@@ -72,8 +72,8 @@ inline void write_part(const std::filesystem::path& folder, std::int64_t step, s
   write_file_atomically(path.string() + ".json", listing.text());
 }
 
-[[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& part) {
-  const std::filesystem::path path = part.string() + ".json";
+[[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& shard) {
+  const std::filesystem::path path = shard.string() + ".json";
   auto listing = SnapshotManifest::parse(path, read_file(path, kSnapshotJson.max_bytes));
   if (listing.files.size() != 1)
     throw SnapshotError(path.string() + ": lists another number of files than 1");
@@ -81,12 +81,12 @@ inline void write_part(const std::filesystem::path& folder, std::int64_t step, s
 }
 
 /// Puts elements of tensors together that several ranks have written, and turns numbers back.
-class PartsTogether {
+class JoinedShards {
  public:
-  explicit PartsTogether(std::filesystem::path snapshot) : snapshot_(std::move(snapshot)) {}
+  explicit JoinedShards(std::filesystem::path snapshot) : snapshot_(std::move(snapshot)) {}
 
   /// Throws SnapshotError for tensors of which elements are missing.
-  void put_together(StateDict& state) {
+  void join(StateDict& state) {
     StateDict whole;
     for (const auto& [key, value] : state.values())
       if (const auto* tensor = value.get_if<at::Tensor>(); !tensor || !take(key, *tensor, whole))
@@ -101,7 +101,7 @@ class PartsTogether {
     std::vector<std::int64_t> sizes;
   };
 
-  /// Takes a tensor that is a part, by its name. Returns false for any other.
+  /// Takes a tensor that is a shard, by its name. Returns false for any other.
   bool take(const std::string& name, const at::Tensor& tensor, StateDict& whole) {
     const auto open = name.rfind('[');
     if (open == std::string::npos || name.back() != ']') return false;
@@ -130,29 +130,29 @@ class PartsTogether {
   }
 
   at::Tensor joined(const std::string& key, const Elements& elements) const {
-    std::vector<at::Tensor> parts;
+    std::vector<at::Tensor> shards;
     std::int64_t done = 0, numel = 1;
     for (const std::int64_t size : elements.sizes) numel *= size;
     for (const auto& [begin, tensor] : elements.from) {
       if (begin != done) break;
-      parts.push_back(tensor);
+      shards.push_back(tensor);
       done += tensor.numel();
     }
-    if (done != numel || parts.size() != elements.from.size())
+    if (done != numel || shards.size() != elements.from.size())
       throw SnapshotError(message(snapshot_.string(), ": of \"", key, "\", which ", numel,
                                   " elements make, those from ", done, " on are missing"));
-    return at::cat(parts).view(elements.sizes);
+    return at::cat(shards).view(elements.sizes);
   }
 
   std::filesystem::path snapshot_;
   std::map<std::string, Elements> elements_;
 };
 
-/// Removes parts that a killed run has left in a folder that no other run writes into.
-inline void remove_left_parts(const std::filesystem::path& folder) {
+/// Removes shards that a killed run has left in a folder that no other run writes into.
+inline void remove_left_shards(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (is_left_part(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+    if (is_left_shard(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
 }
 
 }  // namespace looptorch::detail

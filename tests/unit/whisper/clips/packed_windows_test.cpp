@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <whisper/clips/windows.hpp>
+#include <whisper/clips/packed_windows.hpp>
 
 #include <algorithm>
 #include <string>
