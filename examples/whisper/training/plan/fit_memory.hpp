@@ -2,7 +2,7 @@
 // Read this header first: makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest
 // memory savings with which it fits; --preflight names them, and stops a run that does not fit. The memory of
 // each choice is predicted by shapes, without the model's weights. On a GPU the chosen one is then confirmed
-// by windows of the run itself.
+// by real training steps of the run.
 //
 // `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls
 // `use(trainer, training_clips)`.
@@ -19,8 +19,8 @@
 #include "../load_model.hpp"
 #include "../options.hpp"
 #include "../training_clips.hpp"
+#include "measure_trial.hpp"
 #include "memory_plan.hpp"
-#include "plan_trial.hpp"
 #include "saved_plan.hpp"
 
 #include <algorithm>
@@ -39,13 +39,13 @@ template <class WithTrainer>
 class PlanSearch {
  public:
   /// Uses the sizes of `settings`' model, not its weights.
-  PlanSearch(const WithTrainer& with_trainer, const Corpus& corpus, const Recognizer& settings, PlanRoom room,
-             bool whole_program)
+  PlanSearch(const WithTrainer& with_trainer, const Corpus& corpus, const Recognizer& settings,
+             MemoryBudget budget, bool whole_program)
       : with_trainer_(with_trainer),
         corpus_(corpus),
         settings_(settings),
         config_(settings.model->config()),
-        room_(room),
+        budget_(budget),
         whole_program_(whole_program) {
     settings_.model = nullptr;
   }
@@ -54,9 +54,9 @@ class PlanSearch {
   /// and a window takes as long as one of training, so none is run.
   [[nodiscard]] PlanChoice choose(const FinetuneOptions& given, const PlanQuestion& question) {
     PlanMeasure proof;
-    if (!room_.device.is_cpu()) proof = [this](const FinetuneOptions& options) { return prove(options); };
+    if (!budget_.device.is_cpu()) proof = [this](const FinetuneOptions& options) { return prove(options); };
     return choose_plan(
-        given, room_.cap, [this](const FinetuneOptions& options) { return predict(options); }, std::cerr,
+        given, budget_.cap, [this](const FinetuneOptions& options) { return predict(options); }, std::cerr,
         question, proof);
   }
 
@@ -69,21 +69,21 @@ class PlanSearch {
     const looptorch::app::HostCapLifted lifted;
     PlanTrial trial;
     {
-      const looptorch::ShapesOnly shapes_only(looptorch::shapes_of(room_.device));
+      const looptorch::ShapesOnly shapes_only(looptorch::shapes_of(budget_.device));
       settings_.model = detail::make_model(config_, options.memory.dtype());
       options.memory.apply(settings_.model);
       trial = measure(settings_, options, hardest, PlanBy::shapes);
       settings_.model = nullptr;
     }
     if (!trial.smaller_batch_helps) too_large_.emplace(held_by(options), trial);
-    if (whole_program_) add_loading(trial, longest_clips(options), options, room_);
+    if (whole_program_) add_loading(trial, longest_clips(options), options, budget_);
     return trial;
   }
 
   /// Runs windows of the run itself on its device.
   PlanTrial prove(const FinetuneOptions& options) {
-    return with_refusals(room_, [&] {
-      auto recognizer = load_model(options, room_.device);
+    return with_refusals(budget_, [&] {
+      auto recognizer = load_model(options, budget_.device);
       return measure(recognizer, options, batches_of(options), PlanBy::steps);
     });
   }
@@ -92,7 +92,7 @@ class PlanSearch {
                     PlanBy by) {
     PlanTrial trial;
     with_trainer_(recognizer, corpus_, options, [&](auto& trainer, const TrainingClips&) {
-      trial = measure_run(trainer, recognizer, options, hardest, room_, by, whole_program_);
+      trial = measure_run(trainer, recognizer, options, hardest, budget_, by, whole_program_);
     });
     return trial;
   }
@@ -114,7 +114,7 @@ class PlanSearch {
   const Corpus& corpus_;
   Recognizer settings_;
   WhisperConfig config_;
-  PlanRoom room_;
+  MemoryBudget budget_;
   bool whole_program_;
   std::int64_t clips_ = 0;  // in each of `hardest_`
   std::vector<Batch> hardest_;
@@ -151,13 +151,13 @@ namespace detail {
 template <class WithTrainer>
 [[nodiscard]] PlanChoice plan_of_run(const WithTrainer& with_trainer, const FinetuneOptions& given,
                                      const std::filesystem::path& snapshot, const Corpus& corpus,
-                                     Recognizer& settings, const PlanRoom& room) {
+                                     Recognizer& settings, const MemoryBudget& budget) {
   if (!snapshot.empty())
-    if (auto kept = saved_plan(snapshot, given, room.cap, std::cerr)) return *std::move(kept);
-  std::cerr << room.words() << std::endl;
-  PlanSearch search(with_trainer, corpus, settings, room, /*whole_program=*/true);
+    if (auto kept = saved_plan(snapshot, given, budget.cap, std::cerr)) return *std::move(kept);
+  std::cerr << budget.words() << std::endl;
+  PlanSearch search(with_trainer, corpus, settings, budget, /*whole_program=*/true);
   settings.model = nullptr;  // it would count, as the run's will not
-  return search.choose(given, {.margin = room.margin, .resumed = !snapshot.empty()});
+  return search.choose(given, {.margin = budget.margin, .resumed = !snapshot.empty()});
 }
 
 }  // namespace detail
@@ -167,9 +167,9 @@ template <class WithTrainer>
 void fit_to_memory(const WithTrainer& with_trainer, looptorch::app::Session& session, const Corpus& corpus,
                    Recognizer& settings, FinetuneOptions& options) {
   session.snapshot().release();  // dry steps need the memory
-  const auto room = plan_room(options.memory.fit, session.device());
-  looptorch::app::set_memory_cap(session.device(), std::max<std::int64_t>(room.tensors(), 1));
-  auto choice = detail::plan_of_run(with_trainer, options, session.snapshot().path, corpus, settings, room);
+  const auto budget = memory_budget(options.memory.fit, session.device());
+  looptorch::app::set_memory_cap(session.device(), std::max<std::int64_t>(budget.tensors(), 1));
+  auto choice = detail::plan_of_run(with_trainer, options, session.snapshot().path, corpus, settings, budget);
   if (choice.options.memory.lora > 0) require_room_for_adapters(options.output);
   save_plan(options.output, choice);
   options = std::move(choice.options);

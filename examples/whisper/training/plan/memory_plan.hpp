@@ -8,7 +8,7 @@
 #include <looptorch/base/error.hpp>
 
 #include "../options.hpp"
-#include "plan_outcome.hpp"
+#include "plan_trial.hpp"
 #include "savings.hpp"
 
 #include <cmath>

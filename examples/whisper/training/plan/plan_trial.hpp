@@ -1,204 +1,95 @@
 // SPDX-License-Identifier: MIT
-// Measures how much memory a run needs with one choice of `--fit`: by dry steps on its hardest clips and, if
-// validation decodes, by decoding them. A prediction runs by shapes alone (looptorch/shapes_only), which
-// takes no memory and a fraction of a second; on a GPU the chosen run is measured again by real steps.
+// Describes the outcome of one choice that `whisper_finetune --fit` tried: whether it fits, the bytes that it
+// needs, and the words for both in messages.
 #pragma once
 
-#include <looptorch/app/device/memory_cap.hpp>
-#include <looptorch/app/flags/flag_values.hpp>
+#include <looptorch/app/memory_check.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/out_of_memory.hpp>
-#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/memory/measure/memory_counter.hpp>
-#include <looptorch/preflight.hpp>
 
-#include "../../decoding/recognizer.hpp"
-#include "../options.hpp"
-#include "../training_clips.hpp"
-#include "memory_plan.hpp"
-#include "memory_size.hpp"
-
-#include <ATen/ops/constant_pad_nd.h>
-#include <c10/util/Exception.h>
-
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <exception>
+#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 namespace whisper {
 
-namespace detail {
-
-/// Returns the bytes of the other texts sampled for each of `clips`: keys and values of the decoder's own
-/// tokens, twice while they grow. Sampling them would take minutes.
-inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
-  const auto& config = recognizer.model->config();
-  const auto tokens = config.max_target_positions / 2;
-  const auto of_text = 2 * tokens * config.decoder_layers * config.d_model *
-                       static_cast<std::int64_t>(recognizer.options().dtype().itemsize());
-  return 2 * clips * (recognizer.decoding.best_of - 1) * of_text;
+/// Returns the name of the status by which a library of CUDA says that it cannot compute something on the
+/// device, as "CUBLAS_STATUS_NOT_SUPPORTED"; empty for other errors.
+[[nodiscard]] inline std::string unsupported_status(std::string_view error) {
+  constexpr std::string_view kEnds[] = {"STATUS_NOT_SUPPORTED", "STATUS_ARCH_MISMATCH"};
+  for (const std::string_view library : {"CUBLAS", "CUDNN", "CUSPARSE", "CUFFT"})
+    for (const std::string_view end : kEnds)
+      if (const std::string name = looptorch::message(library, "_", end); error.find(name) != error.npos)
+        return name;
+  return {};
 }
 
-/// Returns the peak bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s if
-/// the test clips are, and with several texts for each clip if unsure ones are retried.
-inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
-                                   at::Device device) {
-  const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
-  const auto missing = whole_windows ? std::max<std::int64_t>(frames - batch.mel_BMT.size(2), 0) : 0;
-  const looptorch::MemoryCounter counter(device);
-  const auto before = counter.read().allocated;
-  counter.reset_peak();
-  const auto silence = batch.mel_BMT.min();
-  const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing}, silence.item());
-  auto once = recognizer;
-  once.fallback.reset();
-  (void)once.decode(mel_BMT, batch.languages);
-  return counter.read().peak - before +
-         (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
-}
+/// The outcome of one choice.
+struct PlanTrial {
+  std::int64_t needed = 0;
+  bool fits = false;
+  bool smaller_batch_helps = true;  ///< A smaller batch needs less: not all of it is held between the steps.
+  bool ran_out = false;             ///< It needs more than `needed`, where memory ran out.
+  bool stopped = false;             ///< It needs at least `needed`, which was enough to refuse it.
+  std::string refused = {};         ///< The status of a library that cannot compute it on this device.
+  /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
+  /// batches that wait. A run that writes no snapshot in its middle needs less.
+  std::int64_t best_weights = 0, snapshot = 0, loading = 0;
+  bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
 
-/// Returns the peak bytes of tensors for reading clips during a run: waiting batches, and decoded sound.
-inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
-  const looptorch::MemoryCounter counter(at::kCPU);
-  const auto before = counter.read().allocated;
-  counter.reset_peak();
-  looptorch::PinnedPrefetchLoader batches(clips, options);
-  for (std::int64_t read = 0; [[maybe_unused]] auto& batch : batches)
-    if (++read > options.prefetch + options.workers) break;
-  return counter.read().peak - before;
-}
+  /// True if steps were measured that need `needed`.
+  [[nodiscard]] bool is_measured() const { return smaller_batch_helps && !ran_out && refused.empty(); }
 
-}  // namespace detail
-
-/// The memory that a run is to fit into.
-struct PlanRoom {
-  at::Device device;
-  std::int64_t cap = 0;     ///< Bytes that the process may take of the device.
-  std::int64_t beside = 0;  ///< Bytes of `cap` that a device's context and libraries take.
-  double margin = 0;        ///< The share of the rest that stays free.
-  bool is_free = false;     ///< `cap` is what the device has free.
-
-  /// Returns the most bytes of tensors.
-  [[nodiscard]] std::int64_t tensors() const { return cap - beside; }
-  [[nodiscard]] std::int64_t allowed() const {
-    return looptorch::PreflightReport::allowed(tensors(), margin);
+  /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
+  [[nodiscard]] std::string parts() const {
+    using looptorch::app::bytes_text;
+    if (transcribes) return " (to transcribe)";
+    const auto beside = best_weights + snapshot + loading;
+    if (beside == 0) return {};
+    std::string text = " (steps " + bytes_text(needed - beside);
+    for (const auto& [bytes, words] : {std::pair{best_weights, "the best weights"},
+                                       {snapshot, "a snapshot while it is written"},
+                                       {loading, "batches that wait"}})
+      if (bytes > 0) text += looptorch::message(", ", words, " ", bytes_text(bytes));
+    return text + ")";
   }
 
-  /// Returns "--fit 4 GB: 900 MB of it are the device's context, and 5 % of the rest stay free".
+  /// Returns "needs 1.2 GB"; if only a part is known, at least or more than that.
   [[nodiscard]] std::string words() const {
-    using looptorch::app::bytes_text;
-    return looptorch::message(
-        "--fit ", bytes_text(cap), ": ",
-        is_free ? looptorch::message("what ", device.str(), " has free",
-                                     device.is_cpu() ? ", of the host's memory; " : "; ")
-                : "",
-        beside > 0 ? bytes_text(beside) + " of it are the device's context, and " : "",
-        std::lround(100 * margin), beside > 0 ? " % of the rest" : " % of it", " stay free");
+    if (!refused.empty()) return "cannot be computed here: " + refused;
+    return looptorch::message("needs ",
+                              ran_out                           ? "more than "
+                              : smaller_batch_helps && !stopped ? ""
+                                                                : "at least ",
+                              looptorch::app::bytes_text(needed));
   }
 };
 
-/// Returns the room that --fit names, or without a size what the device has free. Throws
-/// app::CommandLineError for no size, and for a device that cannot say what it has.
-[[nodiscard]] inline PlanRoom plan_room(const std::string& text, at::Device device) {
-  // A CPU's prediction is exact. A device's counts what its allocator holds for the hardest batches, and
-  // other ones can leave more of it in pieces. What is free changes.
-  constexpr double kOfCpu = 0.02, kOfDevice = 0.05, kOfFree = 0.1;
-  PlanRoom room{.device = device,
-                .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
-                .margin = device.is_cpu() ? kOfCpu : kOfDevice};
-  if (text != kFitFree) {
-    room.cap = parse_bytes(text);
-    return room;
+namespace detail {
+
+/// The memory needed by the choices that do not fit.
+class Misfits {
+ public:
+  void add(const PlanTrial& trial, std::string flags) {
+    auto& kept = trial.is_measured() ? measured_ : bound_;
+    if (kept && kept->needed <= trial.needed) return;
+    kept = trial;
+    if (trial.is_measured()) flags_ = std::move(flags);
   }
-  const auto capacity = looptorch::memory_capacity(device);
-  if (!capacity)
-    throw looptorch::app::CommandLineError(looptorch::message(
-        "--fit: what ", device.str(), " has free cannot be told here: give a size, as --fit 4GB"));
-  room.cap = capacity->available + room.beside;  // the context is there already
-  room.margin = kOfFree, room.is_free = true;
-  return room;
-}
 
-/// How a run is measured: by shapes, always on a CPU, or by steps of the run itself.
-enum class PlanBy { shapes, steps };
-
-/// Returns a text of what decides the bytes that a choice holds between steps: not the size of batches,
-/// recomputation or the precision of matmuls.
-[[nodiscard]] inline std::string held_by(const FinetuneOptions& options) {
-  const auto& memory = options.memory;
-  return looptorch::message(
-      memory.optimizer, memory.bf16_weights ? ", bf16, " : ", ", memory.update_in_backward, ", ", memory.lora,
-      memory.int8_base ? ", int8" : "",
-      memory.in_backward() && options.training.gradient_accumulation == 1 ? ", at once" : "");
-}
-
-/// Measures a run on its `hardest` batches against a room: its steps, and with `whole_program` also the
-/// transcription before, after and within it. Leaves the model unchanged.
-template <class Trainer>
-[[nodiscard]] PlanTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
-                                    const std::vector<Batch>& hardest, const PlanRoom& room, PlanBy by,
-                                    bool whole_program) {
-  constexpr std::int64_t kNoCap = 1'000'000'000'000'000;
-  const auto held = trainer.expected_memory();
-  const bool elsewhere = by == PlanBy::shapes && !room.device.is_cpu();  // what is on the host does not count
-  const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
-  const auto least = between + held.gradients;
-  if (least > room.allowed()) return {.needed = least, .fits = false, .smaller_batch_helps = false};
-
-  const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight restores
-  const auto report = looptorch::preflight(trainer, hardest,
-                                           {.cap = by == PlanBy::shapes ? kNoCap : room.tensors(),
-                                            .margin = room.margin,
-                                            .stop_beyond = by == PlanBy::shapes ? room.allowed() : 0,
-                                            .try_remedies = false});
-  PlanTrial trial{.needed = report.needed, .ran_out = report.out_of_memory, .stopped = report.stopped};
-  if (room.device.is_cpu()) trial.best_weights = held.copies, trial.snapshot = report.snapshot;
-  // The program transcribes before and after training, and within it if validation does.
-  const auto beside = options.measures_error_rate() ? between : held.weights;
-  if (whole_program && !trial.ran_out && trial.needed <= room.allowed()) {
-    try {
-      for (const Batch& batch : hardest) {
-        const auto needed = beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows,
-                                                            recognizer.options().device());
-        trial.transcribes |= needed > trial.needed;
-        trial.needed = std::max(trial.needed, needed);
-      }
-    } catch (...) {
-      if (!looptorch::ran_out_of_memory()) throw;  // else smaller batches may fit
-      trial.ran_out = trial.transcribes = true, trial.needed = room.tensors();
-    }
+  /// Returns the least need of measured steps; if there is none, what each needs at least.
+  [[nodiscard]] std::string words() const {
+    if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
+    return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,
+                              ", ", measured_->words());
   }
-  trial.fits = !trial.ran_out && trial.needed <= room.allowed();
-  return trial;
-}
 
-/// Returns `measure`'s result, or that it ran out of memory, or that a library cannot compute it here.
-template <class Measure>
-[[nodiscard]] PlanTrial with_refusals(const PlanRoom& room, Measure&& measure) {
-  try {
-    return measure();
-  } catch (const std::exception& error) {
-    if (looptorch::ran_out_of_memory())  // of the weights alone
-      return {.needed = room.tensors(), .smaller_batch_helps = false, .ran_out = true};
-    if (!dynamic_cast<const c10::Error*>(&error)) throw;
-    const auto status = unsupported_status(error.what());
-    if (status.empty()) throw;
-    return {.needed = room.tensors(), .smaller_batch_helps = false, .refused = status};
-  }
-}
+ private:
+  std::optional<PlanTrial> measured_, bound_;
+  std::string flags_;  // of `measured_`
+};
 
-/// Adds to a fitting prediction for a CPU the program's other memory: waiting batches, decoded sound, and the
-/// pictures of the learning curve.
-inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
-                        const PlanRoom& room) {
-  constexpr std::int64_t kPictures = 4'000'000;
-  if (!trial.fits || !room.device.is_cpu()) return;
-  trial.loading = kPictures + detail::loading_bytes(clips, options.training.loader_options());
-  trial.needed += trial.loading;
-  trial.fits = trial.needed <= room.allowed();
-}
+}  // namespace detail
 
 }  // namespace whisper

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // whisper_finetune --fit: what is tried in which order, what is chosen, and what is said.
-// Tests whisper/training/plan: memory_size, plan_outcome, saved_plan, savings
+// Tests whisper/training/plan: memory_size, plan_trial, saved_plan, savings
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -9,9 +9,9 @@
 #include "../parsed_options.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <whisper/training/plan/measure_trial.hpp>
 #include <whisper/training/plan/memory_plan.hpp>
 #include <whisper/training/plan/memory_size.hpp>
-#include <whisper/training/plan/plan_trial.hpp>
 #include <whisper/training/plan/saved_plan.hpp>
 
 #include <algorithm>
@@ -176,15 +176,15 @@ TEST_CASE("--fit without a size takes what the device has free") {
   CHECK(parsed({"--fit=4GB"}).memory.fit == "4GB");
   const auto host = looptorch::memory_capacity(at::kCPU);
   REQUIRE(host);
-  const auto free = whisper::plan_room(whisper::kFitFree, at::kCPU);
+  const auto free = whisper::memory_budget(whisper::kFitFree, at::kCPU);
   CHECK(std::abs(free.cap - host->available) < host->total / 4);  // other programs run beside
   CHECK_THAT(free.words(), Contains("what cpu has free, of the host's memory; 10 % of it stay free"));
-  const auto four = whisper::plan_room("4GB", at::kCPU);
+  const auto four = whisper::memory_budget("4GB", at::kCPU);
   CHECK((four.cap == kCap && four.tensors() == kCap && four.allowed() == 3'920'000'000));
-  const auto card = whisper::plan_room("4GB", at::Device(at::kCUDA, 0));
+  const auto card = whisper::memory_budget("4GB", at::Device(at::kCUDA, 0));
   CHECK((card.tensors() == 3'100'000'000 && card.allowed() == 2'945'000'000));
   CHECK(card.words() == "--fit 4 GB: 900 MB of it are the device's context, and 5 % of the rest stay free");
-  CHECK_THROWS_WITH(whisper::plan_room(whisper::kFitFree, at::Device(at::kMeta)),
+  CHECK_THROWS_WITH(whisper::memory_budget(whisper::kFitFree, at::Device(at::kMeta)),
                     "--fit: what meta has free cannot be told here: give a size, as --fit 4GB");
 }
 
@@ -250,9 +250,9 @@ TEST_CASE("--fit passes over what a library cannot compute on the card, and says
                       (options.recompute == "all" && options.memory.optimizer == "adamw8bit");
     return PlanTrial{.needed = 1'000'000'000, .fits = fits};
   };
-  const auto room = whisper::plan_room("4GB", at::kCPU);
+  const auto budget = whisper::memory_budget("4GB", at::kCPU);
   const auto prove = [&](const FinetuneOptions& options) {
-    return whisper::with_refusals(room, [&] {
+    return whisper::with_refusals(budget, [&] {
       TORCH_CHECK(options.training.precision != looptorch::app::Precision::bf16,
                   "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx(...)`");
       return PlanTrial{.needed = 1, .fits = true};
@@ -262,9 +262,9 @@ TEST_CASE("--fit passes over what a library cannot compute on the card, and says
   CHECK(choice.flags == "--gradient-checkpointing all --optimizer adamw8bit");
   CHECK_THAT(log.str(), Contains("bf16 autocast, 1 x 1 clips: by its shapes it needs 1 GB, and a real "
                                  "window cannot be computed here: CUBLAS_STATUS_NOT_SUPPORTED"));
-  CHECK_THROWS_AS(whisper::with_refusals(room, []() -> PlanTrial { TORCH_CHECK(false, "another"); }),
+  CHECK_THROWS_AS(whisper::with_refusals(budget, []() -> PlanTrial { TORCH_CHECK(false, "another"); }),
                   c10::Error);
-  CHECK(whisper::with_refusals(room, []() -> PlanTrial {
+  CHECK(whisper::with_refusals(budget, []() -> PlanTrial {
           TORCH_CHECK_WITH(OutOfMemoryError, false, "");
         }).ran_out);
 }

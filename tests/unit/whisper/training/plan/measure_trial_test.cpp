@@ -9,8 +9,8 @@
 #include "../parsed_options.hpp"
 #include "../random_recognizer.hpp"
 
+#include <whisper/training/plan/measure_trial.hpp>
 #include <whisper/training/plan/memory_plan.hpp>
-#include <whisper/training/plan/plan_trial.hpp>
 #include <whisper/training/plan/savings.hpp>
 
 #include <cstddef>
@@ -119,9 +119,9 @@ TEST_CASE("what a choice of --fit holds between steps is a lower bound, and the 
 }
 
 TEST_CASE("memory that runs out in any library is a choice's refusal, and no other error is") {
-  const whisper::PlanRoom room{.device = at::kCPU, .cap = 1'000'000};
+  const whisper::MemoryBudget budget{.device = at::kCPU, .cap = 1'000'000};
   const auto refused = [&](auto fail) {
-    return whisper::with_refusals(room, [&]() -> PlanTrial {
+    return whisper::with_refusals(budget, [&]() -> PlanTrial {
       fail();
       return {};
     });
