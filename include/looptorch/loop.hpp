@@ -25,7 +25,7 @@
 #include <looptorch/loop/step/host.hpp>
 #include <looptorch/loop/step/own_loop.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>
-#include <looptorch/loop/trainer_access.hpp>
+#include <looptorch/loop/step/trainer_access.hpp>
 #include <looptorch/redo/closure_step.hpp>
 #include <looptorch/redo/redone_window.hpp>
 

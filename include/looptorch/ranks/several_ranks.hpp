@@ -2,11 +2,11 @@
 // Implements the loop's calls for training on several processes; read this header first. A Trainer has
 // SeveralRanks if it lists DataParallel, or another policy with the hook `ranks`.
 //
-//   SeveralRanks   this header                   what the Engine calls (loop/rank_calls.hpp) on several ranks
-//   SoloRanks      loop/solo_ranks.hpp           the same for one process: nothing to do
-//   Ranks          loop/ranks.hpp                the interface to other processes, which SeveralRanks calls
-//   GroupRanks     distributed/group_ranks.hpp   implements Ranks, by c10d
-//   RankSession    ranks/rank_session.hpp        a fit: joins the ranks, and silences all but the leading one
+//   SeveralRanks   this header                   what the Engine calls (loop/step/rank_calls.hpp) on several
+//   ranks SoloRanks      loop/step/solo_ranks.hpp           the same for one process: nothing to do Ranks
+//   loop/ranks.hpp                the interface to other processes, which SeveralRanks calls GroupRanks
+//   distributed/group_ranks.hpp   implements Ranks, by c10d RankSession    ranks/rank_session.hpp        a
+//   fit: joins the ranks, and silences all but the leading one
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -15,11 +15,11 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/rank_calls.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/solo_ranks.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
+#include <looptorch/loop/step/rank_calls.hpp>
+#include <looptorch/loop/step/solo_ranks.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/optim/state/optimizer_shards.hpp>
 #include <looptorch/optim/state/optimizer_state.hpp>
@@ -40,8 +40,8 @@
 
 namespace looptorch::detail {
 
-/// The calls of loop/rank_calls.hpp for several processes, about in that header's order; it says what each
-/// returns. A call that takes more than a few lines is a function of the same name in this room. While
+/// The calls of loop/step/rank_calls.hpp for several processes, about in that header's order; it says what
+/// each returns. A call that takes more than a few lines is a function of the same name in this room. While
 /// `ranks_` is null, each call does what SoloRanks does.
 template <class Engine>
 class SeveralRanks {

@@ -2,7 +2,8 @@
 // A run on several ranks is the run of one process that takes the batches of all: compared with a Trainer in
 // the same process, to 1e-12.
 //
-// Tests loop: rank_calls, ranks
+// Tests loop: ranks
+// Tests loop/step: rank_calls
 // Tests objective: agreed_means
 // Tests ranks: gather_skipped, reduce_window, several_ranks, rank_session
 // Tests distributed: group_ranks, process_group, gradient_buckets

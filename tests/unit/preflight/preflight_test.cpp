@@ -2,7 +2,7 @@
 // Dry steps: what they measure, that they leave no trace, and what they propose.
 // Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, remedies
 // Tests preflight: sample_batches, run_backup, dry_scope, trials, remedy_search
-// Tests loop: trainer_access
+// Tests loop/step: trainer_access
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -2,7 +2,8 @@
 // A run that is cut at any step and goes on in new objects ends with the bits of one that was not: weights,
 // buffers, moments, averages, random numbers, counters, means, and the losses on the way.
 // Tests base/device: accelerator, generator_state, random_states
-// Tests loop: resume_report, run_state
+// Tests loop: resume_report
+// Tests loop/step: run_state
 // Tests loop/compose: policy_states
 // Tests resume: snapshots, take_snapshot
 #include "support/precompiled.hpp"

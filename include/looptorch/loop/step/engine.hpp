@@ -11,12 +11,12 @@
 #include <looptorch/loop/compose/deferred_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
-#include <looptorch/loop/rank_calls.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/run_state.hpp>
-#include <looptorch/loop/solo_ranks.hpp>
+#include <looptorch/loop/step/rank_calls.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
+#include <looptorch/loop/step/run_state.hpp>
+#include <looptorch/loop/step/solo_ranks.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>

@@ -5,7 +5,7 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/trainer_access.hpp>
+#include <looptorch/loop/step/trainer_access.hpp>
 
 #include <filesystem>
 #include <functional>

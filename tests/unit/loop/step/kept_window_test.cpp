@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Several updates over a kept window against a loop written by hand: gradients of both players, in fp64, and
 // nothing of one left in the other.
-// Tests loop: rank_calls, solo_ranks
+// Tests loop/step: rank_calls, solo_ranks
 // Tests loop/step: update_step
 #include "support/precompiled.hpp"
 

@@ -6,8 +6,8 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "../parsed_options.hpp"
-#include "../random_recognizer.hpp"
+#include "../../parsed_options.hpp"
+#include "../../random_recognizer.hpp"
 
 #include <whisper/training/plan/measure_trial.hpp>
 #include <whisper/training/plan/memory_plan.hpp>

@@ -6,7 +6,7 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/config_fields.hpp>
 
-#include "../parsed_options.hpp"
+#include "../../parsed_options.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <whisper/training/plan/measure_trial.hpp>

@@ -2,7 +2,7 @@
 // Implements the calls of rank_calls.hpp for a run of one process: each does nothing or returns a constant.
 #pragma once
 
-#include <looptorch/loop/rank_calls.hpp>
+#include <looptorch/loop/step/rank_calls.hpp>
 
 #include <cstddef>
 #include <cstdint>
