@@ -4,11 +4,11 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/core/Event.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class PendingCopies {
   void add(c10::Device device) {
     for (const auto& [known, event] : events_)
       if (known == device) return;
-    if (!device.is_cpu()) events_.emplace_back(device, c10::Event(device.type()));
+    if (!device.is_cpu()) events_.emplace_back(device, DeviceEvent(device.type()));
   }
   /// Records all copies that the streams have been given so far.
   void record() {
@@ -73,7 +73,7 @@ class PendingCopies {
   void clear() { events_.clear(); }
 
  private:
-  std::vector<std::pair<c10::Device, c10::Event>> events_;
+  std::vector<std::pair<c10::Device, DeviceEvent>> events_;
 };
 
 }  // namespace looptorch::detail

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 #include <looptorch/base/device/nontemporal_copy.hpp>
 #include <looptorch/base/process/libtorch_version.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
@@ -21,7 +22,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class Staging {
   std::set<at::Device, bool (*)(at::Device, at::Device)> devices_{[](at::Device a, at::Device b) {
     return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
   }};
-  std::vector<c10::Event> arrived_;
+  std::vector<DeviceEvent> arrived_;
   std::optional<at::DeviceType> device_type_;  // its allocator gave the pinned memory
 };
 
