@@ -168,8 +168,11 @@ TEST_CASE("a number is read back from one device after the other") {
   if (!has_device(1)) return;
   lt::detail::Readback readback;
   for (const int index : {0, 1, 0}) {
-    readback.start(torch::full({}, 3.5 + index, test_device(index)));
+    const at::Tensor number = torch::full({}, 3.5 + index, test_device(index));
+    readback.start(number);
     CHECK(readback.take() == 3.5 + index);
+    readback.start(at::_neg_view(number));
+    CHECK(readback.take() == -3.5 - index);
   }
 }
 

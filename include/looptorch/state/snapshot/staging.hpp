@@ -201,7 +201,8 @@ inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   if (!from.is_cpu()) devices_.insert(from.device());
   if (!from.is_cpu() || !from.is_contiguous() || from.is_conj() || from.is_neg()) {
-    to.copy_(from, /*non_blocking=*/true);
+    // Unresolved, LibTorch would conjugate on the host, before an asynchronous copy has arrived.
+    to.copy_(from.resolve_conj().resolve_neg(), /*non_blocking=*/true);
     return;
   }
   auto* target = static_cast<char*>(to.mutable_data_ptr());
