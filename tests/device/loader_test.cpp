@@ -56,6 +56,24 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
   CHECK_FALSE(lt::batch_empty({2}).is_pinned());
 }
 
+TEST_CASE("a batch that repeats elements, or has gaps in memory, is pinned like any other") {
+  if (!has_device()) return;
+  struct Small {
+    std::int64_t size() const { return 4; }
+    at::Tensor get(std::int64_t index) const { return torch::arange(6) + index; }
+  };
+  const auto expanded = [](std::span<at::Tensor> samples) { return samples[0].unsqueeze(0).expand({3, 6}); };
+  lt::PinnedPrefetchLoader repeats(Small{}, {.batch_size = 2, .workers = 1, .pin = true}, {}, expanded);
+  const auto first = repeats.begin();
+  CHECK(first->is_pinned());
+  CHECK(torch::equal(*first, torch::arange(6).expand({3, 6})));
+  const auto strided = [](std::span<at::Tensor> samples) { return samples[1].slice(0, 0, 6, 2); };
+  lt::PinnedPrefetchLoader gaps(Small{}, {.batch_size = 2, .workers = 1, .pin = true}, {}, strided);
+  const auto second = gaps.begin();
+  CHECK(second->is_pinned());
+  CHECK(torch::equal(*second, torch::tensor({1, 3, 5})));
+}
+
 TEST_CASE(
     "the compute stream waits for its batch, and slots and copies are reused only when they are done with") {
   if (!has_device()) return;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Models, Trainers and threads beyond one device: a model on two of them, a Trainer on one that is not
 // current, and two Trainers in two threads have the CPU's bits.
+// Tests base/device: device_event
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/device_event.hpp>
 #include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/base/device/readback.hpp>
 #include <looptorch/data/batch/batch.hpp>
@@ -71,6 +73,46 @@ TEST_CASE("a run on a device that is not current leaves the current one alone") 
   }
 }
 
+TEST_CASE("an event on a device that is not current creates no context on the current one") {
+  if (!has_device(1) || !is_simulated()) return;
+  looptorch_test::accelerator::configure({});  // forgets contexts without tensors
+  const c10::Stream stream = lt::detail::stream_of(test_device(1));
+  lt::detail::DeviceEvent event(test_device(1).type());
+  CHECK(event.query());
+  CHECK(event.fits(test_device(0)));
+  event.record(stream);
+  CHECK_FALSE(event.fits(test_device(0)));
+  CHECK(event.fits(test_device(1)));
+  {
+    lt::detail::DeviceEvent moved = std::move(event);
+    moved.block(stream);
+    moved = lt::detail::DeviceEvent(test_device(1).type());  // destroys the recorded one
+    moved.record(stream);
+    moved.synchronize();
+    CHECK(moved.query());
+  }
+  const auto in_use = lt::detail::accelerators_in_use();
+  CHECK(std::vector(in_use.begin(), in_use.end()) == std::vector{test_device(1)});
+}
+
+TEST_CASE("a run on a device that is not current creates no context on the current one") {
+  if (!has_device(1) || !is_simulated()) return;
+  // At the first backward LibTorch's engine sets the devices of its threads.
+  (void)training::train({}, test_device(1));
+  std::vector<Settings> all{{.averages = true, .offload_averages = true},
+                            {.source = Source::loader, .captures = true},
+                            {.source = Source::pageable, .logs = true, .metrics = true},
+                            {.rescue = training::Rescue::autopsy, .infinite_slope = true}};
+  for (const Mode mode : {Mode::off, Mode::recompute, Mode::offload}) all.push_back(everything(mode));
+  for (const Settings& settings : all) {
+    CAPTURE(settings.offload_averages, settings.captures, settings.logs, settings.resume);
+    looptorch_test::accelerator::configure({});  // forgets contexts without tensors
+    (void)training::train(settings, test_device(1));
+    const auto in_use = lt::detail::accelerators_in_use();
+    CHECK(std::vector(in_use.begin(), in_use.end()) == std::vector{test_device(1)});
+  }
+}
+
 TEST_CASE("a model that moves from one device to the other has the CPU's bits") {
   if (!has_device(1)) return;
   for (const Settings& settings :
@@ -126,8 +168,11 @@ TEST_CASE("a number is read back from one device after the other") {
   if (!has_device(1)) return;
   lt::detail::Readback readback;
   for (const int index : {0, 1, 0}) {
-    readback.start(torch::full({}, 3.5 + index, test_device(index)));
+    const at::Tensor number = torch::full({}, 3.5 + index, test_device(index));
+    readback.start(number);
     CHECK(readback.take() == 3.5 + index);
+    readback.start(at::_neg_view(number));
+    CHECK(readback.take() == -3.5 - index);
   }
 }
 

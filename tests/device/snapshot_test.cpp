@@ -52,6 +52,21 @@ TEST_CASE("a snapshot is of the moment of begin, though the device computes on")
   }
 }
 
+TEST_CASE("a snapshot has the values of device tensors that are conjugated or negated when they are read") {
+  if (!has_device()) return;
+  const TemporaryFolder folder;
+  const at::Tensor numbers = torch::complex(torch::randn({700}), torch::randn({700}));
+  const at::Tensor there = numbers.to(test_device());
+  lt::SnapshotContents contents;
+  contents.model["conjugate"] = there.conj();
+  contents.model["negative"] = at::_neg_view(there);
+  lt::SnapshotWriter writer(folder.path());
+  writer.begin(contents);
+  const auto back = lt::read_snapshot(writer.wait().value());
+  CHECK(torch::equal(back.model.at("conjugate"), numbers.conj().resolve_conj()));
+  CHECK(torch::equal(back.model.at("negative"), -numbers));
+}
+
 TEST_CASE("device tensors are written without a writer, and with CPU tensors first") {
   if (!has_device()) return;
   const TemporaryFolder folder;

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
-#include <c10/core/Event.h>
 
 #include <cstddef>
 #include <optional>
@@ -60,7 +60,7 @@ class ArrivingNumbers {
   }
 
   at::Tensor host_;  // [number of numbers], fp64
-  std::optional<c10::Event> event_;
+  std::optional<looptorch::detail::DeviceEvent> event_;
 };
 
 }  // namespace looptorch::report

@@ -174,6 +174,21 @@ TEST_CASE("sim: a device has a context once it is used") {
   CHECK(has_context(1));
 }
 
+TEST_CASE("sim: an event of another device creates a context on the current one") {
+  const sim::With with({});
+  const c10::Stream stream(c10::Stream::DEFAULT, sim::device(1));
+  const auto leaves_none = [&](auto&& use) {
+    sim::configure({});
+    use();
+    return !has_context(0);
+  };
+  c10::Event recorded(sim::kDeviceType);
+  CHECK_FALSE(leaves_none([&] { recorded.record(stream); }));
+  CHECK_FALSE(leaves_none([&] { recorded.block(stream); }));
+  CHECK(leaves_none([&] { recorded.synchronize(); }));
+  CHECK_FALSE(leaves_none([&] { const c10::Event destroyed = std::move(recorded); }));
+}
+
 TEST_CASE("sim: fewer devices") {
   (void)at::ones({1}, kHere)
       .requires_grad_()

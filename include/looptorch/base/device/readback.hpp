@@ -4,10 +4,10 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
 
 #include <optional>
 #include <utility>
@@ -61,23 +61,19 @@ class Readback {
   void start_on_device(const at::Tensor& value) {
     if (!host_.defined() || host_.scalar_type() != value.scalar_type())
       host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
-    if (!is_for(value.device())) arrived_.emplace(value.device().type());
-    host_.copy_(value.dim() == 0 ? value : value.reshape({}), /*non_blocking=*/true);
+    if (!arrived_ || !arrived_->fits(value.device())) arrived_.emplace(value.device().type());
+    const at::Tensor one = value.dim() == 0 ? value : value.reshape({});
+    // Unresolved, LibTorch would negate on the host, before the number has arrived.
+    host_.copy_(one.is_neg() ? one.resolve_neg() : one, /*non_blocking=*/true);
     arrived_->record(stream_of(value.device()));
     on_device_ = true;
-  }
-
-  /// An event belongs to the device that first recorded it.
-  [[nodiscard]] bool is_for(at::Device device) const {
-    return arrived_ && arrived_->device_type() == device.type() &&
-           (!arrived_->was_marked_for_recording() || arrived_->device_index() == device.index());
   }
 
   bool under_way_ = false;
   bool on_device_ = false;
   double number_ = 0;
   at::Tensor host_;
-  std::optional<c10::Event> arrived_;
+  std::optional<DeviceEvent> arrived_;
 };
 
 }  // namespace looptorch::detail

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
@@ -43,7 +43,7 @@ class CopyStream {
   void hand_over() {
     if (copies_.empty()) return;
     const c10::Stream current = stream_of(copies_.front().device());
-    c10::Event copied(device_.type());
+    DeviceEvent copied(device_.type());
     copied.record(stream());
     copied.block(current);
     for (const at::Tensor& copy : copies_) copy.record_stream(current);

@@ -76,6 +76,13 @@ inline bool is_run_error(const std::exception_ptr& thrown) {
   }
 }
 
+/// Returns a tensor's copy in page-locked memory, or the tensor itself if it lies there. Copies an expanded
+/// tensor first: `pin_memory` would write some of its elements several times, which LibTorch refuses.
+inline at::Tensor in_pinned_memory(const at::Tensor& tensor) {
+  const bool repeats = !tensor.is_nested() && !tensor.is_non_overlapping_and_dense() && !tensor.is_pinned();
+  return (repeats ? tensor.contiguous() : tensor).pin_memory();
+}
+
 /// True if this process has used its accelerator. A loader must not create a context.
 inline bool uses_accelerator() {
   static std::atomic<bool> known = false;
@@ -164,7 +171,7 @@ class BatchMaker {
       try {
         for_each_tensor(batch, [](at::Tensor& tensor) {
           if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
-            tensor = tensor.pin_memory();  // no copy if the collate used a slot
+            tensor = in_pinned_memory(tensor);  // no copy if the collate used a slot
         });
       } catch (...) {
         std::throw_with_nested(LoaderError(

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <c10/core/Device.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
@@ -51,16 +51,38 @@ class StreamMark {
   }
 
  private:
-  std::optional<c10::Event> event_;
+  std::optional<DeviceEvent> event_;
 };
 
 /// Makes later work of `later` wait for the work submitted to `earlier` so far.
 inline void order(const MaybeStream& earlier, const MaybeStream& later) {
   if (!earlier || !later || *earlier == *later) return;
-  c10::Event event(earlier->device_type());
+  DeviceEvent event(earlier->device_type());
   event.record(*earlier);
   event.block(*later);
 }
+
+/// Makes a device current while it lives, as c10::DeviceGuard does, but creates no context on a device that
+/// has none.
+class CurrentDeviceScope {
+ public:
+  explicit CurrentDeviceScope(std::optional<c10::Device> device) {
+    if (!device) return;
+    previous_ = with_index(c10::Device(device->type()));
+    set(*device);
+  }
+  ~CurrentDeviceScope() {
+    if (previous_) set(*previous_);
+  }
+  CurrentDeviceScope(const CurrentDeviceScope&) = delete;
+  CurrentDeviceScope& operator=(const CurrentDeviceScope&) = delete;
+
+ private:
+  static void set(c10::Device device) {
+    c10::impl::VirtualGuardImpl(device.type()).uncheckedSetDevice(device);
+  }
+  std::optional<c10::Device> previous_;
+};
 
 /// Captures the current streams of some devices, and the current device of their type.
 class StreamState {
@@ -93,7 +115,7 @@ class StreamState {
 
    private:
     const StreamState& then_;
-    c10::OptionalDeviceGuard device_;
+    CurrentDeviceScope device_;
     c10::SmallVector<c10::Stream, 2> previous_;
     std::optional<c10::MultiStreamGuard> streams_;
   };

@@ -72,7 +72,7 @@ class AverageMemory {
     reserve(bytes);
     const at::Tensor average =
         bytes > 0 ? block_->take_like(form_of(weight)) : at::empty_like(weight, options_of(weight, at::kCPU));
-    average.copy_(numbers, /*non_blocking=*/true);
+    begin_copy_to_host(average, numbers);
     note_copies_from(numbers.device());
     return average;
   }
@@ -155,7 +155,7 @@ class AverageMemory {
     const at::Tensor data = weight.variable_data();  // the weight's version stays, as the other way
     for_each_piece(average, data, [](const at::Tensor& outgoing, const at::Tensor& target) {
       const at::Tensor incoming = outgoing.to(target.device(), /*non_blocking=*/true);
-      outgoing.copy_(target, /*non_blocking=*/true);
+      begin_copy_to_host(outgoing, target);
       target.copy_(incoming);
     });
     note_copies_from(weight.device());

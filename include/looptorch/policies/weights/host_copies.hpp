@@ -5,11 +5,11 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/core/Event.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -52,6 +52,12 @@ class HostBlock {
   std::int64_t used_ = 0;
 };
 
+/// Begins a copy to a tensor in host memory. Resolves a source that is conjugated or negated when it is read:
+/// LibTorch would do that on the host, before an asynchronous copy has arrived.
+inline void begin_copy_to_host(const at::Tensor& host, const at::Tensor& source) {
+  host.copy_(source.resolve_conj().resolve_neg(), /*non_blocking=*/true);
+}
+
 /// Copies to host memory that the devices' current streams have been given and may not have made yet.
 class PendingCopies {
  public:
@@ -59,7 +65,7 @@ class PendingCopies {
   void add(c10::Device device) {
     for (const auto& [known, event] : events_)
       if (known == device) return;
-    if (!device.is_cpu()) events_.emplace_back(device, c10::Event(device.type()));
+    if (!device.is_cpu()) events_.emplace_back(device, DeviceEvent(device.type()));
   }
   /// Records all copies that the streams have been given so far.
   void record() {
@@ -74,7 +80,7 @@ class PendingCopies {
   void clear() { events_.clear(); }
 
  private:
-  std::vector<std::pair<c10::Device, c10::Event>> events_;
+  std::vector<std::pair<c10::Device, DeviceEvent>> events_;
 };
 
 }  // namespace looptorch::detail

@@ -31,7 +31,7 @@ class HostWeights {
     if (!fits(weights)) allocate(weights);
     pending_.clear();
     for (const auto& [name, weight] : weights) {
-      copies_.at(name).copy_(weight, /*non_blocking=*/true);
+      begin_copy_to_host(copies_.at(name), weight);
       pending_.add(weight.device());
     }
     pending_.record();

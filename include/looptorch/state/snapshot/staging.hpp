@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/device_event.hpp>
 #include <looptorch/base/device/nontemporal_copy.hpp>
 #include <looptorch/base/process/libtorch_version.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
@@ -21,7 +22,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class Staging {
   std::set<at::Device, bool (*)(at::Device, at::Device)> devices_{[](at::Device a, at::Device b) {
     return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
   }};
-  std::vector<c10::Event> arrived_;
+  std::vector<DeviceEvent> arrived_;
   std::optional<at::DeviceType> device_type_;  // its allocator gave the pinned memory
 };
 
@@ -201,7 +201,8 @@ inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   if (!from.is_cpu()) devices_.insert(from.device());
   if (!from.is_cpu() || !from.is_contiguous() || from.is_conj() || from.is_neg()) {
-    to.copy_(from, /*non_blocking=*/true);
+    // Unresolved, LibTorch would conjugate on the host, before an asynchronous copy has arrived.
+    to.copy_(from.resolve_conj().resolve_neg(), /*non_blocking=*/true);
     return;
   }
   auto* target = static_cast<char*>(to.mutable_data_ptr());

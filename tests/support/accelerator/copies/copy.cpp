@@ -96,9 +96,13 @@ void copy_bytes(const at::Tensor& from, const at::Tensor& to, bool non_blocking)
   transfer.is_upload ? upload(transfer, non_blocking) : download(transfer, non_blocking);
 }
 
+/// True if both are read as they lie in memory, or conjugated and negated alike.
+bool have_same_bits(const at::Tensor& from, const at::Tensor& to) {
+  return from.is_conj() == to.is_conj() && from.is_neg() == to.is_neg();
+}
+
 bool is_copy_of_bytes(const at::Tensor& from, const at::Tensor& to) {
-  return from.scalar_type() == to.scalar_type() && from.is_conj() == to.is_conj() &&
-         from.is_neg() == to.is_neg() && from.sizes() == to.sizes() &&
+  return from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() &&
          ((from.is_contiguous() && to.is_contiguous()) ||
           (from.strides() == to.strides() && from.is_non_overlapping_and_dense()));
 }
@@ -129,7 +133,7 @@ void copy_between_devices(const at::Tensor& from, const at::Tensor& to) {
 /// Converts on the device where the copy must not block, as CUDA does, else on the CPU.
 void copy_through_temporaries(const at::Tensor& from, const at::Tensor& to, c10::DeviceType converter,
                               bool non_blocking) {
-  const bool same_bits = from.is_conj() == to.is_conj() && from.is_neg() == to.is_neg();
+  const bool same_bits = have_same_bits(from, to);
   at::Tensor to_contiguous, from_contiguous;
   if (from.device().type() == converter) {
     to_contiguous = to.is_contiguous() && same_bits ? to : at::empty_like(to, at::MemoryFormat::Contiguous);
@@ -155,12 +159,15 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (from.is_privateuseone() && to.is_privateuseone()) {
     if (from.device() == to.device())
       copy_on_device("copy", to.device(), from, to);
-    else if (options().peer_access || is_copy_of_bytes(from, to))
+    else if (options().peer_access || (is_copy_of_bytes(from, to) && have_same_bits(from, to)))
       copy_between_devices(from, to);
     else
       copy_through_temporaries(from, to, kDeviceType, non_blocking);
   } else if (is_copy_of_bytes(from, to)) {
     copy_bytes(from, to, non_blocking);
+    // On the host too early, as in CUDA: an asynchronous copy has not arrived yet.
+    if (from.is_conj() != to.is_conj()) to.conj_physical_();
+    if (from.is_neg() != to.is_neg()) to.neg_();
   } else {
     copy_through_temporaries(from, to, non_blocking ? kDeviceType : c10::kCPU, non_blocking);
   }
@@ -178,6 +185,14 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
+}
+
+/// `copy_from` conjugates and negates by itself, as CUDA's copy does.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace looptorch_test::accelerator

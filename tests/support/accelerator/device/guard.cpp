@@ -25,6 +25,24 @@ struct IdlingWaits {
 };
 thread_local IdlingWaits idling_waits;
 
+/// Makes a device current for a call on an event, and then the former one. CUDA's guard has no unchecked way
+/// back here: it creates a context where there is none.
+class ThereAndBack {
+ public:
+  explicit ThereAndBack(int there) : before_(current_device()) { go_to(there); }
+  ~ThereAndBack() { go_to(before_); }
+  ThereAndBack(const ThereAndBack&) = delete;
+  ThereAndBack& operator=(const ThereAndBack&) = delete;
+
+ private:
+  static void go_to(int index) {
+    if (std::exchange(current_device(), index) == index) return;
+    const Lock lock(driver().mutex);
+    driver().use(index);
+  }
+  int before_;
+};
+
 struct Event {
   Clock clock;
   int stream = 0;
@@ -105,6 +123,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(c10::DeviceIndex index) const override {
     const Lock lock(driver().mutex);
     const int device = index < 0 ? current_device() : index;
+    const ThereAndBack current(device);
     driver().wait(Wait::device, "synchronizeDevice", device, driver().timeline.device(device));
   }
 
@@ -115,6 +134,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(index == -1 || index == stream.device_index(), "Event device index ", index,
                 " does not match recording stream's device index ", stream.device_index());
     const Lock lock(driver().mutex);
+    const ThereAndBack current(stream.device_index());
     driver().check(stream.device_index());
     if (!*event) *event = new Event;
     const int number = number_of(stream);
@@ -125,6 +145,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     if (!event) return;
     const Lock lock(driver().mutex);
+    const ThereAndBack current(stream.device_index());
     driver().check(stream.device_index());
     driver().timeline.stream_waits(number_of(stream), static_cast<Event*>(event)->clock);
   }
@@ -154,12 +175,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     driver().wait(Wait::event, stalls ? "synchronizeEvent (stalls)" : "synchronizeEvent", device,
                   waited.clock);
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+  void destroyEvent(void* event, const c10::DeviceIndex index) const noexcept override {
+    if (!event) return;
+    const ThereAndBack current(index);
     delete static_cast<Event*>(event);
   }
   /// 10 us a kernel.
-  double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
+  double elapsedTime(void* first, void* second, const c10::DeviceIndex index) const override {
     const Lock lock(driver().mutex);
+    const ThereAndBack current(index);
     return static_cast<double>(static_cast<Event*>(second)->kernels - static_cast<Event*>(first)->kernels) *
            1e-2;
   }

@@ -102,6 +102,20 @@ TEST_CASE("weights and averages on the host are exchanged and put back, bit for 
   for (std::size_t i = 0; i < versions.size(); ++i) CHECK(on_host.weights[i]._version() == versions[i]);
 }
 
+TEST_CASE("averages on the host have the values of weights that are conjugated when they are read") {
+  const at::Tensor numbers = at::randn({700}, at::kComplexFloat), conjugated = numbers.conj().resolve_conj();
+  Averages averages(true, {numbers.to(place()).conj()});
+  CHECK(averages.on_host()[0].equal(conjugated));
+  if (place().is_cpu()) return;  // beside each other
+  averages.weights[0].mul_(2);
+  const auto replaced = averages.memory.put_in(averages.weights[0], averages.averages[0]);
+  CHECK(averages.on_host()[0].equal(conjugated * 2));
+  CHECK(averages.weights[0].cpu().equal(conjugated));
+  averages.memory.take_out(averages.weights[0], averages.averages[0], replaced);
+  CHECK(averages.on_host()[0].equal(conjugated));
+  CHECK(averages.weights[0].cpu().equal(conjugated * 2));
+}
+
 TEST_CASE("averages of 16-bit weights are fp32, and follow small steps") {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
     for (const bool offload : {false, true}) {

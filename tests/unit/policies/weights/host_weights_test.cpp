@@ -33,6 +33,14 @@ TEST_CASE("copies have the weights' bits and formats, lie on the host, and stay 
   }
 }
 
+TEST_CASE("copies have the values of weights that are conjugated or negated when they are read") {
+  const at::Tensor numbers = at::randn({700}, at::kComplexFloat), there = numbers.to(place());
+  HostWeights kept;
+  kept.keep({{"conjugate", there.conj()}, {"negative", at::_neg_view(there)}});
+  CHECK(kept.by_name().at("conjugate").equal(numbers.conj().resolve_conj()));
+  CHECK(kept.by_name().at("negative").equal(-numbers));
+}
+
 TEST_CASE("later copies use the memory of earlier ones, unless the weights are others") {
   HostWeights kept;
   const at::Tensor weight = at::ones({4}).to(place());
