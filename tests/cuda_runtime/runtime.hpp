@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// A CUDA runtime without a GPU, so that LibTorch's own code for CUDA runs on a machine that has none: its
+// caching allocators, CUDAGraph, streams and events. Memory is the host's. Kernels do nothing, since there is
+// no GPU: only the order of calls and their errors are CUDA's. A test program that links runtime.cpp has it
+// in place of libcudart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace looptorch_test::cuda_runtime {
+
+/// The functions that can be made to fail.
+enum class Call { begin_capture, end_capture, instantiate, malloc };
+
+/// Lets the next call of a function fail with CUDA's error code.
+void fail_next(Call call, int error);
+
+/// What was asked of the runtime since the program began.
+struct Counts {
+  std::int64_t kernels = 0, captured_kernels = 0, graphs_alive = 0, launches = 0;
+  std::int64_t device_bytes = 0;  ///< Held by cudaMalloc now.
+};
+[[nodiscard]] Counts counts();
+
+}  // namespace looptorch_test::cuda_runtime
