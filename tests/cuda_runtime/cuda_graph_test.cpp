@@ -134,3 +134,16 @@ TEST_CASE("a graph that is alone takes its memory with it, whether it was made o
     CHECK(runtime::counts().graphs_alive == before.graphs_alive);
   }
 }
+
+TEST_CASE("graphs of a pool use the same memory, one after the other") {
+  (void)lt::empty_cache(kDevice);
+  const auto work = [] { (void)numbers(10'000'000).add_(1); };
+  const auto first = graph_beside(nullptr);
+  record(*first, work);
+  const auto before = runtime::counts();
+  for (int more = 0; more < 3; ++more) {
+    const auto next = graph_beside(first.get());
+    record(*next, work);
+    CHECK(runtime::counts().device_bytes == before.device_bytes);
+  }
+}

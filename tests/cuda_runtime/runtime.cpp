@@ -25,7 +25,6 @@ struct Capture {
   cudaStream_t origin;
   std::set<cudaStream_t> streams;
   bool is_invalid = false;
-  std::int64_t nodes = 0;
 };
 
 struct Event {
@@ -96,8 +95,18 @@ cudaError_t issue(cudaStream_t stream, const Body& body) {
   Capture* const capture = runtime().capture_of(stream);
   if (!capture) return body(), cudaSuccess;
   if (capture->is_invalid) return cudaErrorStreamCaptureInvalidated;
-  ++capture->nodes;
   return cudaSuccess;
+}
+
+cudaError_t launch_on(cudaStream_t stream) {
+  ++runtime().counts.kernels;
+  if (!runtime().capture_of(stream) && !runtime().captures.empty()) ++runtime().counts.escaped_kernels;
+  return issue(stream, [] {});
+}
+
+/// Copies to the device; to the host zeros, which stand for what no kernel has computed.
+void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  kind == cudaMemcpyDeviceToHost ? std::memset(to, 0, bytes) : std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -133,10 +142,24 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->totalGlobalMem = std::size_t{1} << 32;
   properties->sharedMemPerBlock = 48 << 10;
+  properties->sharedMemPerBlockOptin = properties->sharedMemPerMultiprocessor = 164 << 10;
+  properties->regsPerBlock = properties->regsPerMultiprocessor = 64 << 10;
+  properties->maxBlocksPerMultiProcessor = 32;
   for (int& size : properties->maxGridSize) size = 65535;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  static const std::map<cudaDeviceAttr, int> known{{cudaDevAttrComputeCapabilityMajor, 8},
+                                                   {cudaDevAttrComputeCapabilityMinor, 0},
+                                                   {cudaDevAttrMultiProcessorCount, 4},
+                                                   {cudaDevAttrWarpSize, 32},
+                                                   {cudaDevAttrMaxThreadsPerBlock, 1024},
+                                                   {cudaDevAttrMaxGridDimX, 1 << 30},
+                                                   {cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10},
+                                                   {cudaDevAttrMaxSharedMemoryPerBlockOptin, 164 << 10}};
+  const auto found = known.find(attribute);
+  return *value = found == known.end() ? 0 : found->second, cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
   const Lock lock(runtime().mutex);
@@ -211,15 +234,17 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
                                                : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const Lock lock(runtime().mutex);
-  return result(issue(stream, [&] { std::memcpy(to, from, bytes); }));
+  if (runtime().capture_of(stream) && kind != cudaMemcpyDeviceToDevice)
+    ++runtime().counts.captured_host_copies;
+  return result(issue(stream, [&] { copy(to, from, bytes, kind); }));
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const Lock lock(runtime().mutex);
   if (const auto refused = refuse_in_own_capture()) return result(refused);
-  return std::memcpy(to, from, bytes), cudaSuccess;
+  return copy(to, from, bytes, kind), cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
@@ -295,7 +320,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Capture* const capture = runtime().capture_of(stream);
   if (!capture) return result(cudaErrorIllegalState);
   const bool is_invalid = capture->is_invalid, is_unjoined = capture->streams.size() > 1;
-  runtime().counts.captured_kernels += capture->nodes;
   runtime().captures.erase(capture->id);
   own_capture = 0;
   if (is_invalid) return result(cudaErrorStreamCaptureInvalidated);
@@ -364,8 +388,23 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void*) {
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
-  ++runtime().counts.kernels;
-  return result(issue(stream, [] {}));
+  return result(launch_on(stream));
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  const Lock lock(runtime().mutex);
+  return result(launch_on(config->stream));
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->maxThreadsPerBlock = 1024, attributes->numRegs = 32;
+  attributes->binaryVersion = attributes->ptxVersion = 80;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, std::size_t,
+                                                                   unsigned) {
+  return *blocks = 2, cudaSuccess;
 }
 
 // ---- The driver, which libcaffe2_nvrtc.so links ----

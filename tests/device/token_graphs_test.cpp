@@ -249,6 +249,28 @@ TEST_CASE("a captured call computes from what its inputs hold at each replay") {
   }
 }
 
+TEST_CASE("calls that share memory take what the others have freed, and overwrite it") {
+  if (!has_device()) return;
+  const auto x = at::ones({1000}, at::TensorOptions(test_device()));
+  const void* freed = nullptr;
+  at::Tensor sum, tripled = x * 3;
+  const auto add = [&] {
+    const at::Tensor doubled = x * 2;
+    freed = doubled.const_data_ptr();
+    sum = doubled + 1;
+  };
+  add();
+  lt::CapturedCall first(test_device(), add);
+  lt::CapturedCall second(
+      test_device(), [&] { tripled = x * 3; }, &first);
+  CHECK(tripled.const_data_ptr() == freed);
+  second.replay();
+  CHECK(tripled.cpu().equal(at::full({1000}, 3.0)));
+  first.replay();
+  CHECK(sum.cpu().equal(at::full({1000}, 3.0)));
+  CHECK(tripled.cpu().equal(at::full({1000}, 2.0)));
+}
+
 TEST_CASE("a call that cannot be captured is refused, and the device goes on") {
   CHECK_FALSE(lt::CapturedCall::is_supported(at::kCPU));
   CHECK_THROWS_WITH(lt::CapturedCall(at::kCPU, [] {}), Contains("cpu has no graphs"));
