@@ -147,3 +147,14 @@ TEST_CASE("graphs of a pool use the same memory, one after the other") {
     CHECK(runtime::counts().device_bytes == before.device_bytes);
   }
 }
+
+TEST_CASE("a recording has the memory that eager work has left, and says if that is not enough") {
+  (void)lt::empty_cache(kDevice);
+  runtime::limit_device(runtime::counts().device_bytes + 60'000'000);
+  { const at::Tensor left = numbers(10'000'000); }
+  at::Tensor result;
+  lt::CapturedCall call(kDevice, [&] { result = numbers(10'000'000); });
+  call.replay();
+  CHECK_THROWS_AS(lt::CapturedCall(kDevice, [&] { (void)numbers(10'000'000); }), c10::OutOfMemoryError);
+  runtime::limit_device(0);
+}

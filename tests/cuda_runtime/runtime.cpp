@@ -37,6 +37,7 @@ struct Runtime {
   std::map<Call, cudaError_t> failures;
   std::map<unsigned long long, Capture> captures;
   std::map<void*, std::size_t> device, pinned;
+  std::int64_t limit = 0;
   unsigned long long next_capture = 1;
   std::uintptr_t next_handle = 0x1000;
 
@@ -115,6 +116,10 @@ void fail_next(Call call, int error) {
   const Lock lock(runtime().mutex);
   runtime().failures[call] = static_cast<cudaError_t>(error);
 }
+void limit_device(std::int64_t bytes) {
+  const Lock lock(runtime().mutex);
+  runtime().limit = bytes;
+}
 Counts counts() {
   const Lock lock(runtime().mutex);
   return runtime().counts;
@@ -187,7 +192,8 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   const Lock lock(runtime().mutex);
   if (const auto refused = refuse_in_own_capture()) return result(refused);
-  if (const auto failure = runtime().failure(Call::malloc)) return result(failure);
+  const auto held = runtime().counts.device_bytes + static_cast<std::int64_t>(bytes);
+  if (runtime().limit > 0 && held > runtime().limit) return result(cudaErrorMemoryAllocation);
   *memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   std::memset(*memory, 0, bytes);
   runtime().device[*memory] = bytes;

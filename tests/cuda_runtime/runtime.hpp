@@ -11,10 +11,13 @@
 namespace looptorch_test::cuda_runtime {
 
 /// The functions that can be made to fail.
-enum class Call { begin_capture, end_capture, instantiate, malloc };
+enum class Call { begin_capture, end_capture, instantiate };
 
 /// Lets the next call of a function fail with CUDA's error code.
 void fail_next(Call call, int error);
+
+/// Lets cudaMalloc fail beyond so many bytes; 0: never.
+void limit_device(std::int64_t bytes);
 
 /// What was asked of the runtime since the program began.
 struct Counts {

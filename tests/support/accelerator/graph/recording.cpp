@@ -164,6 +164,8 @@ Recording* recording_here(int device) {
   return open_recording->stream() == current_stream(device) ? open_recording : nullptr;
 }
 
+bool is_recording(int device) { return open_recording && open_recording->device() == device; }
+
 bool is_kept_by_recording(void* data) {
   bool is_kept = false;
   for (Recording* const recording : all_recordings) is_kept |= recording->keep(data);

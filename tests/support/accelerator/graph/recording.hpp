@@ -97,6 +97,8 @@ class Recording {
 
 /// Returns the recording of this thread's current stream of a device; null if nothing is recorded there.
 [[nodiscard]] Recording* recording_here(int device);
+/// True while something of a device is recorded: its allocator then neither waits nor releases memory.
+[[nodiscard]] bool is_recording(int device);
 /// True if a recording, ended or not, keeps a block that the program has freed.
 [[nodiscard]] bool is_kept_by_recording(void* data);
 /// Throws CUDA's error for what cannot be recorded, if this thread's current stream of a device is recorded.

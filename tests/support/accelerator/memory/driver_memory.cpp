@@ -33,7 +33,7 @@ char* Driver::allocate(int index, std::size_t bytes) {
   bool is_new = false;
   if (++allocations_ != options.fail_allocation_at) {
     block = state.pool.allocate(stream, bytes, is_new);
-    if (!block) {
+    if (!block && !is_recording(index)) {
       ++state.pool.stats().num_alloc_retries;
       empty_cache(index);
       block = state.pool.allocate(stream, bytes, is_new);
