@@ -7,25 +7,50 @@
 #include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/memory/ambient/streams.hpp>
+#include <looptorch/memory/empty_cache.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/ScopeExit.h>
 
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 
 namespace looptorch {
 namespace detail {
 
-/// Records what `body` issues, on a stream of its own. `draws` is false if that draws no random numbers.
+/// Returns the stream on which all graphs of a device are recorded. LibTorch's allocator gives freed memory
+/// only to the stream that it was allocated on: on another stream each graph of a pool would take memory of
+/// its own. cuBLAS keeps a workspace for each stream.
+[[nodiscard]] inline c10::Stream capture_stream(c10::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find(device.index());
+  if (found != streams.end()) return found->second;
+  return streams.emplace(device.index(), stream_from_pool(device)).first->second;
+}
+
+/// Records what `body` issues, beside the current stream. `draws` is false if that draws no random numbers.
 template <class Body>
 void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
-  const c10::StreamGuard beside(stream_from_pool(device));
+  // While LibTorch records, it neither uses nor releases the blocks that eager work has left.
+  (void)empty_cache(device);
+  const c10::Stream current = stream_of(device), recorded = capture_stream(with_index(device));
+  // LibTorch sets a graph's seed on the recorded stream as recording begins, and on the current one before
+  // each replay. The seed's memory may be that of a graph whose last replay is not over.
+  order(current, recorded);
+  const auto ordered = c10::make_scope_exit([&] { ignoring_errors([&] { order(recorded, current); }); });
+  const c10::StreamGuard beside(recorded);
   const CaptureScope capturing_here(draws);
   graph.begin();
   try {
@@ -62,7 +87,7 @@ class CapturedCall {
 
   /// Records `call`, of which nothing runs yet, without gradients. Takes temporary memory from that of
   /// `neighbour`, if there is one. Throws UsageError if the device has no graphs, or if something in `call`
-  /// cannot be recorded.
+  /// cannot be recorded; c10::OutOfMemoryError if memory runs out.
   template <class Call>
   CapturedCall(c10::Device device, const Call& call, const CapturedCall* neighbour = nullptr) {
     if (!is_supported(device)) throw UsageError(message("CapturedCall: ", device, " has no graphs"));
@@ -72,6 +97,7 @@ class CapturedCall {
     try {
       detail::capture_without_draws(*graph_, device, call);
     } catch (...) {
+      if (ran_out_of_memory()) throw;
       throw UsageError(message("CapturedCall: this cannot be captured as a graph: ",
                                detail::first_line(detail::what_of(std::current_exception()))));
     }

@@ -3,10 +3,16 @@
 // nothing if LibTorch has no CUDA, or if the CUDA Toolkit's headers are missing.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/what_of.hpp>
 
 #if __has_include(<ATen/cuda/CUDAConfig.h>) && __has_include(<cuda_runtime_api.h>)
 
+#if LOOPTORCH_LIBTORCH_2_9
+#include <ATen/core/CachingHostAllocator.h>
+#endif
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -23,17 +29,13 @@ class CudaGraph final : public DeviceGraph {
 
   void begin() override {
     const c10::cuda::CUDAGuard guard(device_);
-    graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    users_before_ = users();
+    or_abandon([&] { graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); });
   }
 
   void end() override {
     const c10::cuda::CUDAGuard guard(device_);
-    try {
-      graph_.capture_end();
-    } catch (...) {  // else the allocator would wait for the end of this recording
-      leave_pool();
-      throw;
-    }
+    or_abandon([&] { graph_.capture_end(); });
   }
 
   void replay() override {
@@ -45,24 +47,52 @@ class CudaGraph final : public DeviceGraph {
 
   static std::unique_ptr<DeviceGraph> make(c10::Device device, const DeviceGraph* neighbour) {
     const auto* const other = static_cast<const CudaGraph*>(neighbour);
-    return std::make_unique<CudaGraph>(device, other ? other->pool() : at::cuda::graph_pool_handle());
+    return std::make_unique<CudaGraph>(with_index(device),
+                                       other ? other->pool() : at::cuda::graph_pool_handle());
   }
 
  private:
-  void leave_pool() noexcept {
+  /// Calls `step`. If it throws, undoes what LibTorch leaves behind: else its allocators would wait for the
+  /// end of this recording, and refuse the next one in this pool. What CUDAGraph undoes by itself differs by
+  /// version and by error. A pool that is released once too often would be freed under its other graphs.
+  template <class Step>
+  void or_abandon(const Step& step) {
     namespace allocator = c10::cuda::CUDACachingAllocator;
     try {
-      allocator::endAllocateToPool(device_.index(), pool_);
-    } catch (...) {  // it has left
+      step();
+    } catch (...) {
+      ignoring_errors(
+          [&] { allocator::endAllocateToPool(device_.index(), pool_); });  // throws if it has ended
+#if LOOPTORCH_LIBTORCH_2_9
+      ignoring_errors([&] { leave_pool_of(*at::getHostAllocator(c10::kCUDA)); });
+#endif
+      ignoring_errors([&] { graph_.reset(); });
+      if (users() > users_before_) ignoring_errors([&] { allocator::releasePool(device_.index(), pool_); });
+      throw;
     }
-    try {
-      allocator::releasePool(device_.index(), pool_);
-    } catch (...) {  // it was given back
+  }
+
+  /// Ends the recording for the allocator of pinned memory, which has pools from LibTorch 2.11 on. Throws if
+  /// it has ended.
+  template <class HostAllocator>
+  void leave_pool_of(HostAllocator& host) {
+    if constexpr (requires { host.end_allocate_to_pool(pool_); }) {
+      host.end_allocate_to_pool(pool_);
+      host.release_pool(pool_);
     }
+  }
+
+  /// Returns how many graphs and recordings hold the pool.
+  [[nodiscard]] int users() const noexcept {
+    int count = 0;  // LibTorch throws for a pool that does not exist yet
+    ignoring_errors(
+        [&] { count = c10::cuda::CUDACachingAllocator::getPoolUseCount(device_.index(), pool_); });
+    return count;
   }
 
   c10::Device device_;
   at::cuda::MempoolId_t pool_;
+  int users_before_ = 0;
   at::cuda::CUDAGraph graph_;
 };
 

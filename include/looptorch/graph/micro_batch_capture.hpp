@@ -17,7 +17,6 @@
 #include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
-#include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/objective/loss.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -98,7 +97,6 @@ class MicroBatchCapture {
     entry.root = at::full_like(entry.loss_like, entry.factor = 1);
     entry.scale = scale_of(candidate_.engine);
     (void)candidate_.loss_buffers();
-    empty_cache(candidate_.device());  // the graph's own pool cannot use blocks left by eager micro-batches
   }
 
   void record(MicroBatchGraph& entry, DeviceGraph& graph) {

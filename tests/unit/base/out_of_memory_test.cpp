@@ -39,6 +39,8 @@ TEST_CASE("out of memory: the errors of all allocators, also within others' text
   CHECK(runs_out([] { TORCH_CHECK(false, "CUDA error: out of memory"); }));
   CHECK(runs_out(
       [] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"); }));
+  CHECK(runs_out([] { TORCH_CHECK(false, "cuFFT error: CUFFT_ALLOC_FAILED"); }));
+  CHECK(runs_out([] { TORCH_CHECK(false, "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling"); }));
   CHECK_FALSE(runs_out([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED"); }));
   CHECK(runs_out([] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }));
   CHECK(runs_out(

@@ -4,6 +4,7 @@
 #include "support/accelerator/device/allocators.hpp"
 
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
@@ -49,6 +50,8 @@ class DeviceMemory final : public looptorch::detail::DeviceAllocator {
   }
   void emptyCache(looptorch::detail::MempoolId_t) override {
     const Lock lock(driver().mutex);
+    for (int i = 0; i < kMaxDevices; ++i)
+      TORCH_CHECK(!is_recording(i), "captures_underway.empty() INTERNAL ASSERT FAILED (simulated)");
     driver().ledger.wait(Wait::device, "emptyCache");
     for (int i = 0; i < kMaxDevices; ++i) driver().empty_cache(i);
   }

@@ -11,6 +11,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace looptorch_test::accelerator {
@@ -23,11 +24,13 @@ thread_local const std::vector<std::uint64_t>* seeds_of_replay = nullptr;
 
 class Graph final : public looptorch::detail::DeviceGraph {
  public:
-  explicit Graph(int device) : device_(device) {}
+  Graph(int device, const Graph* neighbour)
+      : device_(device), pool_(neighbour ? neighbour->pool_ : std::make_shared<GraphPool>()) {}
   ~Graph() override {
     const Lock lock(driver().mutex);
     if (open_recording == recording_.get()) open_recording = nullptr;
     recording_.reset();
+    pool_.reset();
   }
 
   void begin() override {
@@ -38,7 +41,9 @@ class Graph final : public looptorch::detail::DeviceGraph {
         "them on the default stream.)");
     TORCH_CHECK(!open_recording, "there is a capture already");
     driver().wait(Wait::device, "capture_begin", device_, driver().timeline.device(device_));
-    recording_ = std::make_unique<Recording>(device_, current_stream(device_), generator_state(device_));
+    char* const seed = driver().allocate(device_, Recording::kSeedBytes);
+    recording_ =
+        std::make_unique<Recording>(device_, current_stream(device_), generator_state(device_), pool_, seed);
     mark_capturing(recording_->generator(), true);
     all_recordings.insert(recording_.get());
     open_recording = recording_.get();
@@ -58,29 +63,68 @@ class Graph final : public looptorch::detail::DeviceGraph {
 
  private:
   int device_;
+  std::shared_ptr<GraphPool> pool_;
   std::unique_ptr<Recording> recording_;
 };
 
 const bool is_set = [] {
   looptorch::detail::device_graph_maker(kDeviceType) =
       [](c10::Device device,
-         const looptorch::detail::DeviceGraph*) -> std::unique_ptr<looptorch::detail::DeviceGraph> {
-    return std::make_unique<Graph>(device.index());
+         const looptorch::detail::DeviceGraph* neighbour) -> std::unique_ptr<looptorch::detail::DeviceGraph> {
+    return std::make_unique<Graph>(device.index(), static_cast<const Graph*>(neighbour));
   };
   return true;
 }();
 
 }  // namespace
 
+GraphPool::~GraphPool() {
+  for (void* const data : free_) driver().free(data);
+}
+
+char* GraphPool::take(std::size_t bytes, const std::function<bool(void*)>& is_other) {
+  const auto fits = [&](void* data) {
+    const std::size_t size = driver().find(data)->size;
+    return size >= bytes && size / 2 <= bytes && is_other(data);
+  };
+  const auto found = std::ranges::find_if(free_, fits);
+  if (found == free_.end()) return nullptr;
+  char* const data = static_cast<char*>(*found);
+  free_.erase(found);
+  return data;
+}
+
+Recording::Recording(int device, int stream, std::shared_ptr<void> generator, std::shared_ptr<GraphPool> pool,
+                     char* seed)
+    : device_(device),
+      stream_(stream),
+      generator_(std::move(generator)),
+      pool_(std::move(pool)),
+      seed_(seed) {
+  set_seed(stream);
+}
+
 Recording::~Recording() {
   all_recordings.erase(this);
   driver().host_waits(driver().timeline.device(device_));  // as cudaFree
-  for (void* const data : freed_) driver().free(data);
+  driver().free(seed_);
+}
+
+void Recording::set_seed(int stream) const {
+  static const std::string name = "the seed of a graph";
+  driver().access(stream, driver().tick(stream), seed_, kSeedBytes, /*writes=*/true, &name);
+}
+
+char* Recording::reuse(std::size_t bytes) {
+  char* const data = pool_->take(bytes, [&](void* block) { return !memory_.contains(block); });
+  if (data) own(data);
+  return data;
 }
 
 bool Recording::keep(void* data) {
   if (!memory_.contains(data)) return false;
   freed_.insert(data);
+  pool_->give(data);
   return true;
 }
 
@@ -92,6 +136,7 @@ int Recording::add_draw(const void* state, std::function<std::uint64_t()> draw) 
 }
 
 void Recording::replay(int stream) {
+  set_seed(stream);
   for (void* const data : freed_) {  // nothing of the last replay is left in them
     Block& block = *driver().find(data);
     driver().issue(stream, driver().tick(stream), [data = block.data, size = block.size](Copy copy) {
@@ -119,10 +164,12 @@ Recording* recording_here(int device) {
   return open_recording->stream() == current_stream(device) ? open_recording : nullptr;
 }
 
-Recording* recording_of(void* data) {
-  for (Recording* const recording : all_recordings)
-    if (recording->keep(data)) return recording;
-  return nullptr;
+bool is_recording(int device) { return open_recording && open_recording->device() == device; }
+
+bool is_kept_by_recording(void* data) {
+  bool is_kept = false;
+  for (Recording* const recording : all_recordings) is_kept |= recording->keep(data);
+  return is_kept;
 }
 
 void refuse_in_recording(int device, const char* what) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A captured graph of the simulated accelerator: holds kernels that were issued to a stream and did not run,
 // and issues them at each replay. Memory that was allocated during the capture stays the graph's, at the same
-// addresses, even if the program frees it.
+// addresses, even if the program frees it. Graphs of a pool share what they have freed.
 #pragma once
 
 #include "support/accelerator/driver.hpp"
@@ -31,10 +31,31 @@ struct RecordedKernel {
   std::function<void(Copy)> run;
 };
 
+/// Memory that the graphs of a pool have freed. The next one that is recorded takes it, as from LibTorch's
+/// allocator, so a replay overwrites what later graphs have left there.
+class GraphPool {
+ public:
+  GraphPool() = default;
+  ~GraphPool();
+  GraphPool(const GraphPool&) = delete;
+  GraphPool& operator=(const GraphPool&) = delete;
+
+  void give(void* data) { free_.insert(data); }
+  /// Takes a block of at least so many bytes, and of at most twice as many, that `is_other` allows; null if
+  /// there is none.
+  [[nodiscard]] char* take(std::size_t bytes, const std::function<bool(void*)>& is_other);
+
+ private:
+  std::set<void*> free_;
+};
+
 class Recording {
  public:
-  Recording(int device, int stream, std::shared_ptr<void> generator)
-      : device_(device), stream_(stream), generator_(std::move(generator)) {}
+  static constexpr std::size_t kSeedBytes = 16;
+
+  /// Sets the graph's seed, in `seed` on the device, on the stream that is recorded.
+  Recording(int device, int stream, std::shared_ptr<void> generator, std::shared_ptr<GraphPool> pool,
+            char* seed);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -49,6 +70,8 @@ class Recording {
   [[nodiscard]] bool is_invalid() const { return invalid_; }
   /// Takes a block that was allocated meanwhile.
   void own(char* data) { memory_.insert(data); }
+  /// Takes a block that another graph of the pool has freed; null if none fits.
+  [[nodiscard]] char* reuse(std::size_t bytes);
   /// True for a block of the graph, which the program has freed: it stays.
   bool keep(void* data);
 
@@ -56,12 +79,16 @@ class Recording {
   /// number.
   int add_draw(const void* state, std::function<std::uint64_t()> draw);
 
-  /// Issues all kernels to a stream, with new random numbers.
+  /// Sets the seed and issues all kernels, on a stream, with new random numbers.
   void replay(int stream);
 
  private:
+  void set_seed(int stream) const;
+
   int device_, stream_;
   std::shared_ptr<void> generator_;
+  std::shared_ptr<GraphPool> pool_;
+  char* seed_;
   std::vector<RecordedKernel> kernels_;
   std::vector<std::function<std::uint64_t()>> draws_;
   std::set<void*> memory_, freed_;
@@ -70,8 +97,10 @@ class Recording {
 
 /// Returns the recording of this thread's current stream of a device; null if nothing is recorded there.
 [[nodiscard]] Recording* recording_here(int device);
-/// Returns the recording, ended or not, whose memory holds an address; null for other memory.
-[[nodiscard]] Recording* recording_of(void* data);
+/// True while something of a device is recorded: its allocator then neither waits nor releases memory.
+[[nodiscard]] bool is_recording(int device);
+/// True if a recording, ended or not, keeps a block that the program has freed.
+[[nodiscard]] bool is_kept_by_recording(void* data);
 /// Throws CUDA's error for what cannot be recorded, if this thread's current stream of a device is recorded.
 void refuse_in_recording(int device, const char* what);
 /// Returns a random seed of the replay under way.

@@ -27,11 +27,13 @@ char* Driver::allocate(int index, std::size_t bytes) {
   ++ledger.counts.allocations;
   reclaim(state);
   const int stream = current_stream(index);
+  Recording* const recording = recording_here(index);
+  if (char* const reused = recording ? recording->reuse(bytes) : nullptr) return reused;
   Block* block = nullptr;
   bool is_new = false;
   if (++allocations_ != options.fail_allocation_at) {
     block = state.pool.allocate(stream, bytes, is_new);
-    if (!block) {
+    if (!block && !is_recording(index)) {
       ++state.pool.stats().num_alloc_retries;
       empty_cache(index);
       block = state.pool.allocate(stream, bytes, is_new);
@@ -43,7 +45,7 @@ char* Driver::allocate(int index, std::size_t bytes) {
                    state.pool.reserved(), " are reserved.");
   if (is_new) poison_new(*block);
   if (options.behind_host) block->late_is_poison = false;
-  if (Recording* const recording = recording_here(index)) recording->own(block->data);
+  if (recording) recording->own(block->data);
   return block->data;
 }
 
@@ -69,7 +71,7 @@ void Driver::report_users(const Block& block, const Clock& known) {
 void Driver::free(void* data) noexcept {
   Block* const block = find(data);
   if (!block || !block->live) return ledger.violation("memory of a device was freed twice");
-  if (recording_of(data)) return;
+  if (is_kept_by_recording(data)) return;
   Clock known = timeline.stream(block->stream);  // the allocator hands it out behind all of this
   known.join(timeline.host());
   auto others = block->recorded;
