@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Training by graphs on LibTorch's own code for CUDA, over a runtime that needs no GPU: what is recorded and
 // what is not, and what memory is left. The net needs no library of NVIDIA's.
+// Tests graph: host_copy_watch
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/empty_cache.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -39,13 +41,18 @@ std::vector<Batch> batches(const std::vector<std::int64_t>& rows) {
   return all;
 }
 
-/// Waits for the device in each batch of five rows.
+/// Waits for the device in each batch of five rows. In one of seven rows it copies from pinned memory, and
+/// in one of eight to the host, without a wait.
 struct Objective {
   lt::Loss operator()(Net& net, const Batch& batch) const {
     const at::Tensor y = net(batch.x);
     if (batch.x.size(0) == 5) (void)y.sum().item<double>();
+    if (batch.x.size(0) == 7) (void)pinned.to(kDevice, /*non_blocking=*/true);
+    if (batch.x.size(0) == 8) (void)y.detach().to(at::kCPU, /*non_blocking=*/true);
     return {.value = y.mean(), .weight = weight(batch)};
   }
+  at::Tensor pinned = at::ones({kWidth}).pin_memory();
+
   double weight(const Batch& batch) const { return static_cast<double>(batch.x.size(0)); }
 };
 
@@ -74,6 +81,16 @@ TEST_CASE("forms go on becoming graphs after one that cannot") {
   const std::string said = train(batches({4, 4, 4, 5, 5, 5, 6, 6, 6}), 4);
   CHECK_THAT(said, StartsWith("20 of 36 micro-batches ran as graphs, of which there are 2") &&
                        Contains("ran eagerly: it cannot be captured: CUDA error"));
+}
+
+TEST_CASE("a copy between host and device that does not wait is in no graph") {
+  for (const auto& [rows, direction] : {std::pair(7, "from the host"), std::pair(8, "to the host")}) {
+    const auto before = runtime::counts().captured_host_copies;
+    const std::string said = train(batches({4, 4, 4, rows, rows, rows, 4}), 4);
+    CHECK_THAT(said, StartsWith("14 of 28 micro-batches ran as graphs, of which there are 1") &&
+                         Contains("it cannot be captured: copy_ copies") && Contains(direction));
+    CHECK(runtime::counts().captured_host_copies > before);  // recorded, and given up
+  }
 }
 
 TEST_CASE("a fit by graphs leaves no memory, and its later epochs need no more") {

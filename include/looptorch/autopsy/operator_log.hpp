@@ -6,7 +6,7 @@
 
 #include <looptorch/autopsy/facts_of.hpp>
 #include <looptorch/autopsy/operator_call.hpp>
-#include <looptorch/autopsy/recorded_inputs.hpp>
+#include <looptorch/base/recorded_inputs.hpp>
 #include <looptorch/base/running_module.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -3,8 +3,8 @@
 // 0.4 us an operator call while a counter exists, and nothing otherwise.
 #pragma once
 
-#include <looptorch/autopsy/recorded_inputs.hpp>
 #include <looptorch/base/device/older_libtorch.hpp>
+#include <looptorch/base/recorded_inputs.hpp>
 #include <looptorch/flops/flops.hpp>
 #include <looptorch/flops/formulas.hpp>
 

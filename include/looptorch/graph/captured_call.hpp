@@ -11,6 +11,7 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/host_copy_watch.hpp>
 #include <looptorch/memory/ambient/streams.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 
@@ -52,9 +53,11 @@ void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Bod
   const auto ordered = c10::make_scope_exit([&] { ignoring_errors([&] { order(recorded, current); }); });
   const c10::StreamGuard beside(recorded);
   const CaptureScope capturing_here(draws);
+  const HostCopyWatch copies;
   graph.begin();
   try {
     body();
+    copies.check();
   } catch (...) {
     ignoring_errors([&] { graph.end(); });  // the first error is the one to know
     throw;

@@ -2,7 +2,8 @@
 // Autopsy names faults that are injected into an objective: operator, place and sample. Two more faults, of a
 // rate and of fp16, are in policies/autopsy_test.
 //
-// Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch, recorded_inputs
+// Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch
+// Tests base: recorded_inputs
 // Tests autopsy: tensor_facts
 // Tests loop: examine_context
 // Tests redo: judge_window, traced_rerun

@@ -4,7 +4,7 @@
 // look-up for each operator while the watch exists.
 #pragma once
 
-#include <looptorch/autopsy/recorded_inputs.hpp>
+#include <looptorch/base/recorded_inputs.hpp>
 #include <looptorch/export/program/export_error.hpp>
 
 #include <ATen/core/dispatch/Dispatcher.h>
