@@ -61,9 +61,11 @@ class Quantity {
 
  private:
   static std::string shape_message(const at::Tensor& tensor) {
+    const std::string expected =
+        "a metric's value or a weight must be a number or a tensor of one element, got ";
     return tensor.defined()
-               ? message("expected a number or a 0-dim tensor, got a tensor of shape ", tensor.sizes())
-               : std::string("expected a number or a 0-dim tensor, got an undefined tensor");
+               ? message(expected, "shape ", tensor.sizes(), "; reduce it, for example by mean()")
+               : expected + "an undefined tensor";
   }
   void keep(const at::Tensor& tensor) { tensor_ = tensor.detach().reshape({}); }
 

@@ -11,7 +11,10 @@ TEST_CASE("a quantity is any number, or a tensor of one element; a CPU tensor is
   CHECK(lt::Quantity(true).number() == 1.0);
   CHECK(lt::Quantity(torch::tensor(7, torch::kLong)).is_known());
   CHECK(lt::Quantity(torch::tensor({7.0})).number() == 7.0);
-  CHECK_THROWS_WITH(lt::Quantity(torch::ones({2, 3})), Catch::Contains("[2, 3]"));
+  CHECK_THROWS_WITH(
+      lt::Quantity(torch::ones({2, 3})),
+      "a metric's value or a weight must be a number or a tensor of one element, got shape [2, 3]; reduce "
+      "it, for example by mean()");
   CHECK_THROWS_WITH(lt::Quantity(at::Tensor()), Catch::Contains("undefined"));
 }
 

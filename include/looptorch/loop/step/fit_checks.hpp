@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Checks model and optimizers when a fit or a loop of `step` begins. Warns once per Trainer of a model in
-// eval mode, and of parameters that no update trains, as when the optimizer lacks a layer. Refuses an
-// optimizer that rounds bf16 weights to nearest: every update below half a step of a weight would be lost
-// without a message.
+// eval mode, and of parameters that no update trains, as when the optimizer lacks a layer; warns of a fit
+// that continues an epoch over other data. Refuses an optimizer that rounds bf16 weights to nearest: every
+// update below half a step of a weight would be lost without a message.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,6 +19,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -36,6 +37,20 @@ void warn_once_of_eval_mode(Engine& engine) {
         "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
         "learns no statistics: call model->train() before, as after an evaluation of your own. See "
         "docs/errors.md#eval-mode");
+}
+
+/// Warns, on one rank, of a fit that continues an epoch over a range of another size than the one with which
+/// the epoch began: as many batches are skipped, of data that the run has not seen.
+template <class Engine>
+void warn_of_another_range(Engine& engine, const Progress& before) {
+  const auto& had = before.batches_per_epoch;
+  const auto& has = engine.progress().batches_per_epoch;
+  if (before.batch == 0 || !had || !has || *had == *has || !engine.ranks().leads()) return;
+  TORCH_WARN("looptorch: this fit continues an epoch after ", before.batch, " of ", *had,
+             " batches, but its range has ", *has, " batches: it skips the first ",
+             std::min(before.batch, *has),
+             ". For other data end the earlier fit by `epochs`, or begin with a "
+             "Trainer of its own. See docs/errors.md#another-range");
 }
 
 // ---- Parameters that no update trains ----

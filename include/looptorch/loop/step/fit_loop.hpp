@@ -238,6 +238,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
   engine.ranks().mute(engine);  // after the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   announce(engine, plan);
+  if (!resumed) warn_of_another_range(engine, before);
   RunAccess::batch_limit(run) = options.limit_batches;
   const FeedScope fed(run, batches.feed());
   std::optional<Host> host;

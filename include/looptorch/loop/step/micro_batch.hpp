@@ -51,6 +51,10 @@ inline void require_graph(const at::Tensor& weighed, at::ScalarType type, const 
   if (!at::isFloatingType(type))
     throw UsageError(message("the loss of ", view.name, " is of type ", type,
                              ", which has no gradient: return a floating-point tensor"));
+  if (weighed.is_inference())
+    throw UsageError(message("the loss of ", view.name,
+                             " has no gradient, since it was computed in c10::InferenceMode: end it before "
+                             "training, or use torch::NoGradGuard in its place"));
   throw UsageError(
       message("the loss of ", view.name,
               " does not depend on any parameter that its optimizer trains; is the optimizer made "

@@ -46,12 +46,14 @@ void drop_batches(std::vector<Batch>& kept) {
 }
 inline void drop_batches(NoState&) {}
 
-/// Opens a window, and asks each update whether it takes part.
+/// Opens a window, drops gradients that the program has left since the last one, and asks each update whether
+/// it takes part.
 template <class Engine>
 void begin_window(Engine& engine) {
   engine.refresh_changed_parameters();
   WindowState& window = engine.window();
   window.open.open();
+  for (const UpdateView& view : engine.run().updates()) drop_gradients(view.parameters);
   const Progress& progress = engine.progress();
   for_each_index<Engine::kUpdates>([&](auto i) {
     const UpdateOptions& options = engine.template update<i>().options;

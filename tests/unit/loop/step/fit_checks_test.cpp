@@ -105,6 +105,24 @@ TEST_CASE("nothing is said of parameters that another update or another Trainer 
   CHECK(warnings.texts.size() == 1);
 }
 
+TEST_CASE("a fit that continues an epoch over a range of another size says which batches it skips") {
+  Warnings warnings;
+  auto net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  const auto easy = toy::batches(6), hard = toy::batches(9);
+  trainer.fit(easy, {.max_steps = 4});
+  trainer.fit(easy, {.max_steps = 5});  // the same range
+  CHECK(warnings.texts.empty());
+  trainer.fit(hard, {.max_steps = 7});
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK_THAT(warnings.texts[0], Catch::Contains("5 of 6 batches") && Catch::Contains("has 9 batches") &&
+                                    Catch::Contains("skips the first 5"));
+  trainer.fit(hard, {.epochs = 1});
+  trainer.fit(easy, {.epochs = 2});  // another range, from an epoch's beginning
+  CHECK(warnings.texts.size() == 1);
+}
+
 TEST_CASE("bf16 weights are refused under optimizers that round to the nearest") {
   auto net = narrow_layer();
   CHECK_THROWS_WITH(fit_narrow<lt::FusedAdamW>(net),

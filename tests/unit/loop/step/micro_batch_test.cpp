@@ -98,3 +98,12 @@ TEST_CASE("an error has its samples, where the loader knows them") {
   CHECK_THROWS_WITH(trainer.fit(lt::PinnedPrefetchLoader(Rows{}, {.batch_size = 2, .workers = 0})),
                     Contains("Target 9 is out of bounds. (in step 1, batch 1 of epoch 0 (samples 2, 3))"));
 }
+
+TEST_CASE("a fit in inference mode says that this is why the loss has no gradient") {
+  const c10::InferenceMode mode;
+  auto net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)),
+                    Contains("computed in c10::InferenceMode: end it before training"));
+}
