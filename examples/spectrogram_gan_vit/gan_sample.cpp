@@ -101,11 +101,33 @@ void write_files(const Samples& samples, const sg::DecibelScale& scale, const Op
   }
 }
 
-/// Throws UsageError for a folder of recordings, whose tables the programs that train read.
+/// True for the name of a file that `write_files` writes.
+bool is_own(const fs::path& file) {
+  const auto name = file.stem().string(), extension = file.extension().string();
+  return (is_numbered(name, "spectrograms-") && extension == ".safetensors") ||
+         (is_numbered(name, "sample-") && (extension == ".png" || extension == ".wav"));
+}
+
+/// True for a folder of sounds that are named as samples, but are no earlier call's: no spectrograms lie
+/// beside them.
+bool holds_others_sounds(const fs::path& folder) {
+  if (!fs::is_directory(folder) || fs::exists(folder / numbered("spectrograms-", 0, ".safetensors")))
+    return false;
+  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return is_own(entry.path()) && entry.path().extension() == ".wav";
+  });
+}
+
+/// Throws UsageError for a folder of recordings, whose tables the programs that train read, and for one with
+/// sounds that `clear` would remove.
 void require_no_recordings(const fs::path& folder) {
   std::ifstream labels(folder / "labels.csv");
   std::string header = kHeader;
   if (labels) std::getline(labels, header);
+  if (holds_others_sounds(folder))
+    throw lt::UsageError("--output " + folder.string() +
+                         ": has sounds named as samples, sample-00000.wav and the like, without their "
+                         "spectrograms, and they would be replaced: choose another folder");
   if (fs::is_directory(folder / "audio") || header != kHeader)
     throw lt::UsageError("--output " + folder.string() +
                          ": is a folder of recordings and their labels, as for --data of gan_train, which "
@@ -116,12 +138,9 @@ void require_no_recordings(const fs::path& folder) {
 void clear(const fs::path& folder) {
   fs::remove(folder / "labels.csv");
   std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto name = entry.path().stem().string(), extension = entry.path().extension().string();
-    if ((is_numbered(name, "spectrograms-") && extension == ".safetensors") ||
-        (is_numbered(name, "sample-") && (extension == ".png" || extension == ".wav")))
-      old.push_back(entry.path());
-  }
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_own(entry.path())) old.push_back(entry.path());
+  std::ranges::sort(old);  // spectrograms, which tell whose the sounds are, last
   for (const auto& file : old) fs::remove(file);
 }
 

@@ -218,6 +218,10 @@ refused "--output recordings: is a folder of recordings and their labels" "${sam
 rm -r recordings/audio && echo "song_id,valence_mean,arousal_mean" >recordings/labels.csv
 refused "--output recordings: is a folder of recordings and their labels" "${sample[@]}" --output recordings
 [ "$(cat recordings/labels.csv)" = "song_id,valence_mean,arousal_mean" ] || fail "labels were written over"
+# Recordings that are named as samples are not removed.
+mkdir named && echo mine >named/sample-00001.wav
+refused "--output named: has sounds named as samples" "${sample[@]}" --output named
+[ "$(ls named)" = sample-00001.wav ] || fail "a refused run left: $(ls named)"
 runs gan_export --model alone --output generator.ts
 [ -s generator.ts ] || fail "gan_export wrote nothing"
 runs "${sample[@]}" --output samples --valence -0.5 --pictures 3 --sounds 1

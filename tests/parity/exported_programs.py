@@ -153,6 +153,18 @@ class FixedBias(nn.Module):
         return self.fc(x)
 
 
+class Columns(nn.Module):
+    """Batch norm of rows: a batch of one row has one value in each column."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(3)
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(self.bn(x))
+
+
 def models():
     """Yields name, model in the mode in which it is exported, arguments, keywords, dynamic shapes, and a second set."""
     batch = Dim("batch", min=1)
@@ -173,6 +185,8 @@ def models():
         for suffix in "", "_decomposed":
             yield name + suffix, make(), (wave((2, 3, 6), 0.1),), {}, None, (wave((2, 3, 6), 0.2),), {}
     yield "fixed_bias", FixedBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
+    for suffix in "", "_decomposed":
+        yield "columns" + suffix, Columns(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((4, 3), 0.2),), {}
 
 
 def flat(tree):

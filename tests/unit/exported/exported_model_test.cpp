@@ -17,9 +17,13 @@
 namespace lt = looptorch;
 using namespace exported_programs;
 
-static const std::vector<std::string> kNames{
-    "cnn",    "cnn_decomposed", "cnn_eval", "recurrent",        "encoder",    "scoped",
-    "picked", "norms",          "channels", "norms_decomposed", "fixed_bias", "channels_decomposed"};
+static const std::vector<std::string> kNames{"cnn",        "cnn_decomposed",
+                                             "cnn_eval",   "recurrent",
+                                             "encoder",    "scoped",
+                                             "picked",     "norms",
+                                             "channels",   "norms_decomposed",
+                                             "fixed_bias", "channels_decomposed",
+                                             "columns",    "columns_decomposed"};
 
 TEST_CASE("An exported model computes Python's outputs, gradients and buffers") {
   for (const std::string& name : kNames) {
@@ -173,6 +177,27 @@ TEST_CASE("Eval mode of norms, with and without statistics, and of dropout of ch
     for (const auto& buffer : model->named_buffers())
       CHECK(at::equal(buffer.value(), load(name)->named_buffers()[buffer.key()]));
   }
+}
+
+// PyTorch's functional.batch_norm has this check, which is not part of a program. Without it the running
+// variance becomes NaN.
+TEST_CASE("Batch norm of one value in each channel is refused in training mode, as by PyTorch") {
+  for (const std::string name : {"columns", "columns_decomposed"}) {
+    CAPTURE(name);
+    auto model = load(name);
+    CHECK_THROWS_WITH(
+        model->forward(torch::ones({1, 3})),
+        "batch norm of bn needs more than one value in each channel to train, and its input has sizes "
+        "[1, 3]: choose a batch size that does not leave one sample for an epoch's last batch");
+    CHECK(at::equal(model->named_buffers()["bn.running_var"], torch::ones({3})));
+    model->eval();
+    CHECK(model->forward(torch::ones({1, 3}))[0].isfinite().all().item<bool>());
+    model->train();
+    (void)model->forward(torch::ones({2, 3}));
+    CHECK(model->named_buffers()["bn.running_var"].isfinite().all().item<bool>());
+  }
+  auto cnn = load("cnn");
+  CHECK(cnn->forward(torch::ones({1, 3, 6, 6}))[0].isfinite().all().item<bool>());  // 36 values
 }
 
 TEST_CASE("A program that draws random numbers in eval mode, too, says so") {

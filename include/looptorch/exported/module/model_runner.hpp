@@ -13,6 +13,7 @@
 #include <looptorch/exported/module/joint_layers.hpp>
 #include <looptorch/exported/module/program_file.hpp>
 #include <looptorch/exported/module/segments.hpp>
+#include <looptorch/exported/module/training_modes.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +51,8 @@ class ModelRunner {
       modules_.push_back(found == modules.end() ? &root : found->second);
     }
     for (const GraphNode& node : file.graph.nodes)
-      plans_.push_back({.is_linear = node.target == "torch.ops.aten.linear.default"});
+      plans_.push_back({.is_linear = node.target == "torch.ops.aten.linear.default",
+                        .is_batch_norm = uses_batch_statistics(node)});
     for (const auto& [node, mode] : file.modes.in_eval) plans_[node].in_eval = &mode;
     for (const auto& [node, linear] : file.tensors.linears) plans_[node].linear = linear;
     for (const auto& group : joint_)
@@ -133,6 +135,7 @@ class ModelRunner {
     LinearPartImpl* linear = nullptr;    // the layer that it calls, which may have an adapter
     const JointLayers* joint = nullptr;  // layers that are computed as one matmul with it
     bool is_linear = false;              // calls aten::linear, of any weights
+    bool is_batch_norm = false;          // normalises by the batch while it trains
   };
 
   [[nodiscard]] std::size_t node(const std::string& name) const {
@@ -170,7 +173,12 @@ class ModelRunner {
       return;
     }
     if (plan.is_linear && joins) return graph.run_linear(node);
-    if (!plan.in_eval || modules_[node.module]->is_training()) return graph.run(node);
+    if (!plan.in_eval || modules_[node.module]->is_training()) {
+      if (plan.is_batch_norm)
+        require_several_values(values[node.arguments[0].slot].toTensor(),
+                               file_.graph.modules[node.module].path);
+      return graph.run(node);
+    }
     if (plan.in_eval->is_skipped) return;
     graph.run(node, plan.in_eval->argument, plan.in_eval->value);
   }

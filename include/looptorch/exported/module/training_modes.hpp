@@ -3,9 +3,11 @@
 // program was exported in training mode, ModelRunner switches these calls to eval mode for an evaluation.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/exported/graph/graph.hpp>
 #include <looptorch/exported/graph/signature.hpp>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
 
@@ -35,6 +37,27 @@ struct TrainingModes {
 /// True for "bn.num_batches_tracked", to which BatchNorm adds 1 in training.
 [[nodiscard]] inline bool counts_batches(std::string_view buffer) {
   return buffer == "num_batches_tracked" || buffer.ends_with(".num_batches_tracked");
+}
+
+/// True for a call of batch norm that uses the statistics of the batch while it trains.
+[[nodiscard]] inline bool uses_batch_statistics(const GraphNode& node) {
+  const auto* op = node.op();
+  if (!op || op->schema().name().find("batch_norm") == std::string::npos) return false;
+  const auto& declared = op->schema().arguments();
+  for (std::size_t i = 0; i < declared.size(); ++i)
+    if (declared[i].name() == "training" || declared[i].name() == "train")
+      return node.arguments[i].constant.isBool() && node.arguments[i].constant.toBool();
+  return false;
+}
+
+/// Throws UsageError for an input of batch norm with one value in each channel, as PyTorch's
+/// functional.batch_norm, whose check is not part of a program: the running variance would become NaN.
+inline void require_several_values(const at::Tensor& input, const std::string& module) {
+  if (input.dim() < 2 || input.numel() == 0 || input.numel() != input.size(1)) return;
+  throw UsageError(message("batch norm", module.empty() ? "" : " of " + module,
+                           " needs more than one value in each channel to train, and its input has sizes ",
+                           input.sizes(),
+                           ": choose a batch size that does not leave one sample for an epoch's last batch"));
 }
 
 class ModeFinder {
