@@ -118,9 +118,10 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
       staged.differences.push_back(mismatch(ResumeField::rates, of + "the learning rate of group ", rate));
       staged.keeps_rates = true;
     }
-    for (const DifferentValue& value :
-         differing_values(group_options_of(optimizer, groups[i]), saved.under("options")))
-      staged.differences.push_back(mismatch(ResumeField::options, message(of, "in group ", i, " "), value));
+    const StateDict options = saved.under("options");
+    for (const DifferentValue& value : differing_values(group_options_of(optimizer, groups[i]), options))
+      if (options.contains(value.key))  // earlier versions did not save all of them
+        staged.differences.push_back(mismatch(ResumeField::options, message(of, "in group ", i, " "), value));
   }
   if (staged.keeps_rates) return;
   for (std::size_t i = 0; i < groups.size(); ++i)

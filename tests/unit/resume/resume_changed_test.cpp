@@ -5,6 +5,8 @@
 // Tests resume: differences, listed_policies, state_names
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adafactor.hpp>
+#include <looptorch/optim/muon.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
@@ -16,6 +18,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -190,6 +193,62 @@ TEST_CASE("rates, schedules, options of an optimizer and the length of a window 
       {"looptorch::ScheduleLr: the schedule: LinearDecay {0, 20}, warm-up 2 -> CosineDecay {0.1, 0}, warm-up 1"});
   check_on_request({}, {.accumulate = 4}, {"4 micro-batches a window here, 2 in the snapshot"},
                    {"micro-batches a window: 2 -> 4"});
+}
+
+namespace {
+
+/// Returns what `resume_changed` reports when a run of one optimizer resumes with other options; `before`
+/// changes the snapshot first.
+template <class Optimizer, class Options>
+Sentences changed_options(const Options& saved, const Options& here,
+                          const std::function<void(lt::SnapshotContents&)>& before = {}) {
+  const TemporaryFolder folder;
+  toy::Net net = toy::net();
+  const auto with = [&](const Options& options, auto&& use) {
+    Optimizer optimizer(net->parameters(), options);
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::SnapshotEvery{.folder = folder.path()});
+    return use(trainer);
+  };
+  (void)with(saved, [](auto& trainer) { return trainer.fit(toy::batches(2)); });
+  lt::SnapshotContents contents = lt::read_snapshot(lt::find_newest_snapshot(folder.path()).path);
+  if (before) before(contents);
+  return with(here, [&](auto& trainer) {
+    if (!before) CHECK_THROWS_AS(trainer.restore(contents), lt::SnapshotMismatch);
+    return trainer.restore(contents, true, true).changed;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("options that only one optimizer has may differ on request") {
+  const std::string where = "the optimizer of update: in group 0 ";
+  CHECK(changed_options<lt::Adafactor>(lt::AdafactorOptions{.beta1 = 0.9},
+                                       lt::AdafactorOptions{.relative_step = false,
+                                                            .scale_parameter = false,
+                                                            .clip_threshold = 2,
+                                                            .decay = -0.5,
+                                                            .beta1 = 0.8}) ==
+        Sentences{where + "beta1: 0.9 -> 0.8", where + "clip_threshold: 1 -> 2",
+                  where + "decay: -0.8 -> -0.5", where + "relative_step: true -> false",
+                  where + "scale_parameter: true -> false"});
+  const lt::MuonOptions muon{.eps = 1e-8, .adamw = true};
+  lt::MuonOptions other = muon;
+  other.coefficients[2] = 2, other.steps = 6, other.rate = lt::MuonRate::like_adamw;
+  CHECK(changed_options<lt::Muon>(muon, other) ==
+        Sentences{where + "coefficients.2: 2.0315 -> 2", where + "rate: 0 -> 1", where + "steps: 5 -> 6"});
+}
+
+TEST_CASE("options that an earlier version did not save are not compared") {
+  const auto drop = [](lt::SnapshotContents& contents) {
+    lt::StateDict kept;
+    for (const auto& [key, value] : contents.optimizer.values())
+      if (!key.ends_with(".options.relative_step")) kept.set(key, value);
+    CHECK(kept.values().size() + 1 == contents.optimizer.values().size());
+    contents.optimizer = kept;
+  };
+  CHECK(changed_options<lt::Adafactor>(lt::AdafactorOptions{}, lt::AdafactorOptions{.relative_step = false},
+                                       drop)
+            .empty());
 }
 
 TEST_CASE("a changed rate is in force at once, and the schedule's state begins anew where it is of another") {

@@ -133,6 +133,7 @@ requires requires(const Pair& pair) { std::get<1>(pair); }
 void put(StateDict& out, const char* name, const Pair& pair) {
   out.set(std::string(name) + ".0", std::get<0>(pair));
   out.set(std::string(name) + ".1", std::get<1>(pair));
+  if constexpr (std::tuple_size_v < Pair >> 2) out.set(std::string(name) + ".2", std::get<2>(pair));
 }
 
 /// True if an optimizer with these options keeps `name` for each parameter that has a state.
@@ -272,6 +273,15 @@ template <class Optimizer>
     if constexpr (requires { options.momentum; }) visit("momentum", options.momentum);
     if constexpr (requires { options.dampening; }) visit("dampening", options.dampening);
     if constexpr (requires { options.nesterov; }) visit("nesterov", options.nesterov);
+    if constexpr (requires { options.relative_step, options.scale_parameter, options.clip_threshold; }) {
+      visit("relative_step", options.relative_step), visit("scale_parameter", options.scale_parameter);
+      visit("clip_threshold", options.clip_threshold), visit("decay", options.decay);
+      visit("beta1", options.beta1);
+    }
+    if constexpr (requires { options.coefficients, options.adamw; }) {
+      visit("coefficients", options.coefficients), visit("steps", std::int64_t{options.steps});
+      visit("rate", static_cast<std::int64_t>(options.rate)), visit("adamw", options.adamw);
+    }
   }
   return out;
 }
