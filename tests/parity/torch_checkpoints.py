@@ -44,6 +44,8 @@ def good():
                       "complex": torch.tensor([1 + 2j]), "half": torch.tensor([0.5], dtype=torch.float16),
                       "parameter": torch.nn.Parameter(torch.tensor([2.0])), "wide": torch.tensor([40000], dtype=torch.uint16),
                       "float8": torch.tensor([0.5]).to(torch.float8_e4m3fn)})
+    save("mx.pt", {"scales": torch.tensor([0.25, 8]).to(torch.float8_e8m0fnu),
+                   "float4": torch.tensor([0x21, 0x43], dtype=torch.uint8).view(torch.float4_e2m1fn_x2)})
     number = torch.tensor([1 + 2j]).conj()
     save("conjugated.pt", {"conjugated": number})
     save("negated.pt", {"negated": number.imag})

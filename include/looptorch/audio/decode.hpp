@@ -73,9 +73,9 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 }  // namespace detail
 
 /// Returns the file's samples, or those between `start` and `end`. The samples of a range equal that part of
-/// the whole file, also if it is resampled. The part before `start` is not decoded, except for some seconds
-/// of Vorbis and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is
-/// decoded only if the file does not state its length.
+/// the whole file: bit for bit at the file's own rate, up to rounding if resampled. The part before `start`
+/// is not decoded, except for some seconds of Vorbis and Opus, all of MP3, and formats in which libsndfile
+/// cannot seek. The part behind `end` is decoded only if the file does not state its length.
 ///
 /// Joined files (MP3, Ogg, FLAC) are read one after the other. If a header was never finished, everything
 /// behind it is read as sound; a warning names the first such file.

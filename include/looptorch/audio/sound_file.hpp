@@ -170,6 +170,9 @@ class SoundFile {
     const std::uint64_t there = file_->size() - std::min(data.offset, file_->size());
     if (data.bytes > there)
       refuse(name_, "cut off: its header announces ", data.bytes, " bytes of samples, ", there, " are there");
+    if (data.is_beyond)
+      refuse(name_, "is longer than can be read of its format: ", data.bytes,
+             " bytes follow its header; write it as FLAC, W64 or RF64");
     if (data.is_mpeg && take_mpeg(MpegScan(*file_).parts(/*anywhere=*/true))) return;
     if (data.finished.empty()) return void(parts_.emplace_back(path_));
     warn_unfinished(name_, data.bytes);

@@ -142,12 +142,13 @@ class NpyHeaderParser {
     return value;
   }
 
+  /// Takes each 0 as 1 to see whether the strides fit in 64 bits.
   [[nodiscard]] static std::int64_t product(const std::vector<std::int64_t>& sizes) {
-    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
     std::int64_t all = 1;
     for (const auto size : sizes)
-      if (__builtin_mul_overflow(all, size, &all)) fail("has a shape of more elements than 64 bits count");
-    return all;
+      if (__builtin_mul_overflow(all, std::max<std::int64_t>(size, 1), &all))
+        fail("has a shape of more elements than 64 bits count");
+    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end() ? 0 : all;
   }
 
   std::string_view text_;

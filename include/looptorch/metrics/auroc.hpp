@@ -43,7 +43,7 @@ class Auroc {
   }
 
   /// Returns the area of two classes, or the mean over those classes that have one. NaN of no sample. Waits
-  /// for the device.
+  /// for the device; throws as `areas` does.
   [[nodiscard]] double area() const {
     double sum = 0;
     std::int64_t defined = 0;
@@ -53,15 +53,17 @@ class Auroc {
   }
 
   /// Returns the area of each class against the rest; that of two classes alone, of scores [N]. Empty of no
-  /// sample. Waits for the device.
+  /// sample. Waits for the device. Throws UsageError if labels were outside of the classes.
   [[nodiscard]] std::vector<double> areas() const {
     std::vector<double> result;
     if (scores_.empty()) return result;
     at::NoGradGuard no_grad;
     const auto scores = at::cat(scores_), labels_N = at::cat(labels_);
+    const std::int64_t classes = scores.dim() == 1 ? 2 : scores.size(1);
+    const auto is_outside_N = labels_N.lt(0).logical_or(labels_N.ge(classes));
+    detail::require_none_outside("Auroc", is_outside_N.sum().item<std::int64_t>(), classes);
     if (scores.dim() == 1) return {area_of(scores, labels_N.eq(1))};
-    for (std::int64_t c = 0; c < scores.size(1); ++c)
-      result.push_back(area_of(scores.select(1, c), labels_N.eq(c)));
+    for (std::int64_t c = 0; c < classes; ++c) result.push_back(area_of(scores.select(1, c), labels_N.eq(c)));
     return result;
   }
 

@@ -12,6 +12,13 @@
 
 namespace looptorch::detail {
 
+/// Throws UsageError, in the name of `measure`, if any labels were outside of the classes.
+inline void require_none_outside(std::string_view measure, std::int64_t outside, std::int64_t classes) {
+  if (outside > 0)
+    throw UsageError(message(measure, ": ", outside, " labels are outside of 0 to ", classes - 1,
+                             ". Leave such samples out, as those of padding"));
+}
+
 /// Throws UsageError, in the name of `measure`, unless `labels` are integers or bool, [N], on the device of
 /// `scores`, which have N rows.
 inline void require_labels(std::string_view measure, const at::Tensor& scores, const at::Tensor& labels) {

@@ -100,9 +100,7 @@ class ClassificationMetrics {
   [[nodiscard]] at::Tensor confusion() const {
     if (!counts_.defined()) return at::zeros({classes_, classes_ + 1}, at::kLong);
     const auto counts = counts_.cpu();
-    if (const auto outside = counts[cells()].item<std::int64_t>(); outside > 0)
-      throw UsageError(message("ClassificationMetrics: ", outside, " labels are outside of 0 to ",
-                               classes_ - 1, ". Leave such samples out, as those of padding"));
+    detail::require_none_outside("ClassificationMetrics", counts[cells()].item<std::int64_t>(), classes_);
     return counts.slice(0, 0, cells()).view({classes_, classes_ + 1});
   }
 

@@ -567,6 +567,27 @@ TEST_CASE(
   CHECK(agreed(put(folder / "piped.caf", header + caf + header)).equal(decode(folder / "b").samples_T));
 }
 
+TEST_CASE("A file of more bytes than its header can state is refused, whatever it states") {
+  const TemporaryFolder folder;
+  constexpr std::uintmax_t kWav = (std::uintmax_t{1} << 32) + 100'000, kAu = (std::uintmax_t{1} << 31) + 1000;
+  const std::string wav = written(folder / "whole.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, 5000);
+  const std::string aiff = written(folder / "whole.aiff", SF_FORMAT_AIFF | SF_FORMAT_PCM_16, 16000, 5000);
+  const std::string au = written(folder / "whole.au", SF_FORMAT_AU | SF_FORMAT_PCM_16, 16000, 5000);
+  const auto refused = [&](const std::string& bytes, std::uintmax_t size) {
+    fs::resize_file(put(folder / "long", bytes), size);  // zeros, of which the disk stores none
+    CHECK_THROWS_WITH(audio::probe(folder / "long"),
+                      Contains("is longer than can be read of its format") && EndsWith("FLAC, W64 or RF64"));
+  };
+  refused(wav, kWav);  // ffmpeg states the length without its upper bits
+  for (const char byte : {'\0', '\xff'}) refused(with_size(wav, "data", byte), kWav);
+  refused(with_size(aiff, "SSND", '\0'), kWav);
+  refused(au, kAu);
+  refused(std::string(au).replace(8, 4, 4, '\xff'), kAu);
+  const std::string rf64 = written(folder / "a", SF_FORMAT_RF64 | SF_FORMAT_PCM_16, 16000, 5000);
+  fs::resize_file(put(folder / "long", rf64), kWav);
+  CHECK(audio::probe(folder / "long").frames == 5000);
+}
+
 TEST_CASE("An unfinished header is told once, and no finished one is") {
   const TemporaryFolder folder;
   const std::string whole = written(folder / "whole.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, 1000);

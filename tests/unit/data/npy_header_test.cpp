@@ -25,7 +25,7 @@ TEST_CASE("a header of NumPy is read, with its blanks, in any order of keys") {
   CHECK(other.fortran_order);
   CHECK(other.shape == Shape{3});
   CHECK(parse_npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': ()}").elements == 1);
-  CHECK(parse_npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 3, 0)}")
+  CHECK(parse_npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 0)}")
             .elements == 0);
 }
 
@@ -44,6 +44,7 @@ TEST_CASE("what is no header is refused in a sentence") {
   refused(begin + "(1.5,)}", "has no \")\"");
   refused(begin + "(99999999999999999999,)}", "has a shape that is no tuple of sizes");
   refused(begin + "(4294967296, 4294967296)}", "more elements than 64 bits count");
+  refused(begin + "(0, 4294967296, 4294967296)}", "more elements than 64 bits count");  // nor would strides
   refused(begin + "(1,), 'shape': (1,)}", "has a key twice");
   refused("{'pickle': 1}", "has a key twice, or one that no version");
   refused("{'descr': [('mel', '<f4')]}", "describes records of several fields");

@@ -152,6 +152,16 @@ TEST_CASE("AUROC: scikit-learn's and torchmetrics' areas, with ties, in any batc
   }
 }
 
+TEST_CASE("AUROC: labels out of range are an error as the area is read, not samples of the other classes") {
+  const auto ignored = labels({1, 0, -100});
+  Auroc two;
+  two.add(torch::tensor({2., 1., 3.}), ignored);
+  CHECK_THROWS_WITH(two.area(), Contains("Auroc: 1 labels are outside of 0 to 1. Leave such samples out"));
+  Auroc three;
+  three.add(torch::zeros({3, 3}), labels({3, 0, -100}));
+  CHECK_THROWS_WITH(three.areas(), Contains("Auroc: 2 labels are outside of 0 to 2. Leave such samples out"));
+}
+
 TEST_CASE("AUROC: what the data leave undefined is not a number, and shapes must fit") {
   const auto area = [](const at::Tensor& scores, std::vector<std::int64_t> of) {
     Auroc metrics;

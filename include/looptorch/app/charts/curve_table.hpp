@@ -26,17 +26,17 @@ namespace looptorch::app {
 /// The columns of a CSV file, by the names in its first row. A field that is no number is NaN.
 class CurveTable {
  public:
-  /// Throws UsageError for an empty file and for a row with another number of fields than the header, and
-  /// FileError.
+  /// Throws UsageError for an empty file, for a row that breaks the rules of CSV, and for one with another
+  /// number of fields than the header. Throws FileError.
   explicit CurveTable(std::filesystem::path file) : file_(std::move(file)) {
     const auto contents = read_file(file_, kMaxBytes);
     TableRows rows(contents, ',');
     if (!rows.has_next()) throw UsageError(file_.string() + ": is empty");
-    names_ = rows.next();
+    names_ = next_row(rows);
     columns_.resize(names_.size());
     while (rows.has_next()) {
       const auto line = rows.line();
-      const auto row = rows.next();
+      const auto row = next_row(rows);
       if (row.size() != names_.size())
         throw UsageError(
             message(file_.string(), ":", line, ": has ", row.size(), " fields, the header ", names_.size()));
@@ -73,6 +73,15 @@ class CurveTable {
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> next_row(TableRows& rows) const {
+    const auto line = rows.line();
+    try {
+      return rows.next();
+    } catch (const Error& error) {
+      throw UsageError(message(file_.string(), ":", line, ": ", error.what()));
+    }
+  }
+
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 26;
 
   static double number_of(const std::string& field) {

@@ -28,6 +28,9 @@ struct AnnouncedData {
   /// The file with the size that its header lacks; empty if that is stated.
   std::vector<FilePiece> finished = {};
   bool is_mpeg = false;  ///< The samples are frames of MPEG audio, in a WAV file.
+  /// More bytes follow the header than can be read: than 32 bits count, which is why the stated size is wrong
+  /// (ffmpeg states the rest), or in AU than libsndfile reads.
+  bool is_beyond = false;
 };
 
 /// The layout of chunks, each with a name and a size, in a family of formats.
@@ -126,12 +129,17 @@ class DataHeader {
     std::uint64_t bytes = data.bytes;
     const std::uint64_t there = file_.size() - data.begin;
     if (bytes == kUnknown && layout.size == 4 && long_size) bytes = integer(size = *long_size);
+    if (size.bytes == 4 && there > kUnknown) return beyond(data.begin, there);
     const std::uint64_t placeholder = size.bytes == 8 ? kLongPlaceholder : layout.placeholder;
     const bool is_unknown = bytes >= placeholder && bytes > there;
     if (is_unknown || (bytes <= layout.lead && there > bytes && !are_chunks(data.begin + bytes, layout)))
       return unfinished(data.begin + layout.lead, size, layout.lead,
                         layout.counts_itself ? layout.name + layout.size : 0);
     return AnnouncedData{data.begin, bytes};
+  }
+
+  static AnnouncedData beyond(std::uint64_t offset, std::uint64_t bytes) {
+    return {.offset = offset, .bytes = bytes, .is_beyond = true};
   }
 
   /// True if the bytes from `offset` to the file's end are whole chunks.
@@ -181,8 +189,11 @@ class DataHeader {
   }
 
   std::optional<AnnouncedData> of_au(bool is_big_endian) const {
+    constexpr std::uint64_t kReadable = 0x7fffffff;
     const Field size{8, 4, is_big_endian};
     const std::uint64_t offset = integer({4, 4, is_big_endian}), bytes = integer(size);
+    if (file_.size() > offset && file_.size() - offset > kReadable)
+      return beyond(offset, file_.size() - offset);
     if (bytes == kUnknown || (bytes == 0 && file_.size() > offset)) return unfinished(offset, size, 0, 0);
     return AnnouncedData{offset, bytes};
   }

@@ -10,10 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -28,11 +30,15 @@ template <class Call>
 }
 
 /// Returns `PATH.KIND-PID-N`, where N is new for this process: a name next to `path` that no other process or
-/// thread uses.
+/// thread uses. Shortens the path's name, by whole characters, if the new one would be too long for a file.
 [[nodiscard]] inline std::filesystem::path sibling_of(std::filesystem::path path, std::string_view kind) {
   static std::atomic<unsigned> counter{0};
-  path += message('.', kind, '-', ::getpid(), '-', counter++);
-  return path;
+  constexpr std::size_t kLongest = 255;  // bytes, in all usual file systems
+  const std::string end = message('.', kind, '-', ::getpid(), '-', counter++);
+  const std::string name = path.filename().native();
+  std::size_t kept = std::min(name.size(), kLongest - end.size());
+  while (kept > 0 && kept < name.size() && (static_cast<unsigned char>(name[kept]) & 0xC0) == 0x80) --kept;
+  return path.replace_filename(name.substr(0, kept) + end);
 }
 
 /// Creates a new file, with the permissions that the umask leaves. If it exists or cannot be created, the

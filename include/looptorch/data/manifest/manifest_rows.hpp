@@ -35,8 +35,11 @@ namespace detail {
 /// one line, not the rest of the file.
 class TableRows {
  public:
-  /// Reads `text`, which must outlive this; `separator` is one of ",;|\t".
-  TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
+  /// Reads `text`, which must outlive this; `separator` is one of ",;|\t". Skips a byte order mark, as Excel
+  /// writes it before the first field.
+  TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {
+    if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
+  }
 
   /// True if there is another row; blank lines are skipped.
   [[nodiscard]] bool has_next() {

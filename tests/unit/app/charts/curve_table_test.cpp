@@ -45,6 +45,8 @@ TEST_CASE("A table that is none says where") {
   CHECK_THROWS_WITH(CurveTable(file), name + ": is empty");
   looptorch::write_file_atomically(file, "step,loss\n1,2\n3\n");
   CHECK_THROWS_WITH(CurveTable(file), name + ":3: has 1 fields, the header 2");
+  looptorch::write_file_atomically(file, "step,loss\n1,\"2\n");
+  CHECK_THROWS_WITH(CurveTable(file), name + ":2: a quoted field without an end");
   looptorch::write_file_atomically(file, "step,loss\n");
   CHECK(CurveTable(file).rows() == 0);
   CHECK_THROWS_WITH(CurveTable(file).column("wer"), name + ": has no column \"wer\", only step, loss");

@@ -3,6 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/text/utf8.hpp>
 
 #include "support/temporary_folder.hpp"
 
@@ -108,6 +109,24 @@ TEST_CASE("atomic file: only files with the name of one that is being written ar
   CHECK(folder.entries() == 3);
   CHECK_FALSE(fs::exists(folder / "a.partial-1-3"));
   CHECK_NOTHROW(looptorch::detail::sweep_partial_files(folder / "missing"));
+}
+
+TEST_CASE("atomic file: a name may be as long as the file system allows") {
+  const TemporaryFolder folder;
+  std::string letters;
+  while (letters.size() + 3 < 252) letters += "\u0915";  // of three bytes
+  for (const auto& name : {std::string(255, 'a'), letters + ".txt"}) {
+    write_file_atomically(folder / name, "old");
+    write_file_atomically(folder / name, "new");
+    CHECK(read_file(folder / name) == "new");
+    const auto partial = looptorch::detail::sibling_of(folder / name, "partial").filename().string();
+    CHECK(partial.size() <= 255);
+    CHECK(looptorch::detail::is_partial_file(partial));
+    CHECK(looptorch::find_invalid_utf8(partial) == std::string::npos);
+  }
+  CHECK(folder.entries() == 2);
+  CHECK_THROWS_WITH(write_file_atomically(folder / std::string(256, 'a'), "x"),
+                    Contains("File name too long"));
 }
 
 TEST_CASE("atomic file: permissions follow the umask") {

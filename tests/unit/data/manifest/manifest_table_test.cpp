@@ -176,6 +176,13 @@ TEST_CASE("fields are quoted as RFC 4180 has it") {
   CHECK((corpus.texts("a.wav, x \r\n") == Texts{" x "}));
 }
 
+TEST_CASE("a byte order mark is no part of a table's first field, nor does it hide its quote") {
+  TableRows rows("\xef\xbb\xbf\"Yes, today.\",1\nNo.,2\n", ',');
+  CHECK(rows.next() == std::vector<std::string>{"Yes, today.", "1"});
+  CHECK(rows.line() == 2);
+  CHECK(rows.next() == std::vector<std::string>{"No.", "2"});
+}
+
 TEST_CASE("wrong rows are listed with their line, and the others read") {
   const Corpus corpus;
   const auto manifest = corpus.read("t.csv",

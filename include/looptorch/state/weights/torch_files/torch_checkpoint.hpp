@@ -63,7 +63,14 @@ inline CheckpointParts read_torch_archive(const std::shared_ptr<MappedFile>& fil
     throw ZipError(
         "the archive is a TorchScript program. Write its weights alone: python -c \"import torch; "
         "torch.save(torch.jit.load('IN').state_dict(), 'OUT')\"");
-  if (folder.empty()) throw ZipError("the archive has no data.pkl: torch.save has not written it");
+  if (folder.empty()) {
+    for (const std::string& name : archive.compressed())
+      if (name.ends_with("/data.pkl"))
+        throw ZipError(
+            "the archive has its data.pkl compressed, and only archives without compression are read, as "
+            "torch.save writes them");
+    throw ZipError("the archive has no data.pkl: torch.save has not written it");
+  }
   const auto order = archive.files().find(folder + "byteorder");
   if (order != archive.files().end() && order->second != "little")
     throw ZipError("the archive is of a machine with another order of bytes");

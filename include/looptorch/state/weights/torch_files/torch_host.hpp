@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
+#include <looptorch/base/process/libtorch_version.hpp>
 #include <looptorch/state/weights/torch_files/pickle.hpp>
 #include <looptorch/state/weights/torch_files/strided_bounds.hpp>
 #include <looptorch/state/weights/torch_files/zip_directory.hpp>
@@ -32,7 +33,7 @@ struct TorchType {
   std::string_view storage, name;
   at::ScalarType type;
 };
-inline constexpr std::array<TorchType, 19> kTorchTypes{{
+inline constexpr std::array<TorchType, 21> kTorchTypes{{
     {"torch.FloatStorage", "torch.float32", at::kFloat},
     {"torch.DoubleStorage", "torch.float64", at::kDouble},
     {"torch.HalfStorage", "torch.float16", at::kHalf},
@@ -52,6 +53,8 @@ inline constexpr std::array<TorchType, 19> kTorchTypes{{
     {"", "torch.float8_e4m3fn", at::kFloat8_e4m3fn},
     {"", "torch.float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
     {"", "torch.float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+    {"", "torch.float8_e8m0fnu", at::kFloat8_e8m0fnu},
+    {"", "torch.float4_e2m1fn_x2", kFloat4},
 }};
 
 [[nodiscard]] inline std::optional<at::ScalarType> torch_type(std::string_view name) {

@@ -9,6 +9,7 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -69,6 +70,10 @@ TEST_CASE("tensors of a file of torch.save have its dtypes, shapes, strides and 
   CHECK(kinds.at("wide").to(at::kInt).equal(torch::tensor({40000}, torch::kInt)));
   CHECK(kinds.at("float8").to(at::kFloat).equal(at::full({1}, 0.5)));
   CHECK(at::view_as_real(kinds.at("complex")).equal(torch::tensor({1.0F, 2.0F}).reshape({1, 2})));
+  const auto mx = load_torch_checkpoint(kFolder / "mx.pt").tensors;
+  CHECK(mx.at("scales").to(at::kFloat).equal(torch::tensor({0.25F, 8.0F})));
+  CHECK(mx.at("float4").scalar_type() == lt::detail::kFloat4);
+  CHECK(std::memcmp(mx.at("float4").const_data_ptr(), "\x21\x43", 2) == 0);
   const auto views = load_torch_checkpoint(kFolder / "views.pt").tensors;
   CHECK(views.at("transposed").equal(weight().t()));
   CHECK(views.at("transposed").strides() == weight().t().strides());
@@ -201,6 +206,11 @@ TEST_CASE("archives that are cut off, compressed, or no checkpoints are refused"
   compressed[entry + 10] = 8;
   CHECK_THROWS_WITH(load_torch_checkpoint(write(compressed)),
                     Contains("lacks the data of storage 0, or has them compressed"));
+  auto all_compressed = whole;
+  for (std::size_t at = 0; (at = all_compressed.find("PK\x01\x02", at)) != std::string::npos; ++at)
+    all_compressed[at + 10] = 8;
+  CHECK_THROWS_WITH(load_torch_checkpoint(write(all_compressed)),
+                    Contains("has its data.pkl compressed, and only archives without compression are read"));
   auto renamed = whole;
   for (std::size_t at = 0; (at = renamed.find("data.pkl", at)) != std::string::npos;)
     renamed.replace(at, 8, "data.xyz");
