@@ -591,6 +591,28 @@ TEST_CASE("LogMetrics: the rows up to a snapshot are in the files when its state
   trainer.fit(toy::batches(40));
 }
 
+TEST_CASE("LogMetrics: a run that was interrupted has one row a step") {
+  const TemporaryFolder folder;
+  const auto train = [&](std::int64_t last, const lt::FitOptions& options) {
+    ToyRun run;
+    const auto interrupt = [&](lt::WindowContext& window) {
+      if (window.run.progress().step == last) window.run.interrupt("a test");
+    };
+    lt::Trainer trainer(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path()},
+                        lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 100},
+                        lt::On{lt::kObserve, interrupt});
+    return trainer.fit(toy::batches(10), options);
+  };
+  CHECK(train(3, {}).status == lt::FitStatus::interrupted);
+  CHECK(train(0, {.resume = folder / "snapshots"}).steps == 10);
+  std::vector<std::int64_t> steps;
+  std::ifstream file(folder / "metrics.jsonl");
+  report::MetricNames names;
+  for (std::string line; std::getline(file, line);)
+    steps.push_back(report::read_json_line(line, names)->step);
+  CHECK(steps == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+}
+
 TEST_CASE("LogMetrics: what a policy behind it publishes at an epoch's end belongs to that step") {
   const TemporaryFolder folder;
   ToyRun run;

@@ -161,13 +161,13 @@ class MetricFeed final : public MetricSink {
     if (row_.is_due || !rows_.row_is_empty()) end_row(/*now=*/true);
     hand_over();
   }
-  /// Blocks until the files have everything.
+  /// Blocks until the files have everything. Writes no row for the time since a snapshot alone: a resumed run
+  /// would keep it as a second row of its step.
   void end(FitStatus status) {
     meter_.drop_window();
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that threw
-    row_.is_due = true;
     hand_over_all();
     const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
     if (target_.page)
