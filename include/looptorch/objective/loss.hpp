@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <optional>
@@ -87,7 +88,7 @@ using Metrics = std::vector<Metric>;
 struct Loss {
   at::Tensor value = {};  ///< 0-dim; the mean over `weight` items.
   Quantity weight = 1.0;  ///< Number of items; 0: nothing is learnt from this micro-batch.
-  Metrics metrics = {};   ///< Reported, never differentiated; none may be called "loss".
+  Metrics metrics = {};   ///< Reported, never differentiated; each has another name, and none "loss".
   at::Tensor sum = {};    ///< 0-dim; `value` times `weight`, given in place of `value`.
 };
 
@@ -102,8 +103,21 @@ inline const at::Tensor& loss_tensor(const Loss& loss) {
   return loss.value.defined() ? loss.value : loss.sum;
 }
 
+/// Throws UsageError for a metric called "loss", and for two of one name, whose values would be averaged.
+inline void check_names(const Metrics& metrics) {
+  for (auto metric = metrics.begin(); metric != metrics.end(); ++metric) {
+    if (metric->name == "loss")
+      throw UsageError(
+          "a metric of the objective is called 'loss', as the loss itself is where both are reported; "
+          "give it another name, such as 'plain_loss'");
+    if (std::any_of(metrics.begin(), metric, [&](const Metric& other) { return other.name == metric->name; }))
+      throw UsageError(message("the objective reports two metrics called '", metric->name,
+                               "': give each a name of its own"));
+  }
+}
+
 /// Returns the loss after checking it. A bare tensor becomes a loss of weight 1. Throws UsageError for a
-/// wrong shape or weight, for both forms or none, and for a metric called "loss".
+/// wrong shape or weight, for both forms or none, and for metrics without names of their own.
 inline Loss as_loss(Loss loss) {
   const at::Tensor& tensor = loss_tensor(loss);
   if (loss.value.defined() == loss.sum.defined())
@@ -115,11 +129,7 @@ inline Loss as_loss(Loss loss) {
   const double weight = loss.weight.number();
   if (!(std::isfinite(weight) && weight >= 0))
     throw UsageError(message("a loss's weight must be finite and at least 0, got ", weight));
-  for (const Metric& metric : loss.metrics)
-    if (metric.name == "loss")
-      throw UsageError(
-          "a metric of the objective is called 'loss', as the loss itself is where both are reported; "
-          "give it another name, such as 'plain_loss'");
+  check_names(loss.metrics);
   return loss;
 }
 

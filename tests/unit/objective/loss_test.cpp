@@ -44,3 +44,9 @@ TEST_CASE("a metric that is called as the loss is refused") {
   CHECK_THROWS_AS(lt::detail::as_loss(loss), lt::UsageError);
   CHECK_THROWS_WITH(lt::detail::as_loss(loss), Catch::Contains("'loss', as the loss itself is"));
 }
+
+TEST_CASE("two metrics of one name are refused, which would be averaged") {
+  const lt::Loss loss{.value = torch::ones({}), .metrics = {{"top1", 0.5}, {"top5", 0.9}, {"top1", 0.7}}};
+  CHECK_THROWS_AS(lt::detail::as_loss(loss), lt::UsageError);
+  CHECK_THROWS_WITH(lt::detail::as_loss(loss), Catch::Contains("two metrics called 'top1'"));
+}
