@@ -2,6 +2,8 @@
 add_test(NAME unit.trainer.every_pair_test_all CONFIGURATIONS long COMMAND unit_trainer "-#" "[#every_pair_test]")
 set_tests_properties(unit.trainer.every_pair_test_all PROPERTIES LABELS long TIMEOUT 3600
                                                                  ENVIRONMENT "LOOPTORCH_TRIPLES=500;LOOPTORCH_KILLED_PAIRS=1000")
+add_test(NAME unit.trainer.random_runs_test_all CONFIGURATIONS long COMMAND unit_trainer "-#" "[#random_runs_test]")
+set_tests_properties(unit.trainer.random_runs_test_all PROPERTIES LABELS long TIMEOUT 3600 ENVIRONMENT LOOPTORCH_RANDOM_RUNS=4000)
 add_test(NAME unit.optim.compiled_kernels_test_all CONFIGURATIONS long COMMAND unit_optim "-#" "[#compiled_kernels_test]")
 set_tests_properties(unit.optim.compiled_kernels_test_all PROPERTIES LABELS long TIMEOUT 3600 ENVIRONMENT LOOPTORCH_ALL_GPUS=1)
 

@@ -2,11 +2,11 @@
 // Implements the loop's calls for training on several processes; read this header first. A Trainer has
 // SeveralRanks if it lists DataParallel, or another policy with the hook `ranks`.
 //
-//   SeveralRanks   this header                   what the Engine calls (loop/step/rank_calls.hpp) on several
-//   ranks SoloRanks      loop/step/solo_ranks.hpp           the same for one process: nothing to do Ranks
-//   loop/ranks.hpp                the interface to other processes, which SeveralRanks calls GroupRanks
-//   distributed/group_ranks.hpp   implements Ranks, by c10d RankSession    ranks/rank_session.hpp        a
-//   fit: joins the ranks, and silences all but the leading one
+//   SeveralRanks  this header               what the Engine calls (loop/step/rank_calls.hpp) on several ranks
+//   SoloRanks     loop/step/solo_ranks.hpp  the same for one process: nothing to do
+//   Ranks         loop/ranks.hpp            the interface to other processes, which SeveralRanks calls
+//   GroupRanks    distributed/group_ranks.hpp  implements Ranks, by c10d
+//   RankSession   ranks/rank_session.hpp    a fit: joins the ranks, and silences all but the leading one
 #pragma once
 
 #include <looptorch/base/error.hpp>
