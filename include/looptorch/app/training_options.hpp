@@ -104,24 +104,9 @@ struct TrainingOptions {
   [[nodiscard]] at::Device choose_device() const {
     require_ranks_connect();
     const at::Device chosen = device_of_rank();
-    if (precision == Precision::fp16 && chosen.is_cpu())
-      throw CommandLineError(
-          "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
-          "--mixed-precision");
-    if (const std::string why = precision == Precision::bf16 ? why_no_bf16(chosen) : ""; !why.empty())
-      throw CommandLineError(message("--bf16: ", why, ": give --fp16"));
-    if (prefetch.value_or(0) > 0 && workers == 0)
-      throw CommandLineError(
-          message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));
-    if (memory_cap > 0 && !preflight)
-      throw CommandLineError("--memory-cap is what --preflight allows: give --preflight, too");
-    if (capture && chosen.is_cpu())
-      std::cerr << "--capture has no effect on a CPU, which has no graphs" << std::endl;
-    const bool both = tf32 && cudnn_benchmark;
-    if (!chosen.is_cuda() && (tf32 || cudnn_benchmark))
-      std::cerr << (tf32 ? "--tf32" : "") << (both ? " and " : "")
-                << (cudnn_benchmark ? "--cudnn-benchmark" : "") << (both ? " have" : " has")
-                << " no effect on " << chosen << ", only on CUDA devices" << std::endl;
+    check_precision(chosen);
+    check_data_and_memory();
+    print_settings_without_effect(chosen);
     return chosen;
   }
 
@@ -234,12 +219,37 @@ struct TrainingOptions {
   /// Seeds LibTorch's random generators on all devices; each rank draws other numbers.
   void seed_generators() const {
     const auto rank = static_cast<std::uint64_t>(rank_environment().rank);
-    at::manual_seed(rank == 0 ? unsigned_seed() : looptorch::derive_seed(derived_seed(kRanks), rank));
+    at::manual_seed(rank == 0 ? unsigned_seed() : looptorch::derive_seed(derived_seed(kSeedOfRanks), rank));
   }
 
  private:
   static constexpr std::int64_t kFewBatches = 3;
-  static constexpr std::uint64_t kRanks = 1000;  // what a seed is derived for, beside the programs' own
+  static constexpr std::uint64_t kSeedOfRanks = 1000;  // what a seed is derived for, beside the programs' own
+
+  void check_precision(at::Device chosen) const {
+    if (precision == Precision::fp16 && chosen.is_cpu())
+      throw CommandLineError(
+          "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
+          "--mixed-precision");
+    if (const std::string why = precision == Precision::bf16 ? why_no_bf16(chosen) : ""; !why.empty())
+      throw CommandLineError(message("--bf16: ", why, ": give --fp16"));
+  }
+  void check_data_and_memory() const {
+    if (prefetch.value_or(0) > 0 && workers == 0)
+      throw CommandLineError(
+          message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));
+    if (memory_cap > 0 && !preflight)
+      throw CommandLineError("--memory-cap is what --preflight allows: give --preflight, too");
+  }
+  void print_settings_without_effect(at::Device chosen) const {
+    if (capture && chosen.is_cpu())
+      std::cerr << "--capture has no effect on a CPU, which has no graphs" << std::endl;
+    const bool both = tf32 && cudnn_benchmark;
+    if (!chosen.is_cuda() && (tf32 || cudnn_benchmark))
+      std::cerr << (tf32 ? "--tf32" : "") << (both ? " and " : "")
+                << (cudnn_benchmark ? "--cudnn-benchmark" : "") << (both ? " have" : " has")
+                << " no effect on " << chosen << ", only on CUDA devices" << std::endl;
+  }
 
   [[nodiscard]] at::Device device_of_rank() const {
     const at::Device chosen = app::choose_device(device);

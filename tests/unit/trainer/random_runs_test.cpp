@@ -2,6 +2,7 @@
 // Random runs: a Trainer whose policies are switched on or off by a seed ends with the weights, averages,
 // counts and metrics of a plain loop with LibTorch's optimizers, also if it was interrupted and resumed. CI
 // runs a sample; LOOPTORCH_RANDOM_RUNS sets their number.
+// Tests loop/compose: policy_stack
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
