@@ -302,11 +302,7 @@ std::vector<at::Tensor> scheduled(Way way) {
     optimizer.send_rates();
     if (!graph) {
       graph = lt::detail::device_graph_maker(test_device().type())(params[0].device(), nullptr);
-      synchronize();
-      const c10::StreamGuard beside(lt::detail::stream_from_pool(params[0].device()));
-      graph->begin();
-      optimizer.step();
-      graph->end();
+      lt::detail::capture_graph(*graph, params[0].device(), /*draws=*/true, [&] { optimizer.step(); });
     }
     graph->replay();
   }
