@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads a file that a training sample in a .jsonl file names: a NumPy array (.npy) or a sound.
+// Reads the files that samples of a .jsonl name: NumPy arrays (.npy) and sounds, as tensors.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Advises micro-batch, accumulation and policies for cards of 4 to 80 GB: Whisper from tiny to large-v3, the
-// three sizes of KonkaniVani, the GAN and ViT-B/16; and measures the settings of the guides that the examples
+// three sizes of KonkaniVani, the GAN and ViT-B/16; or measures the settings of the guides that the examples
 // follow. Each choice is a dry run of the program's Trainer on random weights of the real shape, without
 // arithmetic (looptorch/shapes_only), so that large-v3 takes seconds and no memory. CPU, one thread.
 //
-//   memory_advice [--only TEXT] [--write PAGE]
+//   memory_advice [--only TEXT] [--write docs/memory_advice.md]
 //       prints the sections of the page
+//   memory_advice --guides [--write docs/performance_log.md]
+//       prints the settings of the guides
 //   memory_advice --check
 //       compares dry runs without arithmetic with real ones, and fails if one is off by more than 1 %
 #include <looptorch/app/command_line.hpp>
@@ -39,7 +41,7 @@ constexpr std::int64_t kNoLimit = 1'000'000'000'000;
 struct Options {
   std::string only;
   std::filesystem::path page;
-  bool check = false;
+  bool check = false, guides = false;
   Limits limits;
 };
 
@@ -68,11 +70,13 @@ void advise_all(const Options& options) {
     std::fflush(stdout);
     if (page) page->put(text);
   };
-  for (const Candidate& candidate : candidates(options)) {
+  if (options.guides) return put(seeds_section(options.limits));
+  const auto chosen = candidates(options);
+  if (page && options.only.empty()) page->put_preface(preface(chosen));
+  for (const Candidate& candidate : chosen) {
     Needs needs(candidate);
     put(section(needs, options.limits));
   }
-  if (kSeedsTitle.find(options.only) != std::string::npos) put(seeds_section(options.limits));
 }
 
 void check_all(const Options& options) {
@@ -107,6 +111,7 @@ int main(int argc, char** argv) {
               {.min = 0});
   line.option("margin", "SHARE", options.limits.margin, "of the rest that stays free",
               {.min = 0, .max = 0.9});
+  line.toggle("guides", options.guides, "the settings of the examples' guides, in place of advice");
   line.toggle("check", options.check, "compares with real dry runs, which takes minutes");
   return looptorch::app::run_main(argc, argv, line,
                                   [&] { options.check ? check_all(options) : advise_all(options); });

@@ -35,8 +35,9 @@ struct Entry {
 
 inline constexpr std::tuple kCatalogue{
     Entry<lt::Accumulate<4>>{"Accumulate", "accumulate"},
-    Entry<lt::Autocast<lt::fp16>>{"Autocast<fp16>", "autocast"},
+    Entry<lt::Autocast<>>{"Autocast<>", "autocast"},
     Entry<lt::Autocast<lt::bf16>>{"Autocast<bf16>", "autocast"},
+    Entry<lt::Autocast<lt::fp16>>{"Autocast<fp16>", "autocast"},
     Entry<lt::Autopsy>{"Autopsy", "autopsy"},
     Entry<lt::AverageWeights>{"AverageWeights", "average_weights"},
     Entry<lt::BackendFlags>{"BackendFlags", "backend_flags"},
@@ -47,7 +48,6 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
     Entry<lt::Freeze>{"Freeze", "freeze"},
     Entry<lt::LogMetrics>{"LogMetrics", "log_metrics"},
-    Entry<lt::Autocast<>>{"Autocast<>", "autocast"},
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
     Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",
                                                                                      ""},

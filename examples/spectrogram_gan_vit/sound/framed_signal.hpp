@@ -2,6 +2,7 @@
 // Converts sound to overlapping windowed spectra and back: the centred short-time Fourier transform and its
 // least-squares inverse. Works on blocks of frames, so that a block's spectra are still in the CPU's cache
 // when the caller reads them. Holds three copies of the sound.
+//
 // Shapes: B clips, T samples, P samples with the ends, F frames, W samples of a window, K frequencies.
 #pragma once
 

@@ -3,6 +3,7 @@
 // momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated spectrograms; for a mel
 // spectrogram, convert it first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa:
 // 1.8).
+//
 // Shapes: B clips, T samples, F frames, W samples of a window, K = W / 2 + 1 frequencies.
 #pragma once
 

@@ -2,6 +2,7 @@
 // Computes mel spectrograms with librosa's conventions and numbers, for models that take spectrograms as
 // images: power, decibels, or decibels with mean 0 and deviation 1 a clip. 30 s at 22.05 kHz take 6 ms on one
 // thread (librosa: 19). Whisper's features are in log_mel.hpp.
+//
 // Shapes: B clips, T samples, M mel bins, F frames.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Hides some frames and some mel bins of a spectrogram, so that a model does not rely on any of them:
 // SpecAugment (Park et al. 2019) without time warping. Costs a copy of the spectrogram.
+//
 // Shapes: B clips, M mel bins, F frames.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Captures a micro-batch as the graph of its form (graphed_micro_batch.hpp). Works on copies of the batch's
-// tensors; the device computes nothing. If the capture fails, refuses the form, and restores gradients and
-// generator.
+// Captures a micro-batch as the graph of its form (graphed_micro_batch.hpp). Records forward and backward
+// on copies of the batch's tensors, which each replay fills anew; during a capture the device computes
+// nothing. If the capture fails, refuses the form, and restores gradients and generator.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures the workspace of an operator's real kernel (workspace.hpp): runs the kernel on a few samples of
-// zeros, and extrapolates to all samples.
+// For ShapesOnly on a CPU: measures the memory that an operator's real kernel takes besides its results
+// (workspace.hpp). Runs the kernel on a few samples of zeros, and extrapolates to all samples.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Allocates the results of attention and normalisation without computing. The real kernels' buffers, a few
-// hundred KB per thread, are left out.
+// Takes the place of the kernels of attention and normalisation under ShapesOnly: allocates their results
+// and computes nothing. The real kernels' buffers, a few hundred KB per thread, are left out.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once

@@ -2,6 +2,7 @@
 // Applies mel filters to spectra: squares them and sums the frequencies of each mel bin. All mel spectrograms
 // use it. On a CPU one pass reads only the few frequencies of each filter: 0.5 ms for 3000 frames, where
 // operators and a matmul would take 1.5. On other devices it uses the operators.
+//
 // Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once
 

@@ -102,7 +102,7 @@ concept TransformsPlain = requires(const Stream& stream, read_t<Stream> read) {
   stream.transform(std::move(read));
 };
 
-/// The type of the sample that is collated.
+/// Returns the sample that is collated.
 template <class Stream>
 auto transform_read(const Stream& stream, read_t<Stream>&& read, const SampleContext& context) {
   if constexpr (TransformsSeeded<Stream>)
@@ -113,6 +113,7 @@ auto transform_read(const Stream& stream, read_t<Stream>&& read, const SampleCon
     return std::move(read);
 }
 
+/// The type of the sample that is collated.
 template <class Stream>
 using streamed_t = std::remove_cvref_t<decltype(transform_read(
     std::declval<const Stream&>(), std::declval<read_t<Stream>>(), SampleContext{}))>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists a module's parameters and buffers by the names that they get in a program. Also checks that a traced
-// forward has not written to them.
+// Lists a module's parameters and buffers by their names in an exported program, where Python's keywords get
+// an underscore. TensorVersions names one of them, or of the inputs, that a traced forward has written to.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>
@@ -56,7 +56,7 @@ class TensorVersions {
     for (std::size_t i = 0; i < inputs.size(); ++i) add("the input \"" + input_names[i] + '"', inputs[i]);
   }
 
-  /// Returns the tensors written to since, such as `the buffer "steps"`; empty for nothing.
+  /// Returns the first tensor written to since, such as `the buffer "steps"`; empty if there is none.
   [[nodiscard]] std::string written() const {
     for (const auto& each : all_)
       if (each.tensor._version() != each.version) return each.what;

@@ -23,11 +23,22 @@
 
 namespace looptorch::detail {
 
+/// What a launch needs for all its parameters; `Table` in the kernels' source begins with the same members.
 struct AdafactorHeader {
-  double lr = 0, least_square = 0, least_size = 0, clip = 0, decay = 0, beta1 = 0, weight_decay = 0;
-  const double* rate = nullptr;
-  const float *divisor = nullptr, *found_inf = nullptr;
-  std::uint32_t relative = 0, scaled = 0, count = 0, padding = 0;
+  double lr = 0;
+  double least_square = 0;           ///< Added to each squared gradient.
+  double least_size = 0;             ///< The least root mean square of a parameter, if `scaled`.
+  double clip = 0;                   ///< The largest root mean square of an update, before the rate.
+  double decay = 0;                  ///< A second moment keeps 1 - step^decay.
+  double beta1 = 0;                  ///< What a first moment keeps.
+  double weight_decay = 0;           ///< Parameters shrink by the rate x weight_decay.
+  const double* rate = nullptr;      ///< In place of `lr`; null: `lr`.
+  const float* divisor = nullptr;    ///< Of gradients; null: 1.
+  const float* found_inf = nullptr;  ///< Not 0: the launch changes nothing; null: 0.
+  std::uint32_t relative = 0;        ///< 1: the rate is at most 1 / root(step).
+  std::uint32_t scaled = 0;          ///< 1: the rate is multiplied by the parameter's root mean square.
+  std::uint32_t count = 0;           ///< The number of parameters.
+  std::uint32_t padding = 0;         ///< To a multiple of 8 bytes.
 
   template <class Options, class Call>
   [[nodiscard]] static AdafactorHeader of(const Options& options, const Call& call) {
@@ -52,17 +63,29 @@ struct AdafactorTensors {
   at::Tensor weights, gradients, rows, columns, first, step;
 };
 
+/// One parameter as the kernels see it, `Entry` in their source: `matrices` of `height` x `width` elements,
+/// each cut into `row_tiles` x `strips` tiles.
 struct AdafactorEntry {
   void* weights;
   const void* gradients;
-  float *rows, *columns, *first;
-  const float* step;
-  std::int64_t matrices = 1, height = 1, width = 1;
-  std::int64_t part = 1, part_begin = 1;
-  float *row_partials = nullptr, *column_partials = nullptr, *means = nullptr;
-  double* sums = nullptr;
-  float* rates = nullptr;
-  std::uint32_t strips = 1, row_tiles = 1, strip_width = 4, aligned = 0;
+  float* rows;        ///< Second moments of rows; null for fewer than two dimensions.
+  float* columns;     ///< Those of columns; without `rows` those of all elements.
+  float* first;       ///< First moments; null without beta1.
+  const float* step;  ///< The updates made, this one included.
+  std::int64_t matrices = 1;
+  std::int64_t height = 1;        ///< Rows of a matrix.
+  std::int64_t width = 1;         ///< Columns of a matrix.
+  std::int64_t part = 1;          ///< Elements of a part, whose rounding has a seed of its own.
+  std::int64_t part_begin = 1;    ///< By how much the seed's salt grows from part to part.
+  float* row_partials = nullptr;  ///< `[strips][matrices * height]`, sums of squares over a tile's columns.
+  float* column_partials = nullptr;  ///< `[matrices][row_tiles][width]`, the same over its rows.
+  float* means = nullptr;            ///< `[matrices]`, means of the rows' moments.
+  double* sums = nullptr;            ///< `[tiles][2]`, sums of the update's squares and of the weights'.
+  float* rates = nullptr;            ///< `[2]`, the rates of the update and of weight decay.
+  std::uint32_t strips = 1;          ///< Tiles across a matrix.
+  std::uint32_t row_tiles = 1;       ///< Tiles down a matrix.
+  std::uint32_t strip_width = 4;     ///< Columns of a tile.
+  std::uint32_t aligned = 0;         ///< 1: four elements are read at once.
 
   /// Takes a parameter that has elements. `part_elements` are those of the parts that the CPU works on.
   AdafactorEntry(const AdafactorTensors& tensors, std::int64_t part_elements)

@@ -44,20 +44,21 @@ class GradientSink {
   std::mutex mutex_;
 };
 
+/// Passes a parameter's gradient to the sink once autograd has accumulated it.
 class BackwardHook : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit BackwardHook(std::shared_ptr<GradientSink> taker) : taker_(std::move(taker)) {}
-  void operator()(const torch::autograd::Variable& parameter) override { taker_->take(parameter); }
+  explicit BackwardHook(std::shared_ptr<GradientSink> sink) : sink_(std::move(sink)) {}
+  void operator()(const torch::autograd::Variable& parameter) override { sink_->take(parameter); }
 
  private:
-  std::shared_ptr<GradientSink> taker_;
+  std::shared_ptr<GradientSink> sink_;
 };
 
 /// Holds the hooks of parameters, and removes them when it is destroyed.
 class BackwardHooks {
  public:
   /// Throws UsageError for a parameter that has such a hook already.
-  BackwardHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<GradientSink>& taker) {
+  BackwardHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<GradientSink>& sink) {
     namespace impl = torch::autograd::impl;
     for (const at::Tensor& parameter : parameters)
       if (impl::post_acc_grad_hooks(parameter))
@@ -66,7 +67,7 @@ class BackwardHooks {
                     "and a parameter of shape ",
                     parameter.sizes(), " has one already: remove it"));
     for (const at::Tensor& parameter : parameters) {
-      impl::set_post_acc_grad_hooks(parameter, std::make_unique<BackwardHook>(taker));
+      impl::set_post_acc_grad_hooks(parameter, std::make_unique<BackwardHook>(sink));
       hooked_.push_back(parameter);
     }
   }

@@ -124,6 +124,8 @@ inline void finish_moments(MomentAccumulator& optimizer, const at::Tensor& param
   optimizer.update(parameter, found_inf);
 }
 
+/// The sink that adds gradients to the optimizer's moments, and updates each parameter in the window's last
+/// backward.
 class MomentSums : public GradientSink {
  public:
   MomentSums(MomentAccumulator& optimizer, std::vector<at::Tensor> parameters, std::uint64_t seed,

@@ -22,6 +22,7 @@
 
 namespace looptorch::detail {
 
+/// The sink that sums gradients in bf16, and updates each parameter in the window's last backward.
 class NarrowSums : public GradientSink {
  public:
   /// Parameters of fewer than `min_size` elements have sums in their gradients' dtype.

@@ -33,8 +33,8 @@ struct MemoryFinding {
   Kind kind;
   std::int64_t step = 0;                  ///< Windows finished when it was found.
   std::optional<MemoryPhase> phase = {};  ///< Where the memory is allocated, if found.
-  std::int64_t bytes = 0;                 ///< Per window; beyond the usual; unused.
-  std::string text = {};                  ///< One sentence with its remedy.
+  std::int64_t bytes = 0;  ///< Growth per window, a spike's bytes beyond the usual, or unused bytes.
+  std::string text = {};   ///< One sentence with its remedy.
 };
 
 namespace detail {

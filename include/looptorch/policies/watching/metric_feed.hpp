@@ -56,7 +56,7 @@ class MetricFeed final : public MetricSink {
     for (const auto& [name, value] : run.metrics().values())
       published_[name] = run.metrics().publications(name);
   }
-  /// Begins after the run's step.
+  /// Begins a fit's rows, after the step that the run has reached.
   void begin(Run& run, FeedTarget target, FlopMeter meter) {
     run_ = &run, target_ = std::move(target), meter_ = std::move(meter);
     machine_.begin(run.device());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Deletes a snapshot's folder, for pruning and for what killed processes have left. Refuses a folder that
-// holds any file which no snapshot has, and follows no symbolic link.
+// Deletes a snapshot's folder, for pruning and for what killed processes have left. Refuses a folder with
+// an entry that is not named like a snapshot's file or is no regular file; follows no symbolic link.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

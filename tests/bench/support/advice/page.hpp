@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -132,8 +133,33 @@ struct Advice {
 /// Returns a model's section of the page.
 [[nodiscard]] inline std::string section(Needs& needs, const Limits& limits) {
   const Candidate& candidate = needs.candidate;
-  return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ".\nLibTorch " +
-         TORCH_VERSION + ", by shapes.\n\n" + advice_table(needs, limits) + "\n";
+  const bool has_preset = std::any_of(kCards.begin(), kCards.end(),
+                                      [&](std::int64_t card) { return !candidate.preset(card).empty(); });
+  const std::string note =
+      "Rows with `--gpu-memory` have the original project's batches. They leave memory free, so "
+      "their micro-batch may be\nsmaller than that of a row above.\n\n";
+  return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ".\n\n" +
+         (has_preset ? note : "") + advice_table(needs, limits) + "\n";
+}
+
+/// Returns a heading's anchor, as GitHub makes it.
+[[nodiscard]] inline std::string anchor(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading)
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-')
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (c == ' ')
+      anchor += '-';
+  return anchor;
+}
+
+/// Returns what stands above the sections: how the figures were made, and a link to each model.
+[[nodiscard]] inline std::string preface(const std::vector<Candidate>& candidates) {
+  std::string text = "\nAll figures: LibTorch " + std::string(TORCH_VERSION) +
+                     ", [by shapes](#what-was-measured-and-on-what).\n\n";
+  for (const Candidate& candidate : candidates)
+    text += "- [" + candidate.name + "](#" + anchor(candidate.name) + ")\n";
+  return text + "\n";
 }
 
 /// The part of a page that the program writes: sections between two markers.
@@ -146,6 +172,12 @@ class Page {
       throw looptorch::UsageError(
           looptorch::message(path_.string(), " has no lines \"", kBegin, "\" and \"", kEnd, '"'));
     begin_ += kBegin.size();
+  }
+
+  /// Replaces what stands above the first section, and writes the page.
+  void put_preface(const std::string& preface) {
+    replace(begin_, std::min(text_.find("### ", begin_), end_), preface);
+    looptorch::write_file_atomically(path_, text_);
   }
 
   /// Replaces the section of the same title, or adds it as the last, and writes the page.
