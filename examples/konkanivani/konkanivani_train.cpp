@@ -12,6 +12,7 @@
 #include "clips/skipped_items.hpp"
 #include "training/evaluation.hpp"
 #include "training/first_weights.hpp"
+#include "training/flags.hpp"
 #include "training/objective.hpp"
 #include "training/resume.hpp"
 #include "training/script_flags.hpp"

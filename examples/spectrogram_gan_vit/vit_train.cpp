@@ -10,9 +10,11 @@
 
 #include "clips/claim_output.hpp"
 #include "presets.hpp"
+#include "vit/linear_probe.hpp"
 #include "vit/objective.hpp"
 #include "vit/output_folder.hpp"
 #include "vit/scores.hpp"
+#include "vit/show_unfreezing.hpp"
 #include "vit/train_options.hpp"
 #include "vit/training_data.hpp"
 #include "vit/unfreezing.hpp"
@@ -97,6 +99,49 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
   return {std::move(result), best_step, scores(data.validation), scores(data.test)};
 }
 
+/// The scores of a linear probe, for comparison.
+struct ProbeScores {
+  sv::Scores validation, test;
+};
+
+/// Fits a linear probe to the training clips, whose mel bins it adds to `statistics`, and scores it on the
+/// others. Adds clips that cannot be read to `skipped`.
+ProbeScores probe_scores(const sv::TrainingData& data, const lt::LoaderOptions& loading,
+                         sv::SkippedItems& skipped, sv::MelStatistics& statistics) {
+  const sv::LinearProbe probe(sv::mean_energies(data.train, loading, skipped, &statistics));
+  auto validation = probe.score(sv::mean_energies(data.validation, loading, skipped));
+  return {std::move(validation), probe.score(sv::mean_energies(data.test, loading, skipped))};
+}
+
+/// Writes the model and summary.json, and prints the scores. Throws Error, and writes nothing, if the weights
+/// have diverged.
+void write_results(app::Session& session, const sv::ViT& model, const Options& options,
+                   const Outcome& outcome, const ProbeScores& probe, std::int64_t generated,
+                   const sv::SkippedItems& skipped) {
+  sv::require_finite(outcome.validation, "validation");
+  sv::require_finite(outcome.test, "test");
+  const auto& fit = outcome.fit;
+  session.finish([&](app::Summary& summary) {
+    sv::save_vit(model, options.output);
+    sv::set_scores(summary, outcome.test, "", "");
+    sv::set_scores(summary, probe.test, "", "_probe");
+    sv::set_scores(summary, outcome.validation, "validation_", "");
+    summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", outcome.best_step);
+    summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
+    summary.set("skipped", std::int64_t(skipped.count()));
+  });
+  sv::print_scores(std::cout, {{"test", outcome.test},
+                               {"test, linear probe", probe.test},
+                               {"validation", outcome.validation},
+                               {"validation, linear probe", probe.validation}});
+  const std::string why = fit.epochs > 0 ? "no epoch's concordance was finite" : "no epoch ended";
+  const auto weights = outcome.best_step < 0
+                           ? "the weights are the last, since " + why
+                           : lt::message("the best weights are those of step ", outcome.best_step);
+  std::cout << fit.steps << " steps, " << weights << "; " << session.seconds() << " s; the model is in "
+            << options.output.string() << std::endl;
+}
+
 void run(Options options) {
   options.complete();
   const auto& training = options.training;
@@ -114,42 +159,17 @@ void run(Options options) {
     sg::require_claimable(options.output, session.snapshot().path, model->config(), sv::load_config);
   const auto data = sv::load_training_data(options, options.n_mels, notes);
   if (app::leads() && !session.resumes()) sv::begin_anew(options);
-  const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
-    return sv::mean_energies(clips, training.loader_options(), notes.skipped, statistics);
-  };
   sv::MelStatistics statistics;
-  const sv::LinearProbe probe(energies(data.train, &statistics));
+  const auto probe = probe_scores(data, training.loader_options(), notes.skipped, statistics);
   if (!begun.has("normalisation.mean")) statistics.write(model->normalisation);
-  const auto validation_probe = probe.score(energies(data.validation));
-  const auto test_probe = probe.score(energies(data.test));
   model->to(session.device());
   const auto generated = data.generated ? data.generated->size() : 0;
   std::cout << sv::trained_of(*model).of_parameters << " parameters, " << data.train.size()
             << " training clips and " << generated << " generated ones" << std::endl;
 
-  const auto [fit, best_step, validation, test] = train(session, model, data, options, notes.skipped);
+  const auto outcome = train(session, model, data, options, notes.skipped);
   if (!app::leads()) return;
-  sv::require_finite(validation, "validation");
-  sv::require_finite(test, "test");
-  session.finish(
-      [&, &fit = fit, &validation = validation, &test = test, best_step = best_step](app::Summary& summary) {
-        sv::save_vit(model, options.output);
-        sv::set_scores(summary, test, "", "");
-        sv::set_scores(summary, test_probe, "", "_probe");
-        sv::set_scores(summary, validation, "validation_", "");
-        summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", best_step);
-        summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
-        summary.set("skipped", std::int64_t(notes.skipped.count()));
-      });
-  sv::print_scores(std::cout, {{"test", test},
-                               {"test, linear probe", test_probe},
-                               {"validation", validation},
-                               {"validation, linear probe", validation_probe}});
-  const std::string why = fit.epochs > 0 ? "no epoch's concordance was finite" : "no epoch ended";
-  const auto weights = best_step < 0 ? "the weights are the last, since " + why
-                                     : lt::message("the best weights are those of step ", best_step);
-  std::cout << fit.steps << " steps, " << weights << "; " << session.seconds() << " s; the model is in "
-            << options.output.string() << std::endl;
+  write_results(session, model, options, outcome, probe, generated, notes.skipped);
 }
 
 }  // namespace

@@ -23,17 +23,37 @@
 namespace spectrogram_gan {
 
 struct TrainOptions {
-  std::filesystem::path data, output;
-  looptorch::app::FirstWeights weights;
-  /// A batch size of 0, or 0 in the three numbers below, means the preset's or the size's.
+  // ---- Data and output ----
+  std::filesystem::path data;    ///< folder of audio/ and the tables
+  std::filesystem::path output;  ///< folder for the model and summary.json
+
+  // ---- Sizes ----
+  looptorch::app::FirstWeights weights;  ///< weights to begin with, of both networks
+  bool is_small = false;                 ///< --small: a model for CPUs
+  std::int64_t gpu_memory = 0;  ///< GB of the GPU that batch size and mel bins are for; 0: the default card
+  std::int64_t n_mels = 0;      ///< mel bins from 20 to 8000 Hz; 0: the card's, or the small model's
+  std::int64_t channels = 0;    ///< channels of the widest layers; 0: 256, or 32 with `is_small`
+
+  // ---- Recipe ----
+  /// A batch size of 0 means the card's, or the small model's.
   looptorch::app::TrainingOptions training{
       .epochs = 100, .batch_size = 0, .gradient_accumulation = 2, .flush_every = kFlushEvery};
-  std::int64_t gpu_memory = 0, n_mels = 0, channels = 0;
-  bool is_small = false;
-  double generator_rate = 2e-4, discriminator_rate = 1e-4, accuracy = 0.9, average = 0.999;
-  std::string loss = "hinge";
-  double r1 = 0, instance_noise = 0, mismatched = 0.5, auxiliary = 1;
-  std::int64_t validate_every = 100;
+  double generator_rate = 2e-4;      ///< learning rate of Adam
+  double discriminator_rate = 1e-4;  ///< learning rate of Adam
+  /// --winning: the discriminator waits while it is right about more than this share; 1: never.
+  double accuracy = 0.9;
+  double average = 0.999;  ///< decay of the generator's averaged weights, which are saved
+
+  // ---- Objectives ----
+  std::string loss = "hinge";  ///< "hinge" or "bce"
+  double r1 = 0;               ///< gamma of the discriminator's gradient penalty; 0: none
+  double instance_noise = 0;   ///< deviation of noise on the discriminator's input, falling to 0; 0: none
+  /// Share of real clips with another clip's emotion in what the discriminator has to reject, from 0 to 1.
+  double mismatched = 0.5;
+  double auxiliary = 1;  ///< weight of the emotion that the discriminator predicts from each clip
+
+  // ---- Validation ----
+  std::int64_t validate_every = 100;  ///< steps between measurements of the averaged weights; 0: never
 
   /// Returns settings that decide what is learnt and are in no policy's state.
   [[nodiscard]] std::map<std::string, std::string> settings() const {

@@ -27,21 +27,36 @@ namespace spectrogram_vit {
 
 /// The defaults are those of the preset "base": the settings of the project that this example follows.
 struct TrainOptions {
-  std::filesystem::path data, output, generated, pretrained;
-  looptorch::app::FirstWeights weights;
-  std::string preset = "base";
-  /// A batch size of 0, or `n_mels` of 0, means the preset's or the card's.
+  // ---- Data and output ----
+  std::filesystem::path data;       ///< folder of audio/ and the tables
+  std::filesystem::path output;     ///< folder for the model and summary.json
+  std::filesystem::path generated;  ///< clips of gan_sample, for training alone; empty: none
+  std::string preset = "base";      ///< "base" or "small": the preset that the other fields began with
+
+  // ---- Model ----
+  std::filesystem::path pretrained;      ///< Hugging Face folder of a ViT; empty: `from_scratch`
+  bool from_scratch = false;             ///< begins with random weights, of the preset's size
+  looptorch::app::FirstWeights weights;  ///< weights to begin with, in the model that the two above choose
+  std::int64_t gpu_memory = 0;  ///< GB of the GPU that batch size and mel bins are for; 0: the default card
+  std::int64_t n_mels = 0;      ///< mel bins from 20 to 8000 Hz; 0: the card's
+  std::int64_t image_size = 0;  ///< height and width of the images; 0: the model's own
+  double dropout = 0;           ///< share of activations, of a model from scratch
+
+  // ---- Recipe ----
+  /// A batch size of 0 means the card's.
   looptorch::app::TrainingOptions training{.epochs = 30,
                                            .batch_size = 0,
                                            .gradient_accumulation = 4,
                                            .learning_rate = 1e-4,
                                            .flush_every = spectrogram_gan::kFlushEvery};
-  bool from_scratch = false;
-  std::int64_t gpu_memory = 0, n_mels = 0, image_size = 0, patience = 5;
-  double backbone_rate = 0.1, weight_decay = 0.01, dropout = 0, mixup = 0;
-  std::string unfreeze = {};
-  bool spec_augment = false;
-  std::int64_t mask_frames = 200, mask_bins = 16;
+  double backbone_rate = 0.1;      ///< learning rate of a pretrained backbone, as a share of the head's
+  double weight_decay = 0.01;      ///< of AdamW
+  std::string unfreeze = {};       ///< schedule of a pretrained model; empty: default_unfreezing()
+  std::int64_t patience = 5;       ///< ends after so many epochs without a better concordance in validation
+  double mixup = 0;                ///< alpha of mixup; 0: none
+  bool spec_augment = false;       ///< hides frames and mel bins of each training clip
+  std::int64_t mask_frames = 200;  ///< most frames of 23 ms that are hidden
+  std::int64_t mask_bins = 16;     ///< most mel bins that are hidden
 
   /// The preset "small": a ViT of 330,000 weights that learns from scratch on a CPU.
   [[nodiscard]] static TrainOptions small() {

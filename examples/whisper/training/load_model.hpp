@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Loads the model of a fine-tuning run and applies the options that change it: adapters, types of weights,
-// frozen parts.
+// frozen parts. Also names a model by its weights, so that a resumed run notices others.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/state/weights/finite_weights.hpp>
 
 #include "../decoding/recognizer.hpp"
 #include "../model/adapters.hpp"
+#include "../model/model.hpp"
 #include "options.hpp"
 
 #include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
 
 namespace whisper {
 
@@ -31,6 +38,22 @@ namespace whisper {
   auto recognizer = load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
   options.apply(recognizer);
   return recognizer;
+}
+
+/// Returns a text that differs for other weights: a hash of the beginning of each parameter that adapters do
+/// not own.
+[[nodiscard]] inline std::string weights_identity(const Whisper& model) {
+  constexpr std::int64_t kElements = 4096;
+  std::string hashes;
+  for (const auto& item : model->named_parameters()) {
+    if (item.key().find("lora_") != std::string::npos) continue;
+    const auto begin =
+        item.value().detach().flatten().narrow(0, 0, std::min(kElements, item.value().numel()));
+    const auto bytes = begin.cpu().contiguous();
+    hashes += std::to_string(
+        looptorch::stable_hash({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}));
+  }
+  return looptorch::message("weights ", looptorch::stable_hash(hashes));
 }
 
 }  // namespace whisper

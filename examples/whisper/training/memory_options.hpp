@@ -29,16 +29,26 @@ namespace whisper {
 inline constexpr const char* kFitFree = "free";
 
 struct MemoryOptions {
-  std::string optimizer = "adamw";
-  bool bf16_weights = false;
+  // ---- Optimizer and weights ----
+  std::string optimizer = "adamw";  ///< "adamw", "adamw8bit", "adamwbf16" or "adafactor"
+  bool bf16_weights = false;        ///< holds and computes all weights in bf16, except adapters
+  /// Applies and frees each gradient as soon as it exists. "sums" accumulates in bf16 sums, "moments" in the
+  /// optimizer's moments; "none" applies all after backward.
   std::string update_in_backward = "none";
-  bool freeze_encoder = false;
-  bool cache_encoder = false;
-  std::int64_t lora = 0;  ///< Rank of the adapters; 0: none, the weights themselves are trained.
-  double lora_alpha = 16, lora_dropout = 0;
-  std::string lora_patterns = "*q_proj,*v_proj";
-  bool int8_base = false;  ///< Keeps the base weights of adapters in 8 bits.
-  std::string fit;         ///< The memory to choose the others for; empty: as given.
+
+  // ---- Encoder ----
+  bool freeze_encoder = false;  ///< trains the decoder alone
+  bool cache_encoder = false;   ///< keeps a frozen encoder's output of each clip in --cache
+
+  // ---- Adapters ----
+  std::int64_t lora = 0;    ///< rank of the adapters; 0: none, the weights themselves are trained
+  double lora_alpha = 16;   ///< an adapter's output is scaled by lora_alpha / lora
+  double lora_dropout = 0;  ///< dropout of an adapter's inputs, from 0 to 0.99
+  std::string lora_patterns = "*q_proj,*v_proj";  ///< names of the layers that get adapters, by commas
+  bool int8_base = false;                         ///< keeps the weights below adapters in 8 bits
+
+  // ---- Choice by size ----
+  std::string fit;  ///< memory to choose the others for, as "4GB", or kFitFree; empty: they are as given
 
   /// Throws CommandLineError for flags that contradict each other. `has_precision`: a forward pass computes
   /// in another type than the weights'.

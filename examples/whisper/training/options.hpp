@@ -8,7 +8,7 @@
 #include <looptorch/app/run/run_settings.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/audio/spec_augment.hpp>
-#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "../clips/corpus.hpp"
@@ -18,7 +18,6 @@
 #include "memory_options.hpp"
 #include "training_clips.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -28,56 +27,46 @@
 namespace whisper {
 
 struct FinetuneOptions {
-  std::filesystem::path model, output;
-  CorpusOptions corpus;  ///< `corpus_options` has the whole
+  // ---- Model, data and output ----
+  std::filesystem::path model;      ///< folder of the model to begin with, in Hugging Face's layout
+  std::filesystem::path output;     ///< folder for the fine-tuned model and summary.json
+  CorpusOptions corpus;             ///< what its flags set; corpus_options() adds the rest
+  std::string language = "en";      ///< language of lines that name none; "auto": each line names one
+  std::string save_dtype = "fp32";  ///< type of the saved weights: "fp32", "fp16" or "bf16"
+
+  // ---- Recipe ----
   looptorch::app::TrainingOptions training{.warmup_steps = 5};
-  std::string recompute = "none";
-  std::int64_t recompute_parts = 1;
-  MemoryOptions memory;
-  bool fallback = false, spell = false, all_signs = false;
-  std::string language = "en", normalizer = "auto", save_dtype = "fp32";
-  std::int64_t validate_every = 0, early_stopping = 0;
-  std::string best = "wer";
-  bool spec_augment = false;
+  double timestamps_share = 0;      ///< share of the windows of --chunking that learn timestamps, from 0 to 1
+  double prompt_share = 0;          ///< share of these windows that are given the previous text, from 0 to 1
+  std::int64_t token_multiple = 0;  ///< pads a batch's tokens to a multiple of it; 0: see padded_to()
+  bool spell = false;               ///< trains on one token a character
+  bool all_signs = false;           ///< lets the model write signs that it suppresses, such as / and =
+  bool spec_augment = false;        ///< hides frames and mel bins of each training clip by `masks`
+  /// The number of masks and their greatest sizes, in frames of 10 ms and in mel bins.
   looptorch::audio::SpecAugmentOptions masks{
       .time_masks = 2, .max_frames = 100, .mel_masks = 2, .max_bins = 27, .max_time_share = 0.2};
-  double timestamps_share = 0, prompt_share = 0;
-  std::int64_t token_multiple = 0;  ///< 0: of graphs 32, which then have few shapes, else 1
-  bool report_sound = true;
-  bool has_bf16 = true;  ///< The device computes in bf16; no flag. --fit takes fp16 where it does not.
+
+  // ---- Validation ----
+  std::int64_t validate_every = 0;  ///< steps between measurements of the validation clips; 0: an epoch
+  std::int64_t early_stopping = 0;  ///< stops after so many measurements without a better one; 0: never
+  std::string best = "wer";  ///< weights to keep: of the lowest "wer" or "loss" in validation, or the "last"
+  bool fallback = false;     ///< decodes unsure or repetitive texts again at a higher temperature
+  std::string normalizer = "auto";  ///< normalises texts for the word error rate; "auto": by clip's language
+  bool report_sound = true;         ///< lets the report play the validation clips that it shows
+
+  // ---- Memory ----
+  std::string recompute = "none";  ///< --gradient-checkpointing: recomputes "none", "encoder" or "all" layers
+  std::int64_t recompute_parts = 1;  ///< parts into which a layer splits a batch, one after the other
+  MemoryOptions memory;              ///< what is trained, types of weights, the optimizer
+
+  // ---- Set by the program ----
+  bool has_bf16 = true;  ///< the device computes in bf16; if not, --fit takes fp16
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
-    corpus_options().check();
-    (void)choose_normalizer(normalizer, language);
-    if (!corpus.chunking && (timestamps_share > 0 || prompt_share > 0))
-      throw looptorch::app::CommandLineError(
-          looptorch::message(timestamps_share > 0 ? "--timestamps-share" : "--prompt-share",
-                             " needs windows, which keep times and previous text: give --chunking, too"));
-    if (early_stopping > 0 && best == "last")
-      throw looptorch::app::CommandLineError(
-          "--early-stopping waits for a better model, so it needs --best wer or --best loss");
-    if (memory.freeze_encoder && recompute == "encoder")
-      throw looptorch::app::CommandLineError(
-          "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
-    memory.check(training.mixed_precision());
-    if (memory.lora > 0 && save_dtype != "fp32")
-      throw looptorch::app::CommandLineError("--save-dtype " + save_dtype +
-                                             " has no effect with --lora, whose adapters are saved in fp32");
-    if (memory.cache_encoder && training.cache.empty())
-      throw looptorch::app::CommandLineError("--cache-encoder fills a cache: name it by --cache");
-    if (memory.cache_encoder && spec_augment)
-      throw looptorch::app::CommandLineError(
-          "--cache-encoder needs the same frames of a clip in each epoch, and --spec-augment hides others: "
-          "leave out one of the two");
-    if (memory.in_backward() && scales_losses())
-      throw looptorch::app::CommandLineError(
-          "--update-in-backward cannot scale losses, as fp16 needs it: give --bf16 instead of --fp16 or "
-          "--mixed-precision");
-    if (memory.in_backward() && training.retry_on_oom)
-      throw looptorch::app::CommandLineError(
-          "--retry-on-oom does a step again from its beginning, and --update-in-backward has changed weights "
-          "by then: leave out one of the two");
+    check_data();
+    check_selection();
+    check_memory();
   }
 
   /// Returns how layers save memory: those that do not recompute keep only their products.
@@ -197,22 +186,46 @@ struct FinetuneOptions {
     if (training.quick) options.few = training.few_samples();
     return options;
   }
-};
 
-/// Returns a text that differs for other weights: a hash of the beginning of each parameter that adapters do
-/// not own.
-[[nodiscard]] inline std::string weights_identity(const Whisper& model) {
-  constexpr std::int64_t kElements = 4096;
-  std::string hashes;
-  for (const auto& item : model->named_parameters()) {
-    if (item.key().find("lora_") != std::string::npos) continue;
-    const auto begin =
-        item.value().detach().flatten().narrow(0, 0, std::min(kElements, item.value().numel()));
-    const auto bytes = begin.cpu().contiguous();
-    hashes += std::to_string(
-        looptorch::stable_hash({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}));
+ private:
+  void check_data() const {
+    corpus_options().check();
+    (void)choose_normalizer(normalizer, language);
+    if (!corpus.chunking && (timestamps_share > 0 || prompt_share > 0))
+      throw looptorch::app::CommandLineError(
+          looptorch::message(timestamps_share > 0 ? "--timestamps-share" : "--prompt-share",
+                             " needs windows, which keep times and previous text: give --chunking, too"));
   }
-  return looptorch::message("weights ", looptorch::stable_hash(hashes));
-}
+
+  void check_selection() const {
+    if (early_stopping > 0 && best == "last")
+      throw looptorch::app::CommandLineError(
+          "--early-stopping waits for a better model, so it needs --best wer or --best loss");
+  }
+
+  void check_memory() const {
+    if (memory.freeze_encoder && recompute == "encoder")
+      throw looptorch::app::CommandLineError(
+          "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
+    memory.check(training.mixed_precision());
+    if (memory.lora > 0 && save_dtype != "fp32")
+      throw looptorch::app::CommandLineError("--save-dtype " + save_dtype +
+                                             " has no effect with --lora, whose adapters are saved in fp32");
+    if (memory.cache_encoder && training.cache.empty())
+      throw looptorch::app::CommandLineError("--cache-encoder fills a cache: name it by --cache");
+    if (memory.cache_encoder && spec_augment)
+      throw looptorch::app::CommandLineError(
+          "--cache-encoder needs the same frames of a clip in each epoch, and --spec-augment hides others: "
+          "leave out one of the two");
+    if (memory.in_backward() && scales_losses())
+      throw looptorch::app::CommandLineError(
+          "--update-in-backward cannot scale losses, as fp16 needs it: give --bf16 instead of --fp16 or "
+          "--mixed-precision");
+    if (memory.in_backward() && training.retry_on_oom)
+      throw looptorch::app::CommandLineError(
+          "--retry-on-oom does a step again from its beginning, and --update-in-backward has changed weights "
+          "by then: leave out one of the two");
+  }
+};
 
 }  // namespace whisper

@@ -10,6 +10,7 @@
 
 #include <konkanivani/clips/batch.hpp>
 #include <konkanivani/model/model.hpp>
+#include <konkanivani/training/flags.hpp>
 #include <konkanivani/training/objective.hpp>
 #include <konkanivani/training/train_options.hpp>
 

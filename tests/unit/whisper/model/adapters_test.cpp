@@ -13,6 +13,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <whisper/model/pretrained.hpp>
+#include <whisper/training/load_model.hpp>
 #include <whisper/training/options.hpp>
 
 #include <cstdlib>
