@@ -2,19 +2,24 @@
 // Models, Trainers and threads beyond one device: a model on two of them, a Trainer on one that is not
 // current, and two Trainers in two threads have the CPU's bits.
 // Tests base/device: device_event
+// Tests distributed: gradient_buckets
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/device_event.hpp>
 #include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/base/device/readback.hpp>
 #include <looptorch/data/batch/batch.hpp>
+#include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 
+#include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace lt = looptorch;
 using namespace looptorch::testing;
@@ -56,6 +61,27 @@ TEST_CASE("a model on two devices has the CPU's bits, under every policy that to
     split.second = test_device(1);
     CAPTURE(settings.fp16, settings.clip_norm, settings.averages, settings.accumulate);
     check_bits(training::train(split, test_device(0)), settings);
+  }
+}
+
+TEST_CASE("gradients of two devices, which backward makes in two threads, are sent once and in order") {
+  if (!has_device(1)) return;
+  const std::vector<at::Tensor> parameters{torch::ones({3}, test_device(0)).requires_grad_(),
+                                           torch::ones({3}, test_device(1)).requires_grad_()};
+  for (int round = 0; round < 3; ++round) {
+    std::mutex writing;
+    std::vector<at::Device> sent;
+    lt::detail::GradientBuckets buckets(parameters, 1, [&](const at::Tensor& flat, const auto&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other thread gets here
+      const std::lock_guard lock(writing);
+      sent.push_back(flat.device());
+    });
+    buckets.arm(/*factor=*/1.0);
+    at::Tensor late = parameters[0];
+    for (int i = 0; i < 50; ++i) late = late * 1.5;
+    (late.sum().cpu() + (parameters[1] * 2).sum().cpu()).backward();
+    buckets.send_rest(/*factor=*/1.0);
+    CHECK(sent == std::vector<at::Device>{test_device(1), test_device(0)});
   }
 }
 
