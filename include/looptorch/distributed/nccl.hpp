@@ -10,11 +10,14 @@
 #define LOOPTORCH_HAS_NCCL 0
 #endif
 #include <c10/core/Device.h>
+#include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <thread>
 #include <utility>
 
@@ -25,13 +28,27 @@ namespace looptorch::detail {
   return LOOPTORCH_HAS_NCCL != 0 && device.is_cuda();
 }
 
+#if LOOPTORCH_HAS_NCCL
+/// NCCL's options, with room behind them: LibTorch's constructor writes the `ncclConfig_t` of the nccl.h that
+/// it was built with, and that of a newer NCCL is larger than the one of this nccl.h.
+struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
+  NcclOptions() {}  // leaves `room` as it is
+  std::array<std::byte, 1024> room;
+};
+#endif
+
 /// Returns NCCL's part of a process group, or null without NCCL. Its ranks connect in the first collective.
+/// RankWatch notices faults, so LibTorch's own threads do not: after an error they would end the process a
+/// minute later, also one that has reconnected. TORCH_NCCL_... variables that are set take precedence.
 [[nodiscard]] inline c10::intrusive_ptr<c10d::Backend> nccl_backend(
     [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store, [[maybe_unused]] int rank,
     [[maybe_unused]] int size) {
 #if LOOPTORCH_HAS_NCCL
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = std::chrono::hours(24);  // RankWatch handles it
+  c10::utils::set_env("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/false);
+  c10::utils::set_env("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/false);
+  auto options = c10::make_intrusive<NcclOptions>();
+  options->timeout = std::chrono::hours(24);
+  (void)c10::intrusive_ptr<NcclOptions>(options).release();  // never destroyed, since the layouts may differ
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, std::move(options));
 #else
   return nullptr;

@@ -5,6 +5,8 @@
 
 #include "support/catch.hpp"
 
+#include <array>
+#include <new>
 #include <stdexcept>
 
 namespace lt = looptorch;
@@ -52,5 +54,14 @@ TEST_CASE("Tensors of CUDA devices travel by NCCL where it is compiled in, all o
   DeviceWork other(1);
   CHECK_FALSE(lt::detail::is_to_be_asked(other));
 }
+
+#if LOOPTORCH_HAS_NCCL
+TEST_CASE("LibTorch's constructor of NCCL's options writes to nothing behind them") {
+  alignas(lt::detail::NcclOptions) std::array<unsigned char, 2 * sizeof(lt::detail::NcclOptions)> memory;
+  memory.fill(0xab);
+  new (memory.data()) lt::detail::NcclOptions();
+  for (std::size_t i = sizeof(lt::detail::NcclOptions); i < memory.size(); ++i) CHECK(memory[i] == 0xab);
+}
+#endif
 
 }  // namespace nccl_test
