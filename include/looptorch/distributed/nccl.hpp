@@ -77,4 +77,11 @@ inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool 
   return work.wait(), true;
 }
 
+/// True if a collective that has ended succeeded although an exception was thrown: it ended behind a wait's
+/// limit. NCCL's cannot, and do not implement isSuccess.
+[[nodiscard]] inline bool ended_behind_limit(const c10d::Work& work, bool asks) {
+  return !asks && work.isSuccess();
+}
+
 }  // namespace looptorch::detail
+

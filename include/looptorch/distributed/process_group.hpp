@@ -142,7 +142,7 @@ class ProcessGroup {
         if (detail::ends_within(work, std::chrono::milliseconds(250), asks)) return;
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
-          if (work.isSuccess()) return;  // it ended between the two lines
+          if (detail::ended_behind_limit(work, asks)) return;
           watch_->explain(point, detail::first_line(error.what()));
         }
       }

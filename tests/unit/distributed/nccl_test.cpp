@@ -2,8 +2,10 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/nccl.hpp>
+#include <looptorch/distributed/process_group.hpp>
 
 #include "support/catch.hpp"
+#include "support/ranks.hpp"
 
 #include <array>
 #include <new>
@@ -61,6 +63,26 @@ TEST_CASE("LibTorch's constructor of NCCL's options writes to nothing behind the
   memory.fill(0xab);
   new (memory.data()) lt::detail::NcclOptions();
   for (std::size_t i = sizeof(lt::detail::NcclOptions); i < memory.size(); ++i) CHECK(memory[i] == 0xab);
+}
+
+/// A collective of NCCL's own type, which has broken.
+class BrokenWork final : public c10d::ProcessGroupNCCL::WorkNCCL {
+ public:
+  explicit BrokenWork(at::Device device = at::Device(at::kCUDA, 0))
+      : WorkNCCL("group", "", device, /*rank=*/0, c10d::OpType::ALLREDUCE, /*seq=*/1) {}
+  bool isCompleted() override { return true; }
+  bool wait(std::chrono::milliseconds) override { throw std::runtime_error("remote process exited"); }
+};
+
+TEST_CASE("A broken collective of NCCL is explained: its isSuccess is not implemented") {
+  BrokenWork broken;
+  CHECK_THROWS_AS(broken.isSuccess(), c10::Error);
+  lt::ProcessGroup group({.address = "127.0.0.1", .port = ranks::free_port()});
+  group.watch().begin_fit();
+  CHECK_THROWS_WITH(group.wait(broken, "the end of step 3"),
+                    "the connection to another rank broke while rank 0 was at the end of step 3: remote "
+                    "process exited");
+  group.watch().end_fit();
 }
 #endif
 
