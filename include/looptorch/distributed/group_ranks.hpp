@@ -188,6 +188,7 @@ class GroupRanks final : public Ranks {
     if (group_ && chunks() > 0) group_->connect_pairs();
   }
   void end_fit(bool failed) override {
+    if (failed && group_ && (group_->is_lost() || broken_ || !sums_in_flight_.empty())) group_->abandon();
     buckets_.clear(), buckets_in_flight_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
     RankReduction reduction;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. RankReductions
-// (losses, weights, vetoes) still go by Gloo. Compiles and links, but has not run on a GPU.
+// (losses, weights, vetoes) still go by Gloo. NCCL blocks without a limit while it connects, and its kernels
+// wait on the device for ranks that are gone: functions here bound both. Has not run on a GPU.
 #pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)
 #define LOOPTORCH_HAS_NCCL 1
@@ -10,14 +14,18 @@
 #define LOOPTORCH_HAS_NCCL 0
 #endif
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <future>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -55,6 +63,37 @@ struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
 #endif
 }
 
+/// Connects a device of this rank with those of the others, in a thread, since it may block without a limit.
+/// Calls `check` five times a second meanwhile; if that throws, the thread stays behind. Throws RanksDiffer
+/// if the backend cannot connect them.
+template <class Check>
+void connect_device(c10::intrusive_ptr<c10d::Backend> backend, at::Device device, Check&& check) {
+  const int rank = backend->getRank();
+  std::packaged_task<void()> task(
+      [backend = std::move(backend), device] { backend->eagerConnectSingleDevice(device); });
+  std::future<void> connected = task.get_future();
+  std::thread(std::move(task)).detach();
+  while (connected.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) check();
+  try {
+    connected.get();
+  } catch (const c10::Error& error) {
+    std::string cause = error.what_without_backtrace();
+    std::ranges::replace(cause, '\n', ' ');  // NCCL's last line names it
+    throw RanksDiffer(
+        message("rank ", rank, " could not connect ", device, " with the other ranks' devices: ", cause));
+  }
+}
+
+/// Ends a backend's collectives in flight, whose kernels would wait on the device for ever, and with them
+/// whatever waits for the device. Kernels end at once; waits up to `limit` for the rest, since NCCL's abort
+/// may wait for ranks that are gone.
+inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10d::Backend> backend) {
+  std::packaged_task<void()> task([backend = std::move(backend)] { backend->abort(); });
+  const std::future<void> aborted = task.get_future();
+  std::thread(std::move(task)).detach();
+  (void)aborted.wait_for(limit);
+}
+
 /// True for a collective of NCCL, which must be polled: its `wait(timeout)` aborts the group's connections
 /// when the time is over.
 [[nodiscard]] inline bool is_to_be_asked([[maybe_unused]] const c10d::Work& work) {
@@ -84,4 +123,3 @@ inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool 
 }
 
 }  // namespace looptorch::detail
-
