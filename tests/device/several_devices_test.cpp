@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Models, Trainers and threads beyond one device: a model on two of them, a Trainer on one that is not
 // current, and two Trainers in two threads have the CPU's bits.
-// Tests base/device: device_event
+// Tests base/device: device_event, random_states
+// Tests distributed: gradient_buckets
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/device_event.hpp>
+#include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/device/older_libtorch.hpp>
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/device/readback.hpp>
 #include <looptorch/data/batch/batch.hpp>
+#include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 
+#include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace lt = looptorch;
 using namespace looptorch::testing;
@@ -57,6 +64,53 @@ TEST_CASE("a model on two devices has the CPU's bits, under every policy that to
     CAPTURE(settings.fp16, settings.clip_norm, settings.averages, settings.accumulate);
     check_bits(training::train(split, test_device(0)), settings);
   }
+}
+
+TEST_CASE("gradients of two devices, which backward makes in two threads, are sent once and in order") {
+  if (!has_device(1)) return;
+  const std::vector<at::Tensor> parameters{torch::ones({3}, test_device(0)).requires_grad_(),
+                                           torch::ones({3}, test_device(1)).requires_grad_()};
+  for (int round = 0; round < 3; ++round) {
+    std::mutex writing;
+    std::vector<at::Device> sent;
+    lt::detail::GradientBuckets buckets(parameters, 1, [&](const at::Tensor& flat, const auto&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other thread gets here
+      const std::lock_guard lock(writing);
+      sent.push_back(flat.device());
+    });
+    buckets.arm(/*factor=*/1.0);
+    at::Tensor late = parameters[0];
+    for (int i = 0; i < 50; ++i) late = late * 1.5;
+    (late.sum().cpu() + (parameters[1] * 2).sum().cpu()).backward();
+    buckets.send_rest(/*factor=*/1.0);
+    CHECK(sent == std::vector<at::Device>{test_device(1), test_device(0)});
+  }
+}
+
+TEST_CASE("random numbers that rank 0 saved of its device are resumed on the one of this rank") {
+  if (!has_device(1)) return;
+  const at::Tensor here = torch::ones({1}, test_device(0)), there = torch::ones({1}, test_device(1));
+  const auto numbers = [](std::int64_t device) {
+    return lt::detail::state_of(lt::detail::default_generator(test_device(device)));
+  };
+  torch::manual_seed(5);
+  lt::StateDict saved;
+  saved.set(test_device(0).str(), numbers(0));
+  torch::manual_seed(6);
+  const at::Tensor other = numbers(0);
+  auto states = lt::detail::RandomStates::loaded(saved);
+  states.move_to(test_device(1));
+  CHECK(states.drop_unfit().empty());
+  states.apply();
+  CHECK(numbers(1).equal(saved.get<at::Tensor>(test_device(0).str())));
+  CHECK(numbers(0).equal(other));
+
+  saved.set(test_device(1).str(), other);  // of two devices, as many as are in use here
+  auto both = lt::detail::RandomStates::loaded(saved);
+  both.move_to(test_device(1));
+  both.apply();
+  CHECK(numbers(0).equal(saved.get<at::Tensor>(test_device(0).str())));
+  CHECK(numbers(1).equal(other));
 }
 
 TEST_CASE("a run on a device that is not current leaves the current one alone") {

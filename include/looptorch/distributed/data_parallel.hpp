@@ -168,7 +168,8 @@ struct DataParallel {
     std::string each;
     const auto add = [&](const auto& named) {
       ++tensors, numbers += named.value().numel();
-      each += message(named.key(), named.value().sizes(), named.value().scalar_type(), '\n');
+      each += message(named.key(), named.value().sizes(), named.value().scalar_type(),
+                      named.value().device().type(), '\n');
     };
     for (const auto& named : model.named_parameters()) add(named);
     for (const auto& named : model.named_buffers()) add(named);

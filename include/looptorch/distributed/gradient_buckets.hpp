@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,7 @@ class GradientBuckets {
     Launch launch;
     const OptimizerShards* shards = nullptr;
     std::size_t ranks = 1;
+    std::mutex packing;  // backward has a thread for each device
     bool armed = false;
     double factor = 1.0;
     std::size_t next = 0;  // the bucket to send next
@@ -216,7 +218,10 @@ class GradientBuckets {
    public:
     Hook(const std::shared_ptr<State>& state, std::size_t index) : state_(state), index_(index) {}
     void operator()(const torch::autograd::Variable&) override {
-      if (const auto state = state_.lock(); state && state->armed) state->pack(index_);
+      const auto state = state_.lock();
+      if (!state || !state->armed) return;
+      const std::lock_guard lock(state->packing);
+      state->pack(index_);
     }
 
    private:

@@ -188,6 +188,7 @@ class GroupRanks final : public Ranks {
     if (group_ && chunks() > 0) group_->connect_pairs();
   }
   void end_fit(bool failed) override {
+    if (failed && group_ && (group_->is_lost() || broken_ || !sums_in_flight_.empty())) group_->abandon();
     buckets_.clear(), buckets_in_flight_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
     RankReduction reduction;
@@ -203,9 +204,9 @@ class GroupRanks final : public Ranks {
     at::NoGradGuard no_gradients;
     for (const at::Tensor& tensor : distinct(tensors)) {
       if (tensor.numel() == 0) continue;
-      at::Tensor sent = tensor.detach().contiguous();
-      if (sent.scalar_type() == at::kBool) sent = sent.to(at::kByte);
-      group_->wait(*group_->broadcast(sent), "the broadcast of the model");
+      const at::Tensor sent = tensor.detach().contiguous();
+      const at::Tensor bytes = sent.view({-1}).view(at::kByte);  // backends do not know every type
+      group_->wait(*group_->broadcast(bytes), "the broadcast of the model");
       if (rank() != 0 && !sent.is_same(tensor)) tensor.detach().copy_(sent);
     }
   }

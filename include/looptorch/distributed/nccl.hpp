@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. RankReductions
-// (losses, weights, vetoes) still go by Gloo. Compiles and links, but has not run on a GPU.
+// (losses, weights, vetoes) still go by Gloo. NCCL blocks without a limit while it connects, and its kernels
+// wait on the device for ranks that are gone: functions here bound both. Has not run on a GPU.
 #pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 
 #if defined(USE_C10D_NCCL) && __has_include(<nccl.h>)
 #define LOOPTORCH_HAS_NCCL 1
@@ -10,11 +14,18 @@
 #define LOOPTORCH_HAS_NCCL 0
 #endif
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <c10/util/env.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <future>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -25,17 +36,62 @@ namespace looptorch::detail {
   return LOOPTORCH_HAS_NCCL != 0 && device.is_cuda();
 }
 
+#if LOOPTORCH_HAS_NCCL
+/// NCCL's options, with room behind them: LibTorch's constructor writes the `ncclConfig_t` of the nccl.h that
+/// it was built with, and that of a newer NCCL is larger than the one of this nccl.h.
+struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
+  NcclOptions() {}  // leaves `room` as it is
+  std::array<std::byte, 1024> room;
+};
+#endif
+
 /// Returns NCCL's part of a process group, or null without NCCL. Its ranks connect in the first collective.
+/// RankWatch notices faults, so LibTorch's own threads do not: after an error they would end the process a
+/// minute later, also one that has reconnected. TORCH_NCCL_... variables that are set take precedence.
 [[nodiscard]] inline c10::intrusive_ptr<c10d::Backend> nccl_backend(
     [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store, [[maybe_unused]] int rank,
     [[maybe_unused]] int size) {
 #if LOOPTORCH_HAS_NCCL
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = std::chrono::hours(24);  // RankWatch handles it
+  c10::utils::set_env("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/false);
+  c10::utils::set_env("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/false);
+  auto options = c10::make_intrusive<NcclOptions>();
+  options->timeout = std::chrono::hours(24);
+  (void)c10::intrusive_ptr<NcclOptions>(options).release();  // never destroyed, since the layouts may differ
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, std::move(options));
 #else
   return nullptr;
 #endif
+}
+
+/// Connects a device of this rank with those of the others, in a thread, since it may block without a limit.
+/// Calls `check` five times a second meanwhile; if that throws, the thread stays behind. Throws RanksDiffer
+/// if the backend cannot connect them.
+template <class Check>
+void connect_device(c10::intrusive_ptr<c10d::Backend> backend, at::Device device, Check&& check) {
+  const int rank = backend->getRank();
+  std::packaged_task<void()> task(
+      [backend = std::move(backend), device] { backend->eagerConnectSingleDevice(device); });
+  std::future<void> connected = task.get_future();
+  std::thread(std::move(task)).detach();
+  while (connected.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) check();
+  try {
+    connected.get();
+  } catch (const c10::Error& error) {
+    std::string cause = error.what_without_backtrace();
+    std::ranges::replace(cause, '\n', ' ');  // NCCL's last line names it
+    throw RanksDiffer(
+        message("rank ", rank, " could not connect ", device, " with the other ranks' devices: ", cause));
+  }
+}
+
+/// Ends a backend's collectives in flight, whose kernels would wait on the device for ever, and with them
+/// whatever waits for the device. Kernels end at once; waits up to `limit` for the rest, since NCCL's abort
+/// may wait for ranks that are gone.
+inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10d::Backend> backend) {
+  std::packaged_task<void()> task([backend = std::move(backend)] { backend->abort(); });
+  const std::future<void> aborted = task.get_future();
+  std::thread(std::move(task)).detach();
+  (void)aborted.wait_for(limit);
 }
 
 /// True for a collective of NCCL, which must be polled: its `wait(timeout)` aborts the group's connections
@@ -58,6 +114,12 @@ inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool 
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return work.wait(), true;
+}
+
+/// True if a collective that has ended succeeded although an exception was thrown: it ended behind a wait's
+/// limit. NCCL's cannot, and do not implement isSuccess.
+[[nodiscard]] inline bool ended_behind_limit(const c10d::Work& work, bool asks) {
+  return !asks && work.isSuccess();
 }
 
 }  // namespace looptorch::detail

@@ -16,6 +16,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Device.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -27,6 +29,8 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -60,6 +64,7 @@ class ProcessGroup {
   static ProcessGroup& reconnect() {
     RankEnvironment again = current()->environment_;
     current()->watch().end_fit();
+    current()->abandon();
     again.attempt += '+';
     again.store_runs = true;  // rank 0 still runs it
     current() = new ProcessGroup(std::move(again));
@@ -135,20 +140,31 @@ class ProcessGroup {
 
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
   void wait(c10d::Work& work, const std::string& point) {
+    auto on_failure = c10::make_scope_exit([this] { is_lost_ = true; });
     const auto begin = std::chrono::steady_clock::now();
     const bool asks = detail::is_to_be_asked(work);
     while (true) {
       try {
-        if (detail::ends_within(work, std::chrono::milliseconds(250), asks)) return;
+        if (detail::ends_within(work, std::chrono::milliseconds(250), asks)) break;
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
-          if (work.isSuccess()) return;  // it ended between the two lines
+          if (detail::ended_behind_limit(work, asks)) break;
           watch_->explain(point, detail::first_line(error.what()));
         }
       }
-      watch_->check(point);
-      if (std::chrono::steady_clock::now() - begin > timeout_) watch_->give_up(point, timeout_);
+      check(point, begin);
     }
+    on_failure.release();
+  }
+  /// True once a wait has failed: the ranks have to reconnect.
+  [[nodiscard]] bool is_lost() const { return is_lost_; }
+  /// Ends this rank's collectives on CUDA devices, which wait for ranks that will not join them. The group
+  /// has none afterwards. First gives the other ranks time to hear what happened, since they may use memory
+  /// of this one.
+  void abandon() noexcept {
+    if (!nccl_) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    detail::ignoring_errors([&] { detail::abort_within(std::chrono::seconds(2), nccl_); });
   }
 
   /// Waits up to 10 s until all ranks reach this call; correctness does not depend on it.
@@ -220,12 +236,22 @@ class ProcessGroup {
     return c10d::ProcessGroupGloo::createDefaultDevice();
   }
 
+  /// Throws RanksDiffer if a rank that this one waits for has failed, is silent or late.
+  void check(const std::string& point, std::chrono::steady_clock::time_point begin) const {
+    watch_->check(point);
+    if (std::chrono::steady_clock::now() - begin > timeout_) watch_->give_up(point, timeout_);
+  }
+
   /// Returns the backend for a tensor. All ranks pass the same kind of device.
   c10d::Backend& carrier_of(const at::Tensor& tensor) {
     if (!detail::travels_by_nccl(tensor.device())) return *tensors_;
     if (!nccl_)
       nccl_ = detail::nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_),
                                    static_cast<int>(rank()), static_cast<int>(size()));
+    if (connected_.insert(tensor.device()).second)
+      detail::connect_device(nccl_, tensor.device(), [&, begin = std::chrono::steady_clock::now()] {
+        check("the connection of the devices", begin);
+      });
     return *nccl_;
   }
 
@@ -263,11 +289,13 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;
+  std::unordered_set<at::Device> connected_;  // by nccl_
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;
   std::chrono::seconds timeout_ = std::chrono::minutes(30);
   std::size_t capacity_ = 1024;
   std::int64_t sent_ = 0;
+  bool is_lost_ = false;
 };
 
 }  // namespace looptorch

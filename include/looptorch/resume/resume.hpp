@@ -58,10 +58,10 @@ class Resumption {
     staged_.progress.batch = feed_.batch();
     // 5. Random generators, which the caller applies after all else.
     random_ = RandomStates::loaded(state_.under("random"));
+    const std::int64_t rank = rank_with_own_numbers(engine);
+    if (rank > 0) random_.move_to(engine.run().device());
     for (std::string& why : random_.drop_unfit()) add(ResumeField::generators, std::move(why));
-    if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->chunks() == 0)
-        random_.derive(ranks->rank());  // else all ranks would draw rank 0's numbers
+    if (rank > 0) random_.derive(rank);  // else all ranks would draw rank 0's numbers
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
@@ -97,12 +97,14 @@ class Resumption {
     return saved;
   }
 
-  /// True on a rank whose number of batches may be other than the leading rank's.
-  [[nodiscard]] static bool has_own_count([[maybe_unused]] const Engine& engine) {
+  /// Returns this rank if its batches and random numbers are other than the leading rank's; else 0.
+  [[nodiscard]] static std::int64_t rank_with_own_numbers([[maybe_unused]] const Engine& engine) {
     if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks().get()) return !ranks->leads() && ranks->chunks() == 0;
-    return false;
+      if (const Ranks* ranks = engine.ranks().get()) return ranks->chunks() == 0 ? ranks->rank() : 0;
+    return 0;
   }
+  /// True on a rank whose number of batches may be other than the leading rank's.
+  [[nodiscard]] static bool has_own_count(const Engine& engine) { return rank_with_own_numbers(engine) > 0; }
 
   void add(const std::vector<Difference>& more) {
     differences_.insert(differences_.end(), more.begin(), more.end());

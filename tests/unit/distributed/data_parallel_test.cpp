@@ -533,6 +533,23 @@ TEST_CASE("rank: batch statistics of each", "[.ranks]") {
       << net->buffers()[0] << net->parameters()[0];
 }
 
+TEST_CASE("rank: buffers of every type are those of rank 0", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  toy::Net net = toy::net();
+  const double own = 1.0 + static_cast<double>(ranks::rank());
+  for (const at::ScalarType type : {at::kBool, at::kByte, at::kShort, at::kInt, at::kLong, at::kHalf,
+                                    at::kBFloat16, at::kFloat, at::kComplexDouble})
+    net->register_buffer(c10::toString(type), torch::full({2, 3}, own, type).t());  // not contiguous
+  net->register_buffer("number", torch::full({}, own, at::kShort));
+  torch::optim::SGD optimizer(net->parameters(), 0.05);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::DataParallel{});
+  trainer.fit(toy::batches(1));
+  for (const auto& buffer : net->named_buffers()) {
+    CAPTURE(buffer.key());
+    CHECK(buffer.value().equal(torch::ones_like(buffer.value())));
+  }
+}
+
 TEST_CASE("rank: a trace of each", "[.ranks]") {
   if (!ranks::is_started()) return;
   toy::Net net = toy::net();

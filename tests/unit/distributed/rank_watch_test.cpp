@@ -62,6 +62,7 @@ const std::vector<Fault> kFaults{
     {"parameters", "the model must be the same on all ranks: rank 0 has 4 tensors of 67 numbers"},
     {"shape", "the model must be the same on all ranks: rank 0 has 5 tensors of 71 numbers"},
     {"dtype", "the model must be the same on all ranks: rank 0 has 5 tensors of 71 numbers"},
+    {"device", "the model must be the same on all ranks: rank 0 has 5 tensors of 71 numbers"},
     {"frozen",
      "the gradients to sum must be the same on all ranks: rank 0 has those of 4 tensors of 67 numbers"},
     {"buckets",
@@ -190,6 +191,8 @@ class FaultyFit {
                                                               : std::vector<std::int64_t>{4}));
     if (fault_ == "dtype")
       net->register_buffer("more", torch::zeros({4}, here("dtype") ? torch::kFloat : torch::kDouble));
+    if (fault_ == "device")
+      net->register_buffer("more", torch::zeros({4}, here("device") ? torch::kMeta : torch::kCPU));
     if (here("frozen")) net->first->bias.requires_grad_(false);
   }
 

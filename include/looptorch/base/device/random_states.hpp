@@ -61,6 +61,17 @@ class RandomStates {
     return sentences;
   }
 
+  /// Gives the states that rank 0 saved of its accelerators to those of this rank, which trains on `device`.
+  /// Those of several accelerators go to as many in use here, in order. Call it before `drop_unfit`.
+  void move_to(at::Device device) {
+    std::vector<std::string*> saved;
+    for (auto& [name, state] : states_)
+      if (name != "cpu") saved.push_back(&name);
+    auto own = accelerators_in_use();
+    if (saved.size() == 1 && !device.is_cpu()) own = {device};
+    for (std::size_t i = 0; i < own.size() && own.size() == saved.size(); ++i) *saved[i] = own[i].str();
+  }
+
   /// Turns the states that rank 0 saved into those of rank `rank`, by seeds drawn from both. Otherwise all
   /// resumed ranks would draw the same numbers.
   void derive(std::int64_t rank) {
