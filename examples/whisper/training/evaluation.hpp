@@ -16,7 +16,8 @@
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "../text/normalizers.hpp"
 
