@@ -11,7 +11,7 @@
 #include <looptorch/data/manifest/transcript.hpp>
 #include <looptorch/data/samplers/sampler.hpp>
 
-#include "../decoding/generation.hpp"
+#include "../decoding/prompt.hpp"
 #include "manifest_lines.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <looptorch/data/manifest/manifest.hpp>
 
 #include "../audio/clip_mels.hpp"
-#include "../decoding/generation.hpp"
+#include "../decoding/prompt.hpp"
 #include "batch.hpp"
 #include "encoded_clips.hpp"
 #include "training_text.hpp"

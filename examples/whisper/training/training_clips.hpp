@@ -16,6 +16,7 @@
 #include "../clips/packed_windows.hpp"
 #include "../clips/speech_dataset.hpp"
 #include "../clips/training_text.hpp"
+#include "../decoding/prompt.hpp"
 
 #include <algorithm>
 #include <cmath>
