@@ -14,6 +14,8 @@
 #include "clips/corpus.hpp"
 #include "decoding/decoding_flags.hpp"
 #include "training/evaluation.hpp"
+#include "training/transcripts_file.hpp"
+#include "training/transcripts_text.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -9,7 +9,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 
-#include "decoding/generation.hpp"
+#include "decoding/generation_config.hpp"
 #include "formats/ctranslate2_export.hpp"
 #include "formats/ctranslate2_folder.hpp"
 #include "formats/ggml.hpp"

@@ -12,6 +12,7 @@
 #include "training/evaluation.hpp"
 #include "training/flags.hpp"
 #include "training/load_model.hpp"
+#include "training/objective.hpp"
 #include "training/options.hpp"
 #include "training/plan/fit_memory.hpp"
 #include "training/plan/memory_plan.hpp"

@@ -23,6 +23,7 @@
 #include <konkanivani/training/training_data.hpp>
 #include <whisper/clips/corpus.hpp>
 #include <whisper/decoding/recognizer.hpp>
+#include <whisper/training/objective.hpp>
 #include <whisper/training/options.hpp>
 #include <whisper/training/training_clips.hpp>
 

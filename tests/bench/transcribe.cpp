@@ -18,7 +18,7 @@
 #include <time.h>
 #include <whisper/audio/log_mel_reader.hpp>
 #include <whisper/decoding/decoding.hpp>
-#include <whisper/decoding/generation.hpp>
+#include <whisper/decoding/generation_config.hpp>
 #include <whisper/formats/ctranslate2_import.hpp>
 #include <whisper/formats/huggingface_folder.hpp>
 #include <whisper/model/model.hpp>

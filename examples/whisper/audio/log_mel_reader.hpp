@@ -11,10 +11,13 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
+#include <vector>
 
 namespace whisper {
 
@@ -32,6 +35,18 @@ struct SpeechOptions {
   std::int64_t mel_bins = 80;
   double max_seconds = kWhisperSeconds;  ///< Shorter clips are padded to it; longer ones are refused.
 };
+
+/// Returns the smallest integer number of seconds that holds the longest clip of all manifests, with a
+/// tolerance of kLengthSlack, by the known durations. Returns Whisper's own window if a clip is longer or a
+/// duration is unknown.
+inline double common_seconds(std::initializer_list<const std::vector<looptorch::Utterance>*> manifests) {
+  double longest = 1;
+  for (const auto* manifest : manifests) {
+    for (const auto& utterance : *manifest)
+      longest = std::max(longest, utterance.duration.value_or(kWhisperSeconds));
+  }
+  return std::min(std::ceil(longest - kLengthSlack), kWhisperSeconds);
+}
 
 /// Returns the limits of clips for a model with an input of `max_seconds`.
 inline looptorch::audio::ClipLimits limits_of(double max_seconds) {

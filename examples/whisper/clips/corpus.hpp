@@ -10,9 +10,9 @@
 
 #include "../decoding/recognizer.hpp"
 #include "clip_check.hpp"
-#include "data.hpp"
 #include "manifests.hpp"
 #include "packed_windows.hpp"
+#include "speech_dataset.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -9,12 +9,15 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
+#include <looptorch/data/samplers/sampler.hpp>
 
-#include "../decoding/generation.hpp"
+#include "../decoding/prompt.hpp"
 #include "manifest_lines.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -133,6 +136,20 @@ inline looptorch::ManifestSplit split_transcripts(std::vector<looptorch::Utteran
     throw looptorch::ManifestError(looptorch::message(place.string(), ": ", utterances.size(), " ", called,
                                                       " can be used; ", kFewest, " are the least to split"));
   return looptorch::split_utterances(std::move(utterances));
+}
+
+/// Returns `percent` of the utterances, at least one, chosen by `seed` alone.
+inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances,
+                                                       double percent, std::int64_t seed) {
+  const auto size = static_cast<std::int64_t>(utterances.size());
+  const auto count = std::max<std::int64_t>(1, std::llround(static_cast<double>(size) * percent / 100));
+  if (count >= size) return utterances;
+  const auto order = looptorch::RandomSampler{.seed = static_cast<std::uint64_t>(seed)}.order(0, size);
+  std::vector<looptorch::Utterance> chosen;
+  for (std::int64_t i = 0; i < count; ++i) {
+    chosen.push_back(std::move(utterances[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])]));
+  }
+  return chosen;
 }
 
 }  // namespace whisper

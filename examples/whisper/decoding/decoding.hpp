@@ -91,14 +91,44 @@ std::vector<RowInputs> inputs_of(const SearchStep& step, Search& search, const S
   return rows;
 }
 
+/// Returns the scores after the prompt, `[rows, V]` in fp32: those of a clip stand once for each of its rows.
+/// Sets each clip's probability of no speech if the model has a token for it.
+inline at::Tensor first_scores(const DecodingOptions& options, const at::Tensor& states_BSD, int64_t rows,
+                               Decoder& decoder, DecoderCache& cache, std::vector<double>& no_speech) {
+  const auto clips = states_BSD.size(0);
+  const auto first = options.first_tokens();
+  const auto tokens_BL = ScoreRules::ids(first, states_BSD.device()).expand({clips, -1});
+  const auto outputs_BLD = decoder->extend(tokens_BL, states_BSD, cache);
+  auto scores_RV = decoder->logits(outputs_BLD.select(1, -1)).to(at::kFloat);
+  if (rows > clips) scores_RV = scores_RV.repeat_interleave(rows / clips, 0);
+  if (options.special.no_speech >= 0) {
+    const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
+    no_speech =
+        no_speech_probabilities(decoder->logits(outputs_BLD.select(1, start)), options.special.no_speech);
+  }
+  return scores_RV;
+}
+
+/// Returns the best text of each clip.
+inline std::vector<DecodedText> decoded_of(std::vector<std::vector<FoundText>> found,
+                                           const DecodingOptions& options,
+                                           const std::vector<double>& no_speech) {
+  std::vector<DecodedText> decoded;
+  for (std::size_t clip = 0; clip < found.size(); ++clip) {
+    auto text = best_text(std::move(found[clip]), options);
+    const auto average = text.log_probability / static_cast<double>(text.tokens.size() + 1);
+    decoded.push_back({std::move(text.tokens), average, no_speech[clip]});
+  }
+  return decoded;
+}
+
 template <class Search>
 std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD,
                                     const DecodingOptions& options, TokenGraphs* graphs) {
   const auto device = states_BSD.device();
   const auto clips = states_BSD.size(0);
-  const auto first = options.first_tokens();
   const auto room = std::min(
-      std::min(options.max_length, model->config().max_target_positions) - static_cast<int64_t>(first.size()),
+      std::min(options.max_length, model->config().max_target_positions) - std::ssize(options.first_tokens()),
       options.max_new_tokens);
   const TokenChoice choice(options, device);
   Search search(clips, options);
@@ -107,38 +137,22 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
   auto& decoder = model->decoder();
   SearchStep step;
   for (int64_t produced = 0; produced < room; ++produced) {
+    const bool begins = produced == 0;
     auto rows = inputs_of(step, search, choice.rules(), options.temperature);
     at::Tensor chosen;
-    if (produced > 0 && graphs) {
+    if (!begins && graphs) {
       chosen = graphs->next(step, rows, choice, cache);
     } else {
       const StepInputs inputs{StepInputs::view(rows).to(device, /*non_blocking=*/true)};
-      at::Tensor scores_RV;
-      if (produced > 0) {
-        scores_RV = scores_after(step, inputs, decoder, states_BSD, cache);
-      } else {
-        const auto tokens_BL = ScoreRules::ids(first, device).expand({clips, -1});
-        const auto outputs_BLD = decoder->extend(tokens_BL, states_BSD, cache);
-        scores_RV = decoder->logits(outputs_BLD.select(1, -1)).to(at::kFloat);
-        if (std::ssize(rows) > clips) scores_RV = scores_RV.repeat_interleave(std::ssize(rows) / clips, 0);
-        const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
-        if (options.special.no_speech >= 0)
-          no_speech = no_speech_probabilities(decoder->logits(outputs_BLD.select(1, start)),
-                                              options.special.no_speech);
-      }
-      chosen = choice(scores_RV, inputs, /*begins=*/produced == 0).cpu();
+      const auto scores_RV =
+          begins ? first_scores(options, states_BSD, std::ssize(rows), decoder, cache, no_speech)
+                 : scores_after(step, inputs, decoder, states_BSD, cache);
+      chosen = choice(scores_RV, inputs, begins).cpu();
     }
     step = search.advance(chosen);
     if (step.tokens.empty()) break;
   }
-  auto found = std::move(search).take();
-  std::vector<DecodedText> decoded;
-  for (std::size_t clip = 0; clip < found.size(); ++clip) {
-    auto text = best_text(std::move(found[clip]), options);
-    const auto average = text.log_probability / static_cast<double>(text.tokens.size() + 1);
-    decoded.push_back({std::move(text.tokens), average, no_speech[clip]});
-  }
-  return decoded;
+  return decoded_of(std::move(search).take(), options, no_speech);
 }
 
 }  // namespace detail

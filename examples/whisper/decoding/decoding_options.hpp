@@ -66,4 +66,16 @@ struct DecodingOptions {
   }
 };
 
+/// Lets the model write all signs of its vocabulary, even those that OpenAI's settings suppress as no speech,
+/// such as "/" and "=". Special tokens stay suppressed.
+inline void allow_all_signs(DecodingOptions& options) {
+  std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
+}
+
+/// Allows empty texts, to decode and learn noise as no text.
+inline void allow_empty_texts(DecodingOptions& options) {
+  options.empty_texts = true;
+  std::erase(options.begin_suppress, options.end_of_text);
+}
+
 }  // namespace whisper

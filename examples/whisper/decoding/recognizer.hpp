@@ -11,8 +11,9 @@
 #include "../model/pretrained.hpp"
 #include "../text/tokenizer_folder.hpp"
 #include "fallback.hpp"
-#include "generation.hpp"
+#include "generation_config.hpp"
 #include "language_detection.hpp"
+#include "prompt.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: MIT
 // Transcribes held-out speech with a model and computes the word error rate, over all clips and by language.
-// Transcripts can be saved, so that a resumed run need not transcribe with the untrained model again.
 #pragma once
 
 #include <looptorch/app/summary.hpp>
-#include <looptorch/base/error.hpp>
-#include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/base/json/json.hpp>
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "../text/normalizers.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
 #include <map>
-#include <optional>
-#include <ostream>
 #include <set>
 #include <string>
 #include <utility>
@@ -160,94 +153,6 @@ inline void set_error_rates(looptorch::app::Summary& summary, const std::string&
   summary.set(name, rates.all);
   if (rates.by_language.size() < 2) return;
   for (const auto& [language, rate] : rates.by_language) summary.set(name + "_" + language, rate);
-}
-
-/// The settings that change a transcript: saved transcripts are used again only if all are the same.
-struct TranscriptsKey {
-  std::filesystem::path model;
-  std::string language;
-  double max_seconds = 0;  ///< Length to which clips are padded.
-  bool fallback = false;
-};
-
-namespace detail {
-
-inline looptorch::Json transcripts_json(const TranscriptsKey& key) {
-  auto json = looptorch::Json::object();
-  return json.set("model", looptorch::replace_invalid_utf8(key.model.string()))
-      .set("language", key.language)
-      .set("max_seconds", key.max_seconds)
-      .set("fallback", key.fallback);
-}
-
-/// Returns the utterance's name in UTF-8, which JSON requires.
-inline std::string name_of(const looptorch::Utterance& utterance) {
-  return looptorch::replace_invalid_utf8(utterance.audio_filepath.string());
-}
-
-}  // namespace detail
-
-/// Writes the transcripts of `speech` to a JSON file. Throws looptorch::FileError.
-inline void save_transcripts(const std::filesystem::path& file, const TranscriptsKey& key,
-                             const SpeechDataset& speech, const Transcripts& transcripts) {
-  auto clips = looptorch::Json::array();
-  for (std::size_t i = 0; i < transcripts.references.size(); ++i) {
-    auto clip = looptorch::Json::object();
-    clip.set("audio_filepath", detail::name_of(speech.utterances()[i]));
-    clip.set("text", transcripts.references[i]).set("language", transcripts.languages[i]);
-    clips.push_back(clip.set("hypothesis", transcripts.hypotheses[i]));
-  }
-  auto json = detail::transcripts_json(key);
-  looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
-}
-
-/// Returns the transcripts that save_transcripts wrote to `file`. Empty if there is no such file, or if it
-/// has another key or other clips.
-inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& file,
-                                                   const TranscriptsKey& key,
-                                                   const SpeechDataset& speech) try {
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  const auto json = looptorch::load_json(file), expected = detail::transcripts_json(key);
-  for (const auto& [name, value] : expected.as_object())
-    if (json.at(name).dump() != value.dump()) return std::nullopt;
-  const auto& clips = json.at("clips").as_array();
-  if (std::ssize(clips) != speech.size()) return std::nullopt;
-  Transcripts transcripts;
-  for (std::size_t i = 0; i < clips.size(); ++i) {
-    const auto& utterance = speech.utterances()[i];
-    if (clips[i].at("audio_filepath") != detail::name_of(utterance) ||
-        clips[i].at("text") != utterance.text ||
-        (!utterance.language.empty() && clips[i].at("language") != utterance.language))
-      return std::nullopt;
-    transcripts.references.push_back(utterance.text);
-    transcripts.languages.push_back(clips[i].at("language").as_string());
-    transcripts.hypotheses.push_back(clips[i].at("hypothesis").as_string());
-  }
-  return transcripts;
-} catch (const looptorch::Error&) {
-  return std::nullopt;  // a damaged file counts as missing
-}
-
-/// Prints `count` clips from the whole range: the spoken text and the transcript.
-inline void print_transcripts(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
-  const auto size = transcripts.references.size();
-  for (std::size_t i = 0; i < std::min(count, size); ++i) {
-    const auto clip = i * size / std::min(count, size);
-    out << "reference  " << transcripts.references[clip] << "\nhypothesis " << transcripts.hypotheses[clip]
-        << "\n\n";
-  }
-}
-
-/// Prints `count` clips from the whole range: the spoken text, and the transcripts before and after training.
-inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after,
-                               std::size_t count) {
-  const auto size = before.references.size();
-  for (std::size_t i = 0; i < std::min(count, size); ++i) {
-    const auto clip = i * size / std::min(count, size);
-    out << "\nreference  " << before.references[clip] << "\nbefore     " << before.hypotheses[clip]
-        << "\nafter      " << after.hypotheses[clip] << "\n";
-  }
-  out << "\n";
 }
 
 }  // namespace whisper

@@ -12,6 +12,8 @@
 #include "../clips/corpus.hpp"
 #include "evaluation.hpp"
 #include "options.hpp"
+#include "transcripts_file.hpp"
+#include "transcripts_text.hpp"
 #include "validation.hpp"
 
 #include <cstddef>

@@ -12,9 +12,11 @@
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
 #include "../clips/packed_windows.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../clips/training_text.hpp"
+#include "../decoding/prompt.hpp"
 
 #include <algorithm>
 #include <cmath>

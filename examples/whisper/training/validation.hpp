@@ -17,9 +17,11 @@
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "../clips/data.hpp"
+#include "../clips/batch.hpp"
+#include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "evaluation.hpp"
+#include "objective.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "../decoding/generation.hpp"
+#include "../decoding/generation_config.hpp"
+#include "../decoding/prompt.hpp"
 #include "../model/model.hpp"
 #include "time_warping.hpp"
 #include "word_split.hpp"

@@ -61,6 +61,12 @@ struct Folder : TemporaryFolder {
   }
 };
 
+std::vector<looptorch::Utterance> numbered(int count) {
+  std::vector<looptorch::Utterance> out;
+  for (int i = 0; i < count; ++i) out.push_back({.audio_filepath = std::to_string(i) + ".wav", .text = "x"});
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("Wrong lines of a manifest are listed and skipped; strict stops with file and line") {
@@ -200,4 +206,20 @@ TEST_CASE("Transcripts that cannot be used are an error that names the place") {
   folder.write_tone("b.wav", 40, 0.5);
   CHECK_THROWS_WITH(read(folder.path()),
                     folder.path().string() + ": 9 segments can be used; 10 are the least to split");
+}
+
+TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
+  const auto names = [](double percent, int64_t seed) {
+    std::vector<std::string> out;
+    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed))
+      out.push_back(utterance.audio_filepath);
+    return out;
+  };
+  CHECK(names(100, 1).size() == 40);
+  const auto quarter = names(25, 1);
+  CHECK(quarter.size() == 10);
+  CHECK(std::set<std::string>(quarter.begin(), quarter.end()).size() == 10);
+  CHECK(names(25, 1) == quarter);
+  CHECK(names(25, 2) != quarter);
+  CHECK(names(0.01, 1).size() == 1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Folders of fine-tunes as others published them: without settings for generation, with lists of ids, with
 // names of weights that wrappers of Python changed.
-// Tests whisper/decoding: generation, recognizer
+// Tests whisper/decoding: generation_config, recognizer
 // Tests whisper/text: special_token_ids
 #include "support/precompiled.hpp"
 

@@ -9,6 +9,7 @@
 #include "../../parsed_options.hpp"
 #include "../../random_recognizer.hpp"
 
+#include <whisper/training/objective.hpp>
 #include <whisper/training/plan/measure_trial.hpp>
 #include <whisper/training/plan/memory_plan.hpp>
 #include <whisper/training/plan/savings.hpp>

@@ -7,14 +7,13 @@
 #include "support/temporary_folder.hpp"
 
 #include <sndfile.h>
-#include <whisper/clips/data.hpp>
+#include <whisper/clips/speech_dataset.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -64,78 +63,11 @@ whisper::SpeechDataset dataset(std::vector<Utterance> utterances, double max_sec
       std::move(utterances), tokenizer(), decoding(max_length), {.mel_bins = 80, .max_seconds = max_seconds}};
 }
 
-Sample sample(std::vector<int64_t> tokens) {
-  return {.mel_MT = at::full({3, 4}, static_cast<double>(tokens.size())),
-          .tokens = std::move(tokens),
-          .text = "t"};
-}
-
-at::Tensor ids(const std::vector<std::vector<int64_t>>& rows) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& row : rows) tensors.push_back(torch::tensor(row, at::kLong));
-  return at::stack(tensors);
-}
-
-std::vector<Utterance> numbered(int count) {
-  std::vector<Utterance> out;
-  for (int i = 0; i < count; ++i) out.push_back({.audio_filepath = std::to_string(i) + ".wav", .text = "x"});
-  return out;
-}
-
 Utterance lasting(std::optional<double> duration) {
   return {.audio_filepath = "a.wav", .text = "a", .duration = duration};
 }
 
 }  // namespace
-
-TEST_CASE("Padding is masked by length, and the real end of text is learnt although it is the padding id") {
-  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
-                              sample({kStart, kNoTimestamps, kEnd}),
-                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
-  const auto batch = whisper::collate(samples, kEnd);
-  const auto no = whisper::kIgnored;
-  CHECK(at::equal(batch.tokens_BL, ids({{kStart, kNoTimestamps, 5, 6, 7},
-                                        {kStart, kNoTimestamps, kEnd, kEnd, kEnd},
-                                        {kStart, kNoTimestamps, kEnd, 8, kEnd}})));
-  CHECK(at::equal(batch.labels_BL, ids({{kNoTimestamps, 5, 6, 7, kEnd},
-                                        {kNoTimestamps, kEnd, no, no, no},
-                                        {kNoTimestamps, kEnd, 8, kEnd, no}})));
-  CHECK(batch.label_count == 11);
-  CHECK(batch.label_count == (batch.labels_BL != no).sum().item<int64_t>());
-  CHECK(batch.mel_BMT.sizes() == at::IntArrayRef({3, 3, 4}));
-  CHECK(batch.mel_BMT[1][0][0].item<double>() == 3);
-  CHECK(batch.texts.size() == 3);
-}
-
-TEST_CASE("Some samples of a batch have their own number of labels") {
-  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
-                              sample({kStart, kNoTimestamps, kEnd}),
-                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
-  const auto batch = whisper::collate(samples, kEnd);
-  const auto some = batch.slice(1, 3);
-  CHECK(some.label_count == 6);  // of 11
-  CHECK(at::equal(some.tokens_BL, batch.tokens_BL.slice(0, 1, 3)));
-  CHECK(at::equal(some.labels_BL, batch.labels_BL.slice(0, 1, 3)));
-  CHECK(at::equal(some.mel_BMT, batch.mel_BMT.slice(0, 1, 3)));
-  CHECK((some.texts.size() == 2 && some.indices.size() == 2 && some.languages.size() == 2));
-  auto unnamed = batch;
-  unnamed.languages.clear();
-  CHECK(unnamed.slice(1, 3).languages.empty());
-}
-
-TEST_CASE("Tokens of a batch are padded to a multiple, but not beyond what the model can take") {
-  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
-                              sample({kStart, kNoTimestamps, kEnd})};
-  const auto plain = whisper::collate(samples, kEnd), padded = whisper::collate(samples, kEnd, 8);
-  CHECK(padded.tokens_BL.sizes() == at::IntArrayRef({2, 8}));
-  CHECK(at::equal(padded.tokens_BL.narrow(1, 0, 5), plain.tokens_BL));
-  CHECK(at::equal(padded.labels_BL.narrow(1, 0, 5), plain.labels_BL));
-  CHECK(padded.labels_BL.narrow(1, 5, 3).eq(whisper::kIgnored).all().item<bool>());
-  CHECK(padded.label_count == plain.label_count);
-  CHECK(whisper::collate(samples, kEnd, 8, 6).tokens_BL.size(1) == 6);
-  CHECK(whisper::collate(samples, kEnd, 8, 3).tokens_BL.size(1) == 5);  // what they need is theirs to check
-  CHECK(whisper::collate(samples, kEnd, 5).tokens_BL.size(1) == 5);
-}
 
 TEST_CASE(
     "A training sequence is the prompt, the text after a blank that merges with it, and the end of text") {
@@ -273,22 +205,6 @@ TEST_CASE("Every tensor of a batch lies in the loader's memory, which later batc
   for (const auto& batch : loader) CHECK(batch.mel_BMT.size(0) == 2);
   CHECK(loader.stats().slot_allocations == 3);  // mels, tokens, labels
   CHECK(loader.stats().slot_reuses == 5 * 3);
-}
-
-TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
-  const auto names = [](double percent, int64_t seed) {
-    std::vector<std::string> out;
-    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed))
-      out.push_back(utterance.audio_filepath);
-    return out;
-  };
-  CHECK(names(100, 1).size() == 40);
-  const auto quarter = names(25, 1);
-  CHECK(quarter.size() == 10);
-  CHECK(std::set<std::string>(quarter.begin(), quarter.end()).size() == 10);
-  CHECK(names(25, 1) == quarter);
-  CHECK(names(25, 2) != quarter);
-  CHECK(names(0.01, 1).size() == 1);
 }
 
 TEST_CASE("The common length holds the longest clip, and is Whisper's own where that is not known") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a model's generation_config.json: the special tokens, the tokens that begin a text, and those that
-// are never chosen. Fields that the file lacks, as in fine-tunes of 2022, come from the tokenizer. Training
-// begins its target texts with the same tokens as decoding.
+// Reads, checks and writes a model's generation_config.json: the special tokens, the tokens that begin a
+// text, and those that are never chosen. Fields that the file lacks, as in fine-tunes of 2022, come from the
+// tokenizer.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -9,9 +9,9 @@
 #include <looptorch/base/json/json.hpp>
 
 #include "../model/config.hpp"
-#include "../text/languages.hpp"
 #include "../text/special_token_ids.hpp"
 #include "decoding_options.hpp"
+#include "prompt.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,12 +21,6 @@
 #include <vector>
 
 namespace whisper {
-
-/// Thrown for a generation_config.json that is missing, malformed, or lacks the requested language. Names the
-/// file.
-struct GenerationConfigError : looptorch::Error {
-  using Error::Error;
-};
 
 namespace detail {
 
@@ -56,12 +50,6 @@ inline SpecialTokens special_tokens(const looptorch::Json& json, const WhisperCo
   return special;
 }
 
-inline int64_t language_id(const SpecialTokens& special, const std::string& language) {
-  for (const auto& [code, id] : special.languages)
-    if (code == language) return id;
-  throw GenerationConfigError("the model does not know the language \"" + language + "\"");
-}
-
 inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   for (const auto id : ids) {
     if (id >= 0 && id < vocabulary) continue;
@@ -69,53 +57,6 @@ inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
         looptorch::message("token ", id, " is outside the vocabulary of ", vocabulary));
   }
 }
-
-}  // namespace detail
-
-/// Returns the code of a language that the model knows, from openai-whisper's names ("English") or codes in
-/// any case. English-only models, whose normaliser alone depends on it, know all of Whisper's. Throws
-/// GenerationConfigError for another.
-[[nodiscard]] inline std::string language_code(const SpecialTokens& special, const std::string& language) {
-  const auto& known = special.languages;
-  const auto is_known = [&](const std::string& text) {
-    return std::any_of(known.begin(), known.end(), [&](const auto& each) { return each.first == text; });
-  };
-  if (is_known(language)) return language;
-  const auto code = code_of_language(language);
-  if (code.empty() && known.empty())
-    throw GenerationConfigError("\"" + language +
-                                "\" is no language of Whisper's: give its name or code, as German or de");
-  if (!known.empty() && !is_known(code))
-    throw GenerationConfigError("the model does not know the language \"" + language + "\"");
-  return code;
-}
-
-/// The result's language: that of the speech, or English.
-enum class Task { transcribe, translate };
-
-/// Sets the prompt: start of transcript, then for multilingual models language and task, then no-timestamps
-/// unless timestamps are wanted. Throws GenerationConfigError for a language or task that the model does not
-/// know.
-inline void set_prompt(DecodingOptions& options, const std::string& language, Task task = Task::transcribe) {
-  const auto& special = options.special;
-  options.prompt = {special.start};
-  if (!special.languages.empty()) {
-    options.prompt.push_back(detail::language_id(special, language));
-    options.prompt.push_back(task == Task::translate ? special.translate : special.transcribe);
-  }
-  if (task == Task::translate && special.translate < 0)
-    throw GenerationConfigError("the model cannot translate: it knows English only");
-  if (options.without_timestamps) options.prompt.push_back(special.no_timestamps);
-}
-
-/// Returns `options` with the prompt of a transcription in `language`; unchanged for an empty one. Throws
-/// what set_prompt throws.
-inline DecodingOptions decoding_in(DecodingOptions options, const std::string& language) {
-  if (!language.empty()) set_prompt(options, language);
-  return options;
-}
-
-namespace detail {
 
 inline DecodingOptions decoding_options(const looptorch::Json& json, const WhisperConfig& config,
                                         const std::string& language) {
@@ -133,10 +74,6 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
   }
   return options;
 }
-
-}  // namespace detail
-
-namespace detail {
 
 /// Throws GenerationConfigError for ids other than config.json's, and for further ends of a text in a list
 /// that are no special tokens.
@@ -224,18 +161,6 @@ inline DecodingOptions load_decoding_options(const std::filesystem::path& folder
   } catch (const looptorch::Error& error) {
     throw GenerationConfigError((folder / "generation_config.json").string() + ": " + error.what());
   }
-}
-
-/// Lets the model write all signs of its vocabulary, even those that OpenAI's settings suppress as no speech,
-/// such as "/" and "=". Special tokens stay suppressed.
-inline void allow_all_signs(DecodingOptions& options) {
-  std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
-}
-
-/// Allows empty texts, to decode and learn noise as no text.
-inline void allow_empty_texts(DecodingOptions& options) {
-  options.empty_texts = true;
-  std::erase(options.begin_suppress, options.end_of_text);
 }
 
 namespace detail {
