@@ -22,9 +22,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include <exception>
-#include <map>
 #include <memory>
-#include <mutex>
 
 namespace looptorch {
 namespace detail {
@@ -33,12 +31,8 @@ namespace detail {
 /// only to the stream that it was allocated on: on another stream each graph of a pool would take memory of
 /// its own. cuBLAS keeps a workspace for each stream.
 [[nodiscard]] inline c10::Stream capture_stream(c10::Device device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const std::lock_guard lock(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end()) return found->second;
-  return streams.emplace(device.index(), stream_from_pool(device)).first->second;
+  static StreamOfEachDevice streams;
+  return streams.of(device);
 }
 
 /// Records what `body` issues, beside the current stream. `draws` is false if that draws no random numbers.

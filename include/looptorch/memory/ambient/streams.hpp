@@ -27,16 +27,27 @@ using MaybeStream = std::optional<c10::Stream>;
   return stream_of(device);
 }
 
+/// A stream of each device for one purpose, taken from LibTorch's pool at its first use. Any thread may ask.
+class StreamOfEachDevice {
+ public:
+  [[nodiscard]] c10::Stream of(c10::Device device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(device.index());
+    if (found != streams_.end()) return found->second;
+    return streams_.emplace(device.index(), stream_from_pool(device)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, c10::Stream> streams_;
+};
+
 /// Returns a device's stream for offloaded activations, which move beside its computation. Batches have a
 /// stream of their own (data/batch/copy_stream.hpp).
 [[nodiscard]] inline MaybeStream offload_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const std::lock_guard lock(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end()) return found->second;
-  return streams.emplace(device.index(), stream_from_pool(device)).first->second;
+  static StreamOfEachDevice streams;
+  return streams.of(device);
 }
 
 /// Marks the work submitted to a stream so far.
