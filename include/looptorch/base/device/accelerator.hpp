@@ -82,6 +82,13 @@ namespace detail {
   return allocator && allocator->initialized() ? allocator : nullptr;
 }
 
+/// Begins a copy to a tensor in host memory. Resolves a source that is conjugated or negated when it is read:
+/// LibTorch would do that on the host, before an asynchronous copy has arrived.
+inline void begin_copy_to_host(const at::Tensor& host, const at::Tensor& source) {
+  const bool is_plain = !source.is_conj() && !source.is_neg();
+  host.copy_(is_plain ? source : source.resolve_conj().resolve_neg(), /*non_blocking=*/true);
+}
+
 }  // namespace detail
 
 }  // namespace looptorch

@@ -62,9 +62,7 @@ class Readback {
     if (!host_.defined() || host_.scalar_type() != value.scalar_type())
       host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
     if (!arrived_ || !arrived_->fits(value.device())) arrived_.emplace(value.device().type());
-    const at::Tensor one = value.dim() == 0 ? value : value.reshape({});
-    // Unresolved, LibTorch would negate on the host, before the number has arrived.
-    host_.copy_(one.is_neg() ? one.resolve_neg() : one, /*non_blocking=*/true);
+    begin_copy_to_host(host_, value.dim() == 0 ? value : value.reshape({}));
     arrived_->record(stream_of(value.device()));
     on_device_ = true;
   }

@@ -23,7 +23,8 @@
 
 namespace looptorch::detail {
 
-/// What a launch needs for all its parameters; `Table` in the kernels' source begins with the same members.
+/// The numbers and addresses that a launch needs for all its parameters. `Table` in the kernels' source begins
+/// with the same members.
 struct AdafactorHeader {
   double lr = 0;
   double least_square = 0;           ///< Added to each squared gradient.

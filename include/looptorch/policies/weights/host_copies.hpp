@@ -52,12 +52,6 @@ class HostBlock {
   std::int64_t used_ = 0;
 };
 
-/// Begins a copy to a tensor in host memory. Resolves a source that is conjugated or negated when it is read:
-/// LibTorch would do that on the host, before an asynchronous copy has arrived.
-inline void begin_copy_to_host(const at::Tensor& host, const at::Tensor& source) {
-  host.copy_(source.resolve_conj().resolve_neg(), /*non_blocking=*/true);
-}
-
 /// Copies to host memory that the devices' current streams have been given and may not have made yet.
 class PendingCopies {
  public:

@@ -201,8 +201,7 @@ inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   if (!from.is_cpu()) devices_.insert(from.device());
   if (!from.is_cpu() || !from.is_contiguous() || from.is_conj() || from.is_neg()) {
-    // Unresolved, LibTorch would conjugate on the host, before an asynchronous copy has arrived.
-    to.copy_(from.resolve_conj().resolve_neg(), /*non_blocking=*/true);
+    begin_copy_to_host(to, from);
     return;
   }
   auto* target = static_cast<char*>(to.mutable_data_ptr());
