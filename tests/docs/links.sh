@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # links.sh REPOSITORY: what the documentation and the errors point at exists. Checks Markdown links to files and
-# headings, and the docs/errors.md#anchor that each compile-time error names. No markers of a merge are left.
+# headings, headers that a README's table of folders names, and the docs/errors.md#anchor that each compile-time error names.
+# No markers of a merge are left.
 set -euo pipefail
 
 cd "$1"
@@ -31,6 +32,13 @@ while IFS= read -r page; do
     [[ $target != *#* ]] || has_anchor "$path" "${target#*#}" || broken "$page" "links to $target: no such heading"
   done < <(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^) ]+\)' | sed -E 's/^\]\((.*)\)$/\1/')
 done < <(find README.md docs examples -name '*.md')
+
+while IFS=: read -r page row; do
+  room=$(dirname "$page")/$(cut -d'`' -f2 <<<"$row")
+  while IFS= read -r header; do
+    [ -e "$room$header" ] || broken "$page" "names $header, which is not in $room"
+  done < <(grep -oE '`[a-z_/]+\.hpp`' <<<"$row" | tr -d '`')
+done < <(grep -E '^\| `[a-z_]+/` \|' examples/*/README.md)
 
 while IFS=: read -r file anchor; do
   has_anchor docs/errors.md "${anchor#*#}" || broken "$file" "names $anchor, which does not exist"
