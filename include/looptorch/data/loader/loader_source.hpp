@@ -40,8 +40,4 @@ struct LoaderSource<Set, Order, Collate> {
                                            std::type_identity<RefusedBatchSource>>::type;
 };
 
-/// A dataset or stream that `fit` reads through the listed loader.
-template <class Set>
-concept Loadable = Dataset<std::remove_cvref_t<Set>> || StreamDataset<std::remove_reference_t<Set>>;
-
 }  // namespace looptorch::detail
