@@ -33,9 +33,10 @@ namespace konkanivani {
   return {clips, looptorch::hard_batches(lengths, batches)};
 }
 
-/// The hardest batches, and those of a smaller limit: --batch-size if the number of clips limits most
-/// batches, else --batch-frames, so that a window of more and smaller batches keeps about its clips. A run
-/// that `resumes` can only divide its --batch-size. Holds the clips by reference.
+/// The hardest batches at a run's batch size, and at the smaller ones that a preflight tries. The size is
+/// --batch-size if the number of clips limits most batches, else --batch-frames; a window of more and smaller
+/// batches then has about as many clips as before. A run that `resumes` cuts the batches that it has, and by
+/// --batch-size only. Holds the clips by reference.
 class HardestBatches {
  public:
   HardestBatches(const SpeechDataset& clips, const BatchSize& size, std::uint64_t seed, bool resumes = false)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Restricts which token may come next, by openai-whisper's lists of suppressed tokens and its rules for
-// timestamps: sets the scores of all others to minus infinity.
+// Forbids tokens by setting their scores to minus infinity: those in openai-whisper's lists of suppressed
+// tokens, and those that break its rules for timestamps.
 //
 // Shapes: R rows (texts under way), V vocabulary.
 #pragma once
@@ -17,8 +17,8 @@
 
 namespace whisper {
 
-/// The first token of text and the first timestamp that may come next. Text comes first in the vocabulary,
-/// then its end, then what stands for no text, then the timestamps.
+/// The lowest text token and the lowest timestamp that may come next. The vocabulary's order is: text, the
+/// end of the text, other special tokens, timestamps.
 struct FirstAllowed {
   int64_t text = 0, time = 0;
 };
@@ -34,8 +34,9 @@ class ScoreRules {
         first_timestamp_(options.special.first_timestamp()),
         last_initial_(first_timestamp_ + std::llround(options.max_initial_seconds / kSecondsPerStep)) {}
 
-  /// Returns what may follow `text`, the tokens that a row has produced so far. Timestamps come in pairs,
-  /// except the last before the end, never go back, and enclose some time; the first token is one.
+  /// Returns what may follow `text`, the tokens that a row has produced so far. The first token is a
+  /// timestamp. Timestamps come in pairs, though the last may stand alone before the end; they never decrease,
+  /// and a pair begins before it ends.
   [[nodiscard]] FirstAllowed first_allowed(const std::vector<int64_t>& text) const {
     if (!timed_) return {};
     if (text.empty()) return {.text = first_timestamp_};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts the weights of an openai-whisper model (`small.pt`, a checkpoint of torch.save) to Hugging Face's
-// names. Takes sizes from shapes. A tensor that is missing, of another shape or left over is an error.
+// Converts an openai-whisper checkpoint (`small.pt`, written by torch.save) to Hugging Face's tensor names.
+// Reads the model's sizes from the tensors' shapes. Refuses missing, misshapen and surplus tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,8 +24,8 @@ struct OpenAiError : looptorch::Error {
   using Error::Error;
 };
 
-/// Returns sizes and fp32 weights as of transformers' WhisperForConditionalGeneration; token ids are left to
-/// the caller. Heads have 64 dimensions, as in all of OpenAI's models. Throws OpenAiError, which begins with
+/// Returns the model's config, without token ids, and its weights in fp32 under the names of transformers'
+/// WhisperForConditionalGeneration. Heads have 64 dimensions, as in all of OpenAI's models. Throws OpenAiError, which begins with
 /// `name`.
 [[nodiscard]] inline std::pair<WhisperConfig, looptorch::TensorMap> convert_openai(
     looptorch::TensorMap weights, const std::string& name) {

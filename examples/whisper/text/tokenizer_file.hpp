@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the bytes and merges of a Hugging Face tokenizer.json, and refuses unsupported kinds. Include
-// tokenizer.hpp.
+// Reads the bytes and merges of a Hugging Face tokenizer.json, and refuses unsupported kinds. This is a part
+// of tokenizer.hpp: include that instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

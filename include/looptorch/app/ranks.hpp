@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a training program on several processes: connects those that torchrun or Slurm started, gives each its
 // shard of the data, and tells which process writes files. The program's own output appears from rank 0
-// alone. A run of one process pays nothing. Link looptorch::distributed to support several.
+// alone. A run of one process pays nothing. To support several, link looptorch::distributed.
 //
 //   lt::PinnedPrefetchLoader batches(data, loading, app::shard_of_rank(lt::RandomSampler{.seed = 1}));
 //   lt::Trainer trainer(model, optimizer, objective, app::data_parallel());
@@ -32,8 +32,8 @@ namespace looptorch::app {
 /// True in the process that writes files: rank 0, or the only one.
 [[nodiscard]] inline bool leads() { return rank_environment().rank == 0; }
 
-/// Returns a sampler of this rank's shard of `inner`, by samples or batches. All ranks give the same sampler.
-/// No sample is repeated or left out, so that ranks may have different numbers.
+/// Returns a sampler of this rank's shard of the samples or batches of `inner`, which must be the same on all
+/// ranks. No sample is repeated or left out, so some ranks may get one fewer than others.
 template <class Inner = SequentialSampler>
 [[nodiscard]] DistributedSampler<Inner> shard_of_rank(Inner inner = {}) {
   const RankEnvironment here = rank_environment();

@@ -26,7 +26,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// A JSON object, a line a figure, in the order in which they are set.
+/// A JSON object with one figure on each line, in the order in which they were set.
 class Summary {
  public:
   /// A number that is NaN or infinite becomes null, since JSON has neither.

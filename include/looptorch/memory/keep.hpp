@@ -19,8 +19,8 @@
 namespace looptorch {
 
 /// Returns `f(inputs...)`, a tensor or any type that contains tensors. When the block is recomputed, returns
-/// the earlier result without a call. Recomputes tensors of the inputs that backward needs, and holds all
-/// else that `f` reads or makes. Neither inputs nor result may be written to in place afterwards: backward
+/// the earlier result without a call. Of the tensors that backward needs, the inputs are recomputed; all
+/// others that `f` reads or makes stay in memory. Neither inputs nor result may be written to in place afterwards: backward
 /// throws CheckpointError or, if all inputs are kept results themselves, LibTorch's c10::Error.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs) {

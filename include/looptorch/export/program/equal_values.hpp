@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares tensors, and constants among operators' arguments, where NaN equals NaN. The export finds by it
-// what differs between recordings of a model, and checks what the exported program computes.
+// Compares tensors, and constant arguments of operators; NaN equals NaN. The export uses it to find what
+// differs between two recordings of a model, and to check the results of the exported program.
 #pragma once
 
 #include <ATen/Functions.h>

@@ -39,8 +39,8 @@ class DeviceSet {
 /// The positions of some generators in their sequences.
 using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
 
-/// The captured states of the default random generators of some devices. Accelerators have none in a graph
-/// capture that draws nothing: their generators cannot be read then.
+/// The saved states of some devices' default random generators. Made within a graph capture that draws
+/// nothing, it has no states of accelerators, whose generators cannot be read then.
 class DeviceGenerators {
  public:
   DeviceGenerators() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares LayerWatch, to which the loop passes each loss: it throws if the loss's graph shows a checkpointed
-// layer that was called past its checkpointing. bypass_watch.hpp implements the check, so that programs
-// without checkpointed layers do not compile it. Also has SavingBlockWatch, which notices whether a forward
+// Declares LayerWatch, to which the loop passes each loss. It throws if the loss's graph shows that a
+// checkpointed layer was called in a way that bypasses its checkpointing. bypass_watch.hpp implements the
+// check, so that programs without checkpointed layers do not compile it. Also has SavingBlockWatch, which notices whether a forward
 // pass runs a checkpointed block.
 #pragma once
 
