@@ -10,9 +10,9 @@
 
 #include "clips/claim_output.hpp"
 #include "presets.hpp"
+#include "vit/learning_curve.hpp"
 #include "vit/linear_probe.hpp"
 #include "vit/objective.hpp"
-#include "vit/output_folder.hpp"
 #include "vit/scores.hpp"
 #include "vit/show_unfreezing.hpp"
 #include "vit/train_options.hpp"

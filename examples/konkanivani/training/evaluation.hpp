@@ -3,11 +3,12 @@
 // konkanivani_train measures the test clips with it, konkanivani_evaluate any manifest.
 #pragma once
 
-#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
+#include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+#include <looptorch/report/learning_curve.hpp>
 
 #include "../clips/batch.hpp"
 #include "../clips/speech_dataset.hpp"
@@ -100,9 +101,7 @@ class TranscriptCollector {
 
 /// Prints `count` clips from the whole range: the spoken text, and the transcript.
 inline void print_examples(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
-  const auto size = transcripts.references.size();
-  for (std::size_t i = 0; i < std::min(count, size); ++i) {
-    const auto clip = i * size / std::min(count, size);
+  for (const std::size_t clip : looptorch::evenly_spaced(count, transcripts.references.size())) {
     out << "    reference   " << transcripts.references[clip] << "\n    hypothesis  "
         << transcripts.hypotheses[clip] << "\n";
   }

@@ -42,8 +42,8 @@ class ValidationMeasure {
     const auto hypotheses = recognize(model, encoded, options_->decoding());
     for (std::size_t i = 0; i < hypotheses.size(); ++i) {
       const auto text = recognizer_->vocabulary.decode(hypotheses[i].front().ids);
-      characters_.add(looptorch::count_character_errors(batch.texts[i], text));
-      words_.add(looptorch::count_word_errors(batch.texts[i], text));
+      characters_ += looptorch::count_character_errors(batch.texts[i], text);
+      words_ += looptorch::count_word_errors(batch.texts[i], text);
     }
     if (looptorch::app::leads()) collector_->add(batch, hypotheses, recognizer_->vocabulary);
     const auto loss = joint_loss(model, encoded, batch.targets, options_->loss());
@@ -69,27 +69,15 @@ class ValidationMeasure {
   [[nodiscard]] std::map<std::string, double> result() const {
     std::map<std::string, double> means;
     for (const auto& [name, sum] : sums_) means[name] = sum / weight_;
-    means["cer"] = characters_.counts.rate(), means["wer"] = words_.counts.rate();
+    means["cer"] = characters_.rate(), means["wer"] = words_.rate();
     return means;
   }
 
  private:
-  struct Errors {
-    looptorch::EditCounts counts;
-
-    void add(const looptorch::EditCounts& more) { counts += more; }
-    void all_reduce(const std::string& of, looptorch::RankReduction& reduction) {
-      reduction.sum(of + " right", counts.hits);
-      reduction.sum(of + " wrong", counts.substitutions);
-      reduction.sum(of + " missing", counts.deletions);
-      reduction.sum(of + " too many", counts.insertions);
-    }
-  };
-
   const Recognizer* recognizer_;
   const TrainOptions* options_;
   TranscriptCollector* collector_;
-  Errors characters_, words_;
+  looptorch::EditCounts characters_, words_;
   std::map<std::string, double> sums_;
   double weight_ = 0;
 };
@@ -121,11 +109,9 @@ class Validation {
   /// Returns eight clips from the whole range, unrecognised words marked, then as much sound as there is room
   /// for.
   std::vector<looptorch::Example> shown(const Transcripts& transcripts) {
-    const auto size = transcripts.references.size(), count = std::min<std::size_t>(size, 8);
     std::vector<looptorch::Example> examples;
     std::vector<looptorch::audio::TitledClip> clips;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto clip = i * size / count;
+    for (const std::size_t clip : looptorch::evenly_spaced(8, transcripts.references.size())) {
       const auto words = looptorch::align_words(transcripts.references[clip], transcripts.hypotheses[clip]);
       const auto title = "clip " + std::to_string(clip + 1);
       examples.emplace_back(looptorch::text_example(title, words));

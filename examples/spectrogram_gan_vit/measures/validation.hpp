@@ -11,9 +11,9 @@
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
-#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/objective/loss.hpp>
+#include <looptorch/report/learning_curve.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 

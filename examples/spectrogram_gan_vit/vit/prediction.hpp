@@ -5,6 +5,7 @@
 
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/text/utf8.hpp>
+#include <looptorch/report/metric_lines.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -48,14 +49,6 @@ struct TrainedClip {
   return remark;
 }
 
-/// Returns a field of a CSV file, quoted if it holds a comma, a quote or a line's end (RFC 4180).
-[[nodiscard]] inline std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + '"';
-}
-
 inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_rate,remark";
 
 /// Returns one line, without its end, in the format "text", "csv" or "json". In JSON, what is not UTF-8 in a
@@ -75,7 +68,8 @@ inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_r
   if (format == "csv") {
     std::snprintf(numbers, sizeof numbers, ",%.4f,%.4f,%.2f,", prediction.valence, prediction.arousal,
                   prediction.seconds);
-    return csv_field(file) + numbers + std::to_string(prediction.sample_rate) + ',' + csv_field(remark);
+    return looptorch::report::csv_cell(file) + numbers + std::to_string(prediction.sample_rate) + ',' +
+           looptorch::report::csv_cell(remark);
   }
   std::snprintf(numbers, sizeof numbers, "\tvalence %+.2f\tarousal %+.2f", prediction.valence,
                 prediction.arousal);

@@ -19,7 +19,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +26,6 @@
 #include <iomanip>
 #include <map>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -55,44 +53,6 @@ inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, c
   for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
 }
 
-/// The moments of all ranks' predictions, as sums that can be added.
-class MomentsOfRanks {
- public:
-  /// Adds the moments of this rank to `reduction`, by names that begin with `of`. Lives until the reduction.
-  void all_reduce(const looptorch::RegressionMoments& own, const std::string& of,
-                  looptorch::RankReduction& reduction) {
-    sums_.fill(0);
-    if (const auto n = static_cast<double>(own.count); n > 0) {
-      const double p = own.prediction_mean, t = own.target_mean, r = own.residual_mean;
-      sums_ = {n,
-               n * p,
-               n * t,
-               n * r,
-               n * (own.prediction_variance + p * p),
-               n * (own.target_variance + t * t),
-               n * (own.residual_variance + r * r),
-               n * (own.covariance + p * t)};
-    }
-    for (std::size_t i = 0; i < sums_.size(); ++i) reduction.sum(looptorch::message(of, " ", i), sums_[i]);
-  }
-
-  [[nodiscard]] looptorch::RegressionMoments moments() const {
-    const auto mean = [&](std::size_t i) { return sums_[i] / sums_[0]; };
-    const double p = mean(1), t = mean(2), r = mean(3);
-    return {.count = static_cast<std::int64_t>(sums_[0]),
-            .prediction_mean = p,
-            .target_mean = t,
-            .residual_mean = r,
-            .prediction_variance = mean(4) - p * p,
-            .target_variance = mean(5) - t * t,
-            .residual_variance = mean(6) - r * r,
-            .covariance = mean(7) - p * t};
-  }
-
- private:
-  std::array<double, 8> sums_{};
-};
-
 /// A measure for Validate and Trainer::evaluate: adds batches and returns Scores, of all ranks within a fit.
 class EmotionMeasure {
  public:
@@ -115,9 +75,8 @@ class EmotionMeasure {
 
   /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
-    of_ranks_.emplace();
-    of_ranks_->first.all_reduce(valence_.moments(), "valence", reduction);
-    of_ranks_->second.all_reduce(arousal_.moments(), "arousal", reduction);
+    valence_.all_reduce("valence", reduction);
+    arousal_.all_reduce("arousal", reduction);
   }
 
   [[nodiscard]] Scores result() const {
@@ -127,8 +86,8 @@ class EmotionMeasure {
       scores["mse_" + name] = moments.mean_squared_error();
       scores["r2_" + name] = moments.r2();
     };
-    add_scores("valence", of_ranks_ ? of_ranks_->first.moments() : valence_.moments());
-    add_scores("arousal", of_ranks_ ? of_ranks_->second.moments() : arousal_.moments());
+    add_scores("valence", valence_.moments());
+    add_scores("arousal", arousal_.moments());
     scores["ccc"] = (scores["ccc_valence"] + scores["ccc_arousal"]) / 2;
     constexpr LossWeights kWeights;
     scores["loss"] = kWeights.valence * scores["mse_valence"] + kWeights.arousal * scores["mse_arousal"];
@@ -163,7 +122,6 @@ class EmotionMeasure {
   std::shared_ptr<std::vector<looptorch::Example>> shown_;
   std::int64_t shown_clips_ = 0;  // of the current evaluation
   looptorch::RegressionMetrics valence_, arousal_;
-  std::optional<std::pair<MomentsOfRanks, MomentsOfRanks>> of_ranks_;
 };
 
 /// Writes a table with a row for each named set of scores.

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hash/tensor_hash.hpp>
 #include <looptorch/policies/autocast.hpp>
 
 #include "../audio/clip_mels.hpp"
@@ -47,10 +47,8 @@ class ClipEncoder {
     std::string hashes;
     at::ScalarType type{};
     for (const auto& parameter : model_->encoder()->parameters()) {
-      const auto weights = parameter.detach().cpu().contiguous();
-      hashes += std::to_string(
-          looptorch::stable_hash({static_cast<const char*>(weights.const_data_ptr()), weights.nbytes()}));
-      type = weights.scalar_type();
+      hashes += std::to_string(looptorch::stable_hash(parameter));
+      type = parameter.scalar_type();
     }
     return looptorch::message("encoded by ", looptorch::stable_hash(hashes), " in ",
                               autocast_.value_or(type));

@@ -168,15 +168,4 @@ inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_
   return detail::run_search<SampledTexts>(model, states_BSD, options, graphs);
 }
 
-/// Returns the most probable tokens of each row of `mel_BMT`, which must be on the model's device.
-inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
-                                                         DecodingOptions options) {
-  options.beam_size = 1, options.temperature = 0;
-  torch::NoGradGuard no_grad;
-  std::vector<std::vector<int64_t>> texts;
-  for (auto& decoded : decode(model, model->encoder()(mel_BMT), options))
-    texts.push_back(std::move(decoded.tokens));
-  return texts;
-}
-
 }  // namespace whisper

@@ -47,22 +47,23 @@ inline FallbackOptions once(double temperature) {
   return {.temperatures = {temperature}, .compression_ratio = {}, .log_probability = {}, .no_speech = {}};
 }
 
-/// True if there is probably no speech and the model is unsure of the words: no retry.
-inline bool is_silent(const Transcript& transcript, const FallbackOptions& options) {
+/// True for a text that a retry would not improve: there is probably no speech, and the model is unsure of
+/// the words.
+inline bool needs_no_retry(const Transcript& transcript, const FallbackOptions& options) {
   return options.no_speech && transcript.no_speech_probability > *options.no_speech &&
          options.log_probability && transcript.average_log_probability < *options.log_probability;
 }
 
 inline bool is_good_enough(const Transcript& transcript, const FallbackOptions& options) {
-  if (is_silent(transcript, options)) return true;
+  if (needs_no_retry(transcript, options)) return true;
   const bool repeats = options.compression_ratio && transcript.compression_ratio > *options.compression_ratio;
   const bool unsure =
       options.log_probability && transcript.average_log_probability < *options.log_probability;
   return !repeats && !unsure;
 }
 
-/// True for a text to drop: probably no speech, unless the model is sure of the words.
-inline bool is_dropped(const Transcript& transcript, const FallbackOptions& options) {
+/// True for a text to drop: there is probably no speech, and the model is not sure of the words.
+inline bool counts_as_silence(const Transcript& transcript, const FallbackOptions& options) {
   if (!options.no_speech || transcript.no_speech_probability <= *options.no_speech) return false;
   return !options.log_probability || transcript.average_log_probability <= *options.log_probability;
 }
@@ -101,7 +102,7 @@ inline std::vector<Transcript> decode_with_fallback(
     open = std::move(still_open);
   }
   for (auto& transcript : transcripts) {
-    transcript.is_silence = detail::is_dropped(transcript, fallback);
+    transcript.is_silence = detail::counts_as_silence(transcript, fallback);
     if (transcript.is_silence) transcript.text.clear();
   }
   return transcripts;

@@ -34,11 +34,11 @@ inline std::vector<DetectedLanguage> detect_languages(Whisper& model, const at::
   auto& decoder = model->decoder();
   const auto scores_BV = decoder->logits(decoder(start_B1, states_BSD).select(1, 0));
   const auto probabilities_BN = at::softmax(scores_BV.index_select(1, ids_N).to(at::kFloat), 1);
-  for (int64_t clip = 0; clip < clips; ++clip) {
-    const auto [probability, place] = probabilities_BN[clip].max(0);
+  const auto [probability_B, index_B] = probabilities_BN.cpu().max(1);
+  for (int64_t clip = 0; clip < clips; ++clip)
     detected[static_cast<std::size_t>(clip)] = {
-        special.languages[static_cast<std::size_t>(place.item<int64_t>())].first, probability.item<double>()};
-  }
+        special.languages[static_cast<std::size_t>(index_B[clip].item<int64_t>())].first,
+        probability_B[clip].item<double>()};
   return detected;
 }
 

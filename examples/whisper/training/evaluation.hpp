@@ -48,13 +48,8 @@ class WordErrors {
     by_language_[language] += errors;
   }
 
-  /// Sums the counts of a run's ranks in all languages.
-  void all_reduce(looptorch::RankReduction& reduction) {
-    reduction.sum("words right", all_.hits);
-    reduction.sum("words wrong", all_.substitutions);
-    reduction.sum("words missing", all_.deletions);
-    reduction.sum("words too many", all_.insertions);
-  }
+  /// Sums the counts of a run's ranks. Those by language stay this rank's.
+  void all_reduce(looptorch::RankReduction& reduction) { all_.all_reduce("words", reduction); }
 
   [[nodiscard]] const std::string& normalizer() const { return normalizer_; }
 

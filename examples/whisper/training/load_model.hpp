@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hash/tensor_hash.hpp>
 #include <looptorch/shapes_only/shapes_only.hpp>
 #include <looptorch/state/weights/finite_weights.hpp>
 
@@ -47,11 +47,9 @@ namespace whisper {
   std::string hashes;
   for (const auto& item : model->named_parameters()) {
     if (item.key().find("lora_") != std::string::npos) continue;
-    const auto begin =
-        item.value().detach().flatten().narrow(0, 0, std::min(kElements, item.value().numel()));
-    const auto bytes = begin.cpu().contiguous();
-    hashes += std::to_string(
-        looptorch::stable_hash({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}));
+    const auto elements = item.value().detach().flatten();
+    hashes +=
+        std::to_string(looptorch::stable_hash(elements.narrow(0, 0, std::min(kElements, elements.numel()))));
   }
   return looptorch::message("weights ", looptorch::stable_hash(hashes));
 }

@@ -2,9 +2,10 @@
 // Prints some transcripts below what was said, for a reader to compare.
 #pragma once
 
+#include <looptorch/metrics/text_example.hpp>
+
 #include "evaluation.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <ostream>
 
@@ -12,9 +13,7 @@ namespace whisper {
 
 /// Prints `count` clips from the whole range: the spoken text and the transcript.
 inline void print_transcripts(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
-  const auto size = transcripts.references.size();
-  for (std::size_t i = 0; i < std::min(count, size); ++i) {
-    const auto clip = i * size / std::min(count, size);
+  for (const std::size_t clip : looptorch::evenly_spaced(count, transcripts.references.size())) {
     out << "reference  " << transcripts.references[clip] << "\nhypothesis " << transcripts.hypotheses[clip]
         << "\n\n";
   }
@@ -23,9 +22,7 @@ inline void print_transcripts(std::ostream& out, const Transcripts& transcripts,
 /// Prints `count` clips from the whole range: the spoken text, and the transcripts before and after training.
 inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after,
                                std::size_t count) {
-  const auto size = before.references.size();
-  for (std::size_t i = 0; i < std::min(count, size); ++i) {
-    const auto clip = i * size / std::min(count, size);
+  for (const std::size_t clip : looptorch::evenly_spaced(count, before.references.size())) {
     out << "\nreference  " << before.references[clip] << "\nbefore     " << before.hypotheses[clip]
         << "\nafter      " << after.hypotheses[clip] << "\n";
   }

@@ -9,13 +9,13 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/audio/sound_examples.hpp>
 #include <looptorch/base/example.hpp>
-#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+#include <looptorch/report/learning_curve.hpp>
 
 #include "../clips/batch.hpp"
 #include "../clips/speech_dataset.hpp"

@@ -11,7 +11,7 @@
 #include <looptorch/autopsy/module_search.hpp>
 #include <looptorch/autopsy/operator_log.hpp>
 #include <looptorch/autopsy/origin.hpp>
-#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hash/tensor_hash.hpp>
 #include <looptorch/base/running_module.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -114,10 +114,8 @@ class OperatorWatch {
     std::uint64_t bits = 0;
     for (const auto& item : parameters_)
       if (const at::Tensor& gradient = item.tensor.grad();
-          gradient.defined() && gradient.layout() == at::kStrided) {
-        const at::Tensor here = gradient.detach().to(at::kCPU).contiguous();
-        bits = bits * 31 + stable_hash({static_cast<const char*>(here.const_data_ptr()), here.nbytes()});
-      }
+          gradient.defined() && gradient.layout() == at::kStrided)
+        bits = bits * 31 + stable_hash(gradient);
     finding_.gradient_bits = bits;
   }
 

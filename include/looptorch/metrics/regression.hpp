@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/state_dict.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -18,6 +19,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
 
 namespace looptorch {
 
@@ -48,6 +52,28 @@ struct RegressionMoments {
   [[nodiscard]] double mean_squared_error() const {
     return residual_variance + residual_mean * residual_mean;
   }
+
+  /// Adds other pairs. Loses no digits of data far from zero.
+  RegressionMoments& operator+=(const RegressionMoments& other) {
+    if (other.count == 0) return *this;
+    if (count == 0) return *this = other;
+    const double share = static_cast<double>(other.count) / static_cast<double>(count + other.count);
+    const double prediction_shift = other.prediction_mean - prediction_mean;
+    const double target_shift = other.target_mean - target_mean;
+    const double residual_shift = other.residual_mean - residual_mean;
+    const auto merge = [share](double& own, double others, double shift, double other_shift) {
+      own += share * (others - own + (1 - share) * shift * other_shift);
+    };
+    merge(prediction_variance, other.prediction_variance, prediction_shift, prediction_shift);
+    merge(target_variance, other.target_variance, target_shift, target_shift);
+    merge(residual_variance, other.residual_variance, residual_shift, residual_shift);
+    merge(covariance, other.covariance, prediction_shift, target_shift);
+    prediction_mean += share * prediction_shift;
+    target_mean += share * target_shift;
+    residual_mean += share * residual_shift;
+    count += other.count;
+    return *this;
+  }
 };
 
 /// Accumulates pairs of prediction and target on their device. For several targets, use one for each:
@@ -68,13 +94,25 @@ class RegressionMetrics {
     const auto mean_3 = values_3N.mean(1);
     const auto centred_3N = values_3N - mean_3.unsqueeze(1);
     merge(prediction.numel(), mean_3, at::mm(centred_3N, centred_3N.t()));
+    of_ranks_.clear();
   }
 
   /// Returns the number of pairs added so far, without a wait.
   [[nodiscard]] std::int64_t count() const { return count_; }
 
+  /// Adds the moments to a reduction. After its exchange `moments` and the scores are those of all ranks'
+  /// pairs, until more pairs are added to this rank's. All ranks give the same `name`. Waits for the device,
+  /// once.
+  void all_reduce(const std::string& name, RankReduction& reduction) {
+    of_ranks_.clear();
+    const RegressionMoments own = moments();
+    of_ranks_.assign(reinterpret_cast<const char*>(&own), sizeof own);
+    reduction.append(name, of_ranks_);
+  }
+
   /// Returns the moments. Waits for the device, once.
   [[nodiscard]] RegressionMoments moments() const {
+    if (!of_ranks_.empty()) return sum_of_ranks();
     if (count_ == 0) return {};
     const auto read = at::cat({origin_3_ + mean_3_, scatter_33_.flatten()}).cpu();
     const auto* value = read.const_data_ptr<double>();
@@ -134,6 +172,15 @@ class RegressionMetrics {
                                mean_3_.device()));
   }
 
+  [[nodiscard]] RegressionMoments sum_of_ranks() const {
+    RegressionMoments sum, one;
+    for (std::string_view left = of_ranks_; !left.empty(); left.remove_prefix(sizeof one)) {
+      std::memcpy(&one, left.data(), sizeof one);
+      sum += one;
+    }
+    return sum;
+  }
+
   /// Merges the moments of another sample into these.
   void merge(std::int64_t count, const at::Tensor& mean_3, const at::Tensor& scatter_33) {
     if (count_ == 0) {
@@ -152,6 +199,7 @@ class RegressionMetrics {
   at::Tensor origin_3_;    ///< means of the first batch, from which distances are small
   at::Tensor mean_3_;      ///< of prediction, target and residual, relative to the origin
   at::Tensor scatter_33_;  ///< sums of products of their deviations from the means
+  std::string of_ranks_;   ///< After `all_reduce`: the RegressionMoments of all ranks as bytes.
 };
 
 }  // namespace looptorch

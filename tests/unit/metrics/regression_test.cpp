@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 using looptorch::RegressionMetrics;
 using looptorch::StateDict;
@@ -111,6 +112,32 @@ TEST_CASE("regression: shapes and devices that differ are named") {
   adding(torch::ones({2}), torch::ones({2}));
   CHECK_THROWS_WITH(adding(torch::ones({2}, torch::kMeta), torch::ones({2}, torch::kMeta)),
                     "RegressionMetrics: a batch on meta after batches on cpu");
+}
+
+TEST_CASE("regression: ranks' moments add up, far from zero and with ranks that have no pairs") {
+  const auto prediction = tensor("plain.prediction") + 1e8, target = tensor("plain.target") + 1e8;
+  auto first = in_batches(prediction.slice(0, 0, 70), target.slice(0, 0, 70), 50);
+  auto second = in_batches(prediction.slice(0, 70), target.slice(0, 70), 50);
+  RegressionMetrics third;
+  const auto own = first.moments();
+  looptorch::RankReduction reductions[3];
+  first.all_reduce("scores", reductions[0]);
+  second.all_reduce("scores", reductions[1]);
+  third.all_reduce("scores", reductions[2]);
+  const std::vector messages{reductions[2].message(), reductions[0].message(), reductions[1].message()};
+  for (auto& reduction : reductions) reduction.take(messages);
+  const auto whole = in_batches(prediction, target, 50).moments();
+  for (const auto& all : {first.moments(), second.moments(), third.moments()}) {
+    CHECK(all.count == whole.count);
+    CHECK(all.concordance() == Approx(whole.concordance()).epsilon(1e-9));
+    CHECK(all.pearson() == Approx(whole.pearson()).epsilon(1e-9));
+    CHECK(all.r2() == Approx(whole.r2()).epsilon(1e-9));
+    CHECK(all.mean_squared_error() == Approx(whole.mean_squared_error()).epsilon(1e-9));
+  }
+  first.add(prediction.slice(0, 0, 0), target.slice(0, 0, 0));
+  CHECK(first.moments().count == whole.count);
+  first.add(prediction.slice(0, 0, 1), target.slice(0, 0, 1));
+  CHECK(first.moments().count == own.count + 1);
 }
 
 TEST_CASE("regression: a saved state continues to the same bits") {

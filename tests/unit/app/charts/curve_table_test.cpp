@@ -3,7 +3,7 @@
 
 #include <looptorch/app/charts/curve_table.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/base/files/learning_curve.hpp>
+#include <looptorch/report/learning_curve.hpp>
 
 #include "support/temporary_folder.hpp"
 

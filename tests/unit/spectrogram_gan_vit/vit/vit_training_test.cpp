@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests spectrogram_gan_vit/vit: linear_probe, objective, output_folder, scores, show_unfreezing
+// Tests spectrogram_gan_vit/vit: learning_curve, linear_probe, objective, scores, show_unfreezing
 // Tests spectrogram_gan_vit/vit: train_options, training_data, unfreezing
 #include "support/precompiled.hpp"
 
@@ -10,9 +10,9 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <spectrogram_gan_vit/vit/learning_curve.hpp>
 #include <spectrogram_gan_vit/vit/linear_probe.hpp>
 #include <spectrogram_gan_vit/vit/objective.hpp>
-#include <spectrogram_gan_vit/vit/output_folder.hpp>
 #include <spectrogram_gan_vit/vit/scores.hpp>
 #include <spectrogram_gan_vit/vit/show_unfreezing.hpp>
 #include <spectrogram_gan_vit/vit/train_options.hpp>

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 using namespace whisper_test;
 
@@ -32,6 +34,15 @@ std::vector<int64_t> decode_naively(whisper::Whisper& model, const at::Tensor& m
   return {ids.begin() + static_cast<std::ptrdiff_t>(options.prompt.size()), ids.end()};
 }
 
+std::vector<std::vector<int64_t>> decode_greedily(whisper::Whisper& model, const at::Tensor& mel,
+                                                  const whisper::DecodingOptions& options) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::vector<int64_t>> texts;
+  for (auto& decoded : whisper::decode(model, model->encoder()(mel), options))
+    texts.push_back(std::move(decoded.tokens));
+  return texts;
+}
+
 bool contains(const std::vector<int64_t>& ids, int64_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -43,7 +54,7 @@ TEST_CASE("A batch decodes to what each row alone decodes to, without a cache") 
   const auto mel = at::randn({6, 6, 24}) * 3;
   whisper::DecodingOptions options{.prompt = {1, 2}, .suppress = {}, .begin_suppress = {}, .max_length = 12};
   options.end_of_text = GENERATE(3, 17, 22, 31, 38);
-  const auto texts = whisper::decode_greedily(model, mel, options);
+  const auto texts = decode_greedily(model, mel, options);
   REQUIRE(texts.size() == 6);
   for (int64_t row = 0; row < 6; ++row)
     CHECK(texts[row] == decode_naively(model, mel.slice(0, row, row + 1), options));
@@ -54,9 +65,9 @@ TEST_CASE("Rows that end at different steps keep their own texts") {
   const auto mel = at::randn({16, 6, 24}) * 3;
   whisper::DecodingOptions options{
       .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
-  const auto endless = whisper::decode_greedily(model, mel, options);
+  const auto endless = decode_greedily(model, mel, options);
   options.end_of_text = endless[0][2];
-  const auto texts = whisper::decode_greedily(model, mel, options);
+  const auto texts = decode_greedily(model, mel, options);
   for (size_t row = 0; row < texts.size(); ++row) {
     const auto end = std::find(endless[row].begin(), endless[row].end(), options.end_of_text);
     CHECK(texts[row] == std::vector<int64_t>(endless[row].begin(), end));
@@ -69,9 +80,9 @@ TEST_CASE("A text ends at any of its ends") {
   const auto mel = at::randn({16, 6, 24}) * 3;
   whisper::DecodingOptions options{
       .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
-  const auto endless = whisper::decode_greedily(model, mel, options);
+  const auto endless = decode_greedily(model, mel, options);
   options.other_ends = {endless[0][2], endless[1][1]};
-  const auto texts = whisper::decode_greedily(model, mel, options);
+  const auto texts = decode_greedily(model, mel, options);
   for (size_t row = 0; row < texts.size(); ++row) {
     const auto end = std::find_first_of(endless[row].begin(), endless[row].end(), options.other_ends.begin(),
                                         options.other_ends.end());
@@ -85,13 +96,13 @@ TEST_CASE("Suppressed tokens do not appear, those of the beginning not at the be
   const auto mel = at::randn({1, 6, 24});
   whisper::DecodingOptions options{
       .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
-  const auto free = whisper::decode_greedily(model, mel, options)[0];
+  const auto free = decode_greedily(model, mel, options)[0];
   REQUIRE(free.size() == 11);
   options.suppress = {free[4]};
-  CHECK_FALSE(contains(whisper::decode_greedily(model, mel, options)[0], free[4]));
+  CHECK_FALSE(contains(decode_greedily(model, mel, options)[0], free[4]));
   options.suppress = {};
   options.begin_suppress = {free[0]};
-  const auto other = whisper::decode_greedily(model, mel, options)[0];
+  const auto other = decode_greedily(model, mel, options)[0];
   CHECK(other[0] != free[0]);
   CHECK(other == decode_naively(model, mel, options));
 }
@@ -101,9 +112,9 @@ TEST_CASE("Decoding needs a prompt and stops at the model's positions") {
   const auto mel = at::randn({1, 6, 24});
   whisper::DecodingOptions options{
       .prompt = {}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 448};
-  CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
+  CHECK_THROWS_WITH(decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
   options.prompt = {1, 2};
-  CHECK(whisper::decode_greedily(model, mel, options)[0].size() == 10);
+  CHECK(decode_greedily(model, mel, options)[0].size() == 10);
 }
 
 TEST_CASE("A loop is five copies or more, of twenty-four tokens or more together") {
@@ -131,9 +142,9 @@ TEST_CASE("A text that repeats itself ends after its first piece, and the others
   const auto mel = at::randn({6, 6, 24}) * 3;
   whisper::DecodingOptions options{
       .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 100};
-  const auto endless = whisper::decode_greedily(model, mel, options);
+  const auto endless = decode_greedily(model, mel, options);
   options.ends_loops = true;
-  const auto texts = whisper::decode_greedily(model, mel, options);
+  const auto texts = decode_greedily(model, mel, options);
   size_t loops = 0;
   for (size_t row = 0; row < texts.size(); ++row) {
     CHECK(endless[row].size() == 99);
@@ -155,7 +166,7 @@ TEST_CASE("With the weights of tiny.en the ids are those of transformers' genera
   auto model = whisper::load_pretrained(*folder);
   const auto options = whisper::load_decoding_options(*folder, model->config());
   const auto frames = GENERATE(3000, 800);
-  const auto texts = whisper::decode_greedily(model, speech_mel(frames), options);
+  const auto texts = decode_greedily(model, speech_mel(frames), options);
   const auto expected = recorded("generated_" + std::to_string(frames));
   for (int64_t row = 0; row < 2; ++row) {
     auto ids = texts[row];

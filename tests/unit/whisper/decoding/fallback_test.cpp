@@ -62,12 +62,12 @@ TEST_CASE("A text is decoded again if it repeats itself or is unsure, but not if
 TEST_CASE("Probable silence is skipped unless the model is sure of the words") {
   const FallbackOptions options;
   const auto dropped = [&](double log_probability, double no_speech) {
-    return whisper::detail::is_dropped(transcript(log_probability, no_speech, 1), options);
+    return whisper::detail::counts_as_silence(transcript(log_probability, no_speech, 1), options);
   };
   CHECK(dropped(-1.2, 0.7));
   CHECK_FALSE(dropped(-0.9, 0.7));
   CHECK_FALSE(dropped(-1.2, 0.6));
-  CHECK_FALSE(whisper::detail::is_dropped(transcript(-9, 1, 1), whisper::detail::once(0)));
+  CHECK_FALSE(whisper::detail::counts_as_silence(transcript(-9, 1, 1), whisper::detail::once(0)));
 }
 
 TEST_CASE("Only the clips whose text is not good enough are decoded at the next temperature") {

@@ -2,8 +2,8 @@
 // Writes the learning curve of `vit_train`, curve.csv, and removes the one of an earlier run.
 #pragma once
 
-#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/report/learning_curve.hpp>
 
 #include "train_options.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/files/learning_curve.hpp>
+#include <looptorch/report/learning_curve.hpp>
 
 #include "support/temporary_folder.hpp"
 
