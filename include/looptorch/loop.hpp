@@ -18,10 +18,10 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/step/count_held_memory.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
-#include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/host.hpp>
 #include <looptorch/loop/step/own_loop.hpp>
 #include <looptorch/loop/step/resolve_updates.hpp>

@@ -4,7 +4,7 @@
 // Tests graph: cuda_graph
 #include "support/precompiled.hpp"
 
-#include <looptorch/graph/captured_call.hpp>
+#include <looptorch/graph/capture_graph.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 

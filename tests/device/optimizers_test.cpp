@@ -4,7 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/graph/captured_call.hpp>
+#include <looptorch/graph/capture_graph.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Whisper's tokens as graphs: the eager texts, whatever the search, as clips end and windows follow one
 // another; how many graphs there are; what a token launches. And CapturedCall, which they are made of.
-// Tests graph: captured_call
+// Tests graph: capture_graph, captured_call
 // Tests whisper/decoding: token_graphs
 #include "support/precompiled.hpp"
 

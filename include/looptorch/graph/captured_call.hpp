@@ -3,71 +3,20 @@
 // shapes without gradients, such as decoding a token. For training use CaptureGraphs.
 #pragma once
 
-#include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/what_of.hpp>
+#include <looptorch/graph/capture_graph.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
-#include <looptorch/graph/graph_generator.hpp>
-#include <looptorch/graph/host_copy_watch.hpp>
-#include <looptorch/memory/ambient/streams.hpp>
-#include <looptorch/memory/empty_cache.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Device.h>
-#include <c10/core/Stream.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/util/ScopeExit.h>
 
 #include <exception>
 #include <memory>
 
 namespace looptorch {
-namespace detail {
-
-/// Returns the stream on which all graphs of a device are recorded. LibTorch's allocator gives freed memory
-/// only to the stream that it was allocated on: on another stream each graph of a pool would take memory of
-/// its own. cuBLAS keeps a workspace for each stream.
-[[nodiscard]] inline c10::Stream capture_stream(c10::Device device) {
-  static StreamOfEachDevice streams;
-  return streams.of(device);
-}
-
-/// Records what `body` issues, beside the current stream. `draws` is false if that draws no random numbers.
-template <class Body>
-void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
-  // While LibTorch records, it neither uses nor releases the blocks that eager work has left.
-  (void)empty_cache(device);
-  const c10::Stream current = stream_of(device), recorded = capture_stream(with_index(device));
-  // LibTorch sets a graph's seed on the recorded stream as recording begins, and on the current one before
-  // each replay. The seed's memory may be that of a graph whose last replay is not over.
-  order(current, recorded);
-  const auto ordered = c10::make_scope_exit([&] { ignoring_errors([&] { order(recorded, current); }); });
-  const c10::StreamGuard beside(recorded);
-  const CaptureScope capturing_here(draws);
-  const HostCopyWatch copies;
-  graph.begin();
-  try {
-    body();
-    copies.check();
-  } catch (...) {
-    ignoring_errors([&] { graph.end(); });  // the first error is the one to know
-    throw;
-  }
-  graph.end();
-}
-
-/// Records what `body` issues, which draws no random numbers, and leaves the device's generator as it was.
-template <class Body>
-void capture_without_draws(DeviceGraph& graph, c10::Device device, const Body& body) {
-  GraphGenerator generator(device);
-  const auto restored = c10::make_scope_exit([&] { generator.give_up(); });
-  capture_graph(graph, device, /*draws=*/false, body);
-}
-
-}  // namespace detail
 
 /// A function's work on a device as a graph. A replay reads and writes the memory that the function read and
 /// wrote when it was recorded: keep that alive, copy new inputs into it, and read the results from it before

@@ -142,7 +142,7 @@ class GraphAssumptions {
     tensors_.insert(tensors_.end(), trained.begin(), trained.end());
     for (const at::Tensor& buffer : model.buffers()) tensors_.push_back(buffer);
     places_.assign(tensors_.size(), {});
-    training_.assign(modules_.size(), 0);
+    training_.assign(modules_.size(), std::nullopt);
   }
 
   /// Returns true if anything has changed since the last call.
@@ -154,7 +154,7 @@ class GraphAssumptions {
       changed |= std::exchange(places_[i], place) != place;
     }
     for (std::size_t i = 0; i < modules_.size(); ++i) {
-      const char training = modules_[i]->is_training() ? 2 : 1;
+      const bool training = modules_[i]->is_training();
       changed |= std::exchange(training_[i], training) != training;
     }
     return changed;
@@ -165,7 +165,7 @@ class GraphAssumptions {
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<at::Tensor> trained_, tensors_;
   std::vector<Place> places_;
-  std::vector<char> training_;
+  std::vector<std::optional<bool>> training_;  // empty before the first look
 };
 
 /// How micro-batches ran.

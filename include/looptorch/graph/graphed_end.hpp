@@ -9,7 +9,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/text/type_name.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/graph/captured_call.hpp>
+#include <looptorch/graph/capture_graph.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_reasons.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Refuses to record copies between host and device. CUDA records a copy that does not wait with its address
 // on the host, where each replay would read, or overwrite, what lies there by then. capture_graph
-// (captured_call.hpp) watches all that it records.
+// (capture_graph.hpp) watches all that it records.
 #pragma once
 
-#include <looptorch/base/recorded_inputs.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/recorded_inputs.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>

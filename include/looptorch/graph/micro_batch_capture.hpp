@@ -10,7 +10,7 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch/batch.hpp>
 #include <looptorch/flops/flop_counter.hpp>
-#include <looptorch/graph/captured_call.hpp>
+#include <looptorch/graph/capture_graph.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
 #include <looptorch/graph/graph_generator.hpp>

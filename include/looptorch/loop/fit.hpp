@@ -21,8 +21,8 @@
 
 namespace looptorch {
 
-/// The length of a fit, and where it begins. Both numbers are totals over the whole run, earlier fits
-/// included; the first one reached ends the fit. With neither, fit trains one more epoch.
+/// The length of a fit, and where it begins. `epochs` and `max_steps` are totals over the whole run, earlier
+/// fits included; the first one reached ends the fit. With neither, fit trains one more epoch.
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};

@@ -20,8 +20,9 @@ namespace looptorch {
 
 /// Returns `f(inputs...)`, a tensor or any type that contains tensors. When the block is recomputed, returns
 /// the earlier result without a call. Of the tensors that backward needs, the inputs are recomputed; all
-/// others that `f` reads or makes stay in memory. Neither inputs nor result may be written to in place afterwards: backward
-/// throws CheckpointError or, if all inputs are kept results themselves, LibTorch's c10::Error.
+/// others that `f` reads or makes stay in memory. Neither inputs nor result may be written to in place
+/// afterwards: backward throws CheckpointError or, if all inputs are kept results themselves, LibTorch's
+/// c10::Error.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs) {
   using Result = std::decay_t<std::invoke_result_t<F, Inputs...>>;
@@ -35,7 +36,8 @@ std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs)
   detail::BlockKeeper* const block = detail::BlockKeeper::current();
   if (!block) return call();
   const auto given = detail::tensors_in(std::forward_as_tuple(inputs...));
-  if (detail::Recorder* const recorder = block->recorder()) return detail::replay<Result>(*recorder, given);
+  if (detail::Recorder* const recorder = block->recorder())
+    return detail::kept_result<Result>(*recorder, given);
   return detail::call_kept<Result>(block->block(), given, call);
 }
 

@@ -9,9 +9,9 @@
 #include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/step/count_held_memory.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_events.hpp>
-#include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
-#include <looptorch/loop/step/held_memory.hpp>
+#include <looptorch/loop/step/count_held_memory.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/memory/measure/memory_counter.hpp>

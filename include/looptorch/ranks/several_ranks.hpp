@@ -28,6 +28,7 @@
 #include <looptorch/ranks/rank_session.hpp>
 #include <looptorch/ranks/rank_update.hpp>
 #include <looptorch/ranks/reduce_finding.hpp>
+#include <looptorch/ranks/reduce_fit.hpp>
 #include <looptorch/ranks/reduce_window.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checkpointed<Layer>{} as a policy: its options reach the layers, and its mistakes are told.
-// Tests memory/recompute: bypass, bypass_watch, layer_watch
+// Tests memory/recompute: bypass, bypass_watch, layer_watch, saving_block_watch
 // Tests policies: checkpointed
 #include "support/precompiled.hpp"
 

@@ -2,7 +2,7 @@
 // What WatchMemory measures and finds, on runs whose memory is known.
 // Tests memory/measure: unfreed_blocks
 // Tests policies/watching: memory_watch
-// Tests loop/step: held_memory
+// Tests loop/step: count_held_memory
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -37,8 +37,8 @@
 
 namespace looptorch::detail {
 
-/// A Trainer's parts and the state of its window; each Trainer has one. Functions of this room and of ranks/,
-/// resume/ and preflight/ take it as their first argument. It runs no step by itself.
+/// A Trainer's parts and the state of its window; each Trainer has one. Functions of this room and of the
+/// rooms above it take it as their first argument. It runs no step by itself.
 template <class Model, class Updates, class Stack>
 class Engine {
  public:
@@ -138,7 +138,7 @@ class Engine {
   }
 
   /// Returns true once per Trainer, for the warning of parameters that no optimizer trains.
-  [[nodiscard]] bool is_first_fit_that_trains() { return !std::exchange(warned_of_untrained_, true); }
+  [[nodiscard]] bool takes_warning_of_untrained() { return !std::exchange(warned_of_untrained_, true); }
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {

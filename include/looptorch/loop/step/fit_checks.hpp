@@ -72,7 +72,7 @@ void warn_of_another_range(Engine& engine, const Progress& before) {
 /// Warns once per Trainer, on one rank, after policies have frozen parameters.
 template <class Engine>
 void warn_once_of_untrained(Engine& engine) {
-  if (!engine.is_first_fit_that_trains() || !engine.ranks().leads()) return;
+  if (!engine.takes_warning_of_untrained() || !engine.ranks().leads()) return;
   const std::vector<std::string> names = untrained_names(engine.run(), engine.window().open);
   if (!names.empty())
     TORCH_WARN(

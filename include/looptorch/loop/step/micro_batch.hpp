@@ -16,6 +16,7 @@
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
+#include <looptorch/memory/recompute/saving_block_watch.hpp>
 #include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/gradients/batched_gradient_sums.hpp>
 #include <looptorch/optim/gradients/frozen_scope.hpp>

@@ -124,7 +124,7 @@ template <class Result, class Call>
 
 /// Returns the kept result during recomputation, without a call.
 template <class Result>
-[[nodiscard]] Result replay(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
+[[nodiscard]] Result kept_result(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
   const Recomputation& block = recorder.block();
   const KeptResult& kept = recorder.next_kept();
   const auto* const value = std::any_cast<Result>(&kept.value);

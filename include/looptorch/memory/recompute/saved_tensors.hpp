@@ -6,7 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/memory/recompute/layer_watch.hpp>
+#include <looptorch/memory/recompute/saving_block_watch.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
