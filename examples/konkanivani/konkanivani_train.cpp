@@ -14,7 +14,7 @@
 #include "training/first_weights.hpp"
 #include "training/flags.hpp"
 #include "training/objective.hpp"
-#include "training/resume.hpp"
+#include "training/run_identity.hpp"
 #include "training/script_flags.hpp"
 #include "training/train_options.hpp"
 #include "training/training_data.hpp"

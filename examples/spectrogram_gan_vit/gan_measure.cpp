@@ -8,6 +8,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "clips/song_clips.hpp"
@@ -152,7 +153,7 @@ app::Summary summary_of(const Measures& first, const Measures& last, const sg::R
 }
 
 void run(const Options& options) {
-  const app::Stopwatch stopwatch;
+  const lt::Stopwatch stopwatch;
   for (const auto& model : options.models) app::require_apart(options.output, "MODEL", model);
   const app::OutputFolder folder(options.output, {options.data});
   const auto device = app::choose_device(options.judges.device);

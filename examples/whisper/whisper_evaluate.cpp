@@ -8,6 +8,7 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/state/weights/finite_weights.hpp>
 
 #include "clips/clip_check.hpp"
@@ -57,7 +58,7 @@ void report(const Options& options, const whisper::Transcripts& transcripts, std
 }
 
 void evaluate(const Options& options) {
-  const app::Stopwatch stopwatch;
+  const looptorch::Stopwatch stopwatch;
   app::require_distinct_files({{"summary", options.summary}, {"transcripts", options.transcripts}},
                               {{"manifest", options.clips.manifest}});
   (void)whisper::choose_normalizer(options.normalizer, options.language);

@@ -7,6 +7,7 @@
 #include <looptorch/audio/sound_examples.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
@@ -121,7 +122,7 @@ class Validation {
     return examples;
   }
 
-  looptorch::app::Stopwatch stopwatch_;
+  looptorch::Stopwatch stopwatch_;
   const Recognizer& recognizer_;
   const SpeechDataset& clips_;
   const TrainOptions& options_;

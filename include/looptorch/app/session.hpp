@@ -27,6 +27,7 @@
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/samplers/sampler.hpp>
 #include <looptorch/loop/fit.hpp>

@@ -6,7 +6,6 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -14,17 +13,6 @@
 #include <utility>
 
 namespace looptorch::app {
-
-/// Measures wall time since it was made.
-class Stopwatch {
- public:
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 /// A JSON object with one figure on each line, in the order in which they were set.
 class Summary {

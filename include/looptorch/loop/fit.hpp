@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>
@@ -71,16 +72,6 @@ struct StepResult {
 
 namespace detail {
 
-class FitClock {
- public:
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 /// Returns the length that these options set, as text to compare among ranks.
 inline std::string text_of(const FitOptions& options) {
   const auto of = [](std::optional<std::int64_t> number) {
@@ -106,7 +97,7 @@ class FitPlan {
   /// `batches` is the number of batches in an epoch, if known. Throws UsageError for options out of range,
   /// and for several epochs of a single-pass range.
   FitPlan(const FitOptions& options, const Progress& progress, bool repeatable,
-          std::optional<std::int64_t> batches, std::int64_t window_length, const FitClock& clock = {})
+          std::optional<std::int64_t> batches, std::int64_t window_length, const Stopwatch& clock = {})
       : max_steps_(options.max_steps),
         epochs_(options.epochs),
         batches_(limited(batches, options.limit_batches)),
@@ -242,7 +233,7 @@ class FitPlan {
   std::optional<std::int64_t> limit_;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
-  FitClock clock_;
+  Stopwatch clock_;
 };
 
 /// Replaces a resumed fit in a Trainer that takes no snapshots.
@@ -264,7 +255,7 @@ inline std::string reason_of(const Run& run) {
 }
 
 /// Returns the result of a fit; waits for the device, which holds the losses.
-inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& clock) {
+inline FitResult fit_result(const Run& run, FitStatus status, const Stopwatch& clock) {
   const Progress& progress = run.progress();
   FitResult result{.status = status,
                    .steps = progress.step,

@@ -22,11 +22,3 @@ TEST_CASE("A summary keeps the order of its figures and writes null for a number
       "{\n  \"wer\": 0.5,\n  \"loss\": null,\n  \"ratio\": null,\n  \"steps\": 7,\n  \"name\": \"marks\"\n}";
   CHECK(summary.text() == expected);
 }
-
-TEST_CASE("A stopwatch runs") {
-  const looptorch::app::Stopwatch stopwatch;
-  const double first = stopwatch.seconds();
-  CHECK(first >= 0);
-  CHECK(stopwatch.seconds() >= first);
-  CHECK(stopwatch.seconds() < 60);
-}

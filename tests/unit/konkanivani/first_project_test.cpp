@@ -13,7 +13,7 @@
 // - CTC's targets contain start and end: loss_test, "CTC never sees start or end ..."
 // - masks are applied before the logarithm: data_test, "Masks hide log-mel frames ..."
 // - 256-wide weights are resumed into a 192-wide model: here, config_test, and the cli_test
-// Tests konkanivani/training: resume
+// Tests konkanivani/training: run_identity
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -23,7 +23,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <konkanivani/model/loss.hpp>
-#include <konkanivani/training/resume.hpp>
+#include <konkanivani/training/run_identity.hpp>
 
 using namespace konkanivani_test;
 using Catch::Contains;

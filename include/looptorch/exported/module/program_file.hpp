@@ -62,9 +62,11 @@ class ProgramFile {
   void read(torch::nn::Module& root) {
     const Json program = archive->json(archive->program_file());
     constexpr std::int64_t kSchema = 8;
-    if (const auto& version = program.at("schema_version"); version.at("major").as_int() != kSchema)
-      throw ExportedModelError(message("its schema is version ", version.at("major").as_int(), ", not ",
-                                       kSchema, ": write it with PyTorch 2.9 or newer"));
+    if (const std::int64_t version = program.at("schema_version").at("major").as_int(); version != kSchema)
+      throw ExportedModelError(
+          message("its schema is version ", version, ", not ", kSchema,
+                  version < kSchema ? ": write it with PyTorch 2.9 or newer"
+                                    : ": a newer PyTorch wrote it; write it with PyTorch 2.9 to 2.15"));
     const Json& module = program.at("graph_module");
     signature = SignatureReader(program).read(module.at("signature").at("input_specs"));
     GraphReader reader(signature.names, signature.slots);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/data/loader/feed.hpp>
@@ -227,7 +228,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
   resolve_updates(engine);  // counts updates left over from a loop of `step`, before policies begin anew
   Run& run = engine.run();
   const Progress before = run.progress();
-  const FitClock clock;
+  const Stopwatch clock;
   BatchRange<Range> batches(range);
   std::optional<std::int64_t> size = engine.ranks().plan_epochs(engine, batches, options);
   engine.prepare();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/stopwatch.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/fit_events.hpp>
@@ -133,7 +134,7 @@ class OwnLoop {
 
   bool begun_ = false;
   std::int64_t first_step_ = 0;  // of the loop under way
-  FitClock clock_;
+  Stopwatch clock_;
   std::any kept_;  // the window's batches, where several updates need them
   void (*end_open_window_)(OwnLoop&, Engine&) = nullptr;  // knows their type
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks, before a run resumes, that its model size and vocabulary are those of the snapshot. Compares them
-// with the `config.json` and `vocabulary.json` that lie beside the snapshot, before the snapshot itself is
-// read.
+// Writes the model's sizes and the vocabulary of a run beside its snapshots, as `config.json` and
+// `vocabulary.json`. A run that resumes is compared with them before the snapshot itself is read. Also
+// prepares the output folder of a run.
 #pragma once
 
 #include "../decoding/recognizer.hpp"

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// Measures wall time by a clock that is never set back.
+#pragma once
+
+#include <chrono>
+
+namespace looptorch {
+
+/// Measures the time since it was made.
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace looptorch
