@@ -16,7 +16,7 @@ struct Entry {
   float* first;            // null without beta1
   const float* step;
   i64 matrices, height, width;
-  i64 part, part_begin;    // elements of a part, whose rounding has a seed of its own; what its salt grows by
+  i64 part, part_begin;    // elements of a part, whose rounding has a seed of its own; how much its number grows from part to part
   float* row_partials;     // [strips][matrices * height]
   float* column_partials;  // [matrices][row_tiles][width]
   float* means;            // [matrices]: means of the rows' moments

@@ -85,7 +85,7 @@ struct CodedBlock {
         first_scales((float*)entry.first_extra), root_scales((float*)entry.second_extra),
         number((u64)step), rule(numbers) {
     for (int i = 0; i < 8; ++i) {
-      const u32 element = (i / 4) * 128 + lane * 4 + i % 4;
+      const u32 element = element_of(i, lane);
       of_first[i] = lane_word<0, SignedCode::kDropped>(element);
       of_root[i] = lane_word<1, RootCode::kDropped>(element);
       of_weight[i] = kNarrow ? lane_word<2, 16>(element) : 0u;
@@ -100,7 +100,7 @@ struct CodedBlock {
     u32 first_code[2], root_code[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      const int offset = offset_of(h, lane), count = size - offset;
       load<kFull>(weights + at + offset, count, weight[h]);
       load<kFull>(gradients + at + offset, count, gradient[h]);
       first_code[h] = load<kFull>(first_codes + at + offset, count);
@@ -125,7 +125,7 @@ struct CodedBlock {
         largest_root = larger(largest_root, bits_of(scale));
         noise[j] = of_weight[h * 4 + j] ^ for_weight;
       }
-      const int offset = h * 128 + (int)lane * 4;
+      const int offset = offset_of(h, lane);
       if (kKind == kCorrected) store<kFull>(lost + at + offset, size - offset, split(weight[h], noise));
       store<kFull>(weights + at + offset, size - offset, weight[h], noise);
     }
@@ -151,7 +151,7 @@ struct CodedBlock {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         all |= Code::encode(numbers[h][j], factor, words[h * 4 + j] ^ shared) << (8 * j);
-      const int offset = h * 128 + (int)lane * 4;
+      const int offset = offset_of(h, lane);
       store<kFull>(codes + offset, size - offset, all);
     }
   }
@@ -174,7 +174,7 @@ struct PlainBlock {
         first((float*)entry.first), second((float*)entry.second), lost((u8*)entry.lost),
         seed(derive_seed((u64)step, 0)), rule(numbers) {
     for (int i = 0; i < 8; ++i)
-      words[i] = kNarrow ? lane_word<0, 16>((i / 4) * 128 + lane * 4 + i % 4) : 0u;
+      words[i] = kNarrow ? lane_word<0, 16>(element_of(i, lane)) : 0u;
   }
 
   template <bool kFull>
@@ -182,7 +182,7 @@ struct PlainBlock {
     const u32 random = kNarrow ? low_bits(block_word(seed, block), 16) : 0u;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      const int offset = offset_of(h, lane), count = size - offset;
       float weight[4], gradient[4], mean[4], square[4];
       u32 noise[4];
       load<kFull>(weights + at + offset, count, weight), load<kFull>(gradients + at + offset, count, gradient);
@@ -215,17 +215,11 @@ LT_INLINE void update_blocks(const Entry& entry, float step, const Numbers& numb
 
 template <class Stored>
 LT_INLINE void adamw_8bit(const Table& table) {
-  __shared__ Numbers numbers;
-  if (table.found_inf && *table.found_inf != 0.0f) return;
-  const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
-  const Entry& entry = table.entries[index];
-  const float step = step_of(table, entry);
-  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
-  __syncthreads();
-  const u32 lane = threadIdx.x % kWarp, thread_block = blockIdx.x - table.begins[index];
-  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kNarrow = kIsBf16<Stored> ? kCorrected : kPlain;
-  if (kIsBf16<Stored> && entry.lost) update_blocks<kNarrow, Stored>(entry, step, numbers, lane, thread_block);
-  else update_blocks<kPlain, Stored>(entry, step, numbers, lane, thread_block);
+  update_parameter(table, [](const Entry& entry, float step, const Numbers& numbers, u32 lane, u32 thread_block) {
+    constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kExact = kIsBf16<Stored> ? kCorrected : kPlain;
+    if (kIsBf16<Stored> && entry.lost) update_blocks<kExact, Stored>(entry, step, numbers, lane, thread_block);
+    else update_blocks<kPlain, Stored>(entry, step, numbers, lane, thread_block);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_fp32(LT_TABLE(Table) table) {

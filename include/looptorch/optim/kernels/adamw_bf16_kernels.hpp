@@ -21,13 +21,15 @@ struct Bf16Block {
   u16 *first, *second, *lost;
   u64 number;  // of this update
   Numbers rule;
-  u32 of_moments[8], of_weight[8];  // random words of this thread's elements: of the first, and of the second moment above
+  // Random words of this thread's elements. The lower half of `of_moments` is for the first moment, the upper one for
+  // the second.
+  u32 of_moments[8], of_weight[8];
 
   LT_INLINE Bf16Block(const Entry& entry, float step, const Numbers& numbers, u32 lane)
       : weights((Stored*)entry.weights), gradients((const Stored*)entry.gradients), first((u16*)entry.first),
         second((u16*)entry.second), lost((u16*)entry.lost), number((u64)step), rule(numbers) {
     for (int i = 0; i < 8; ++i) {
-      const u32 element = (i / 4) * 128 + lane * 4 + i % 4;
+      const u32 element = element_of(i, lane);
       of_moments[i] = lane_word<0, 16>(element) | lane_word<1, 16>(element) << 16;
       of_weight[i] = kKind == kRounded ? lane_word<2, 16>(element) : 0u;
     }
@@ -39,7 +41,7 @@ struct Bf16Block {
     float rest[2][4] = {};  // lost bits in the upper half
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      const int offset = offset_of(h, lane), count = size - offset;
       load<kFull>(weights + at + offset, count, weight[h]), load<kFull>(gradients + at + offset, count, gradient[h]);
       load<kFull>(first + at + offset, count, mean[h]), load<kFull>(second + at + offset, count, square[h]);
       if (kKind == kSplit) load<kFull>(lost + at + offset, count, rest[h]);
@@ -60,7 +62,7 @@ struct Bf16Block {
         for_first[j] = noise & 0xFFFFu, for_second[j] = noise >> 16;
         for_weight[j] = kKind == kRounded ? of_weight[h * 4 + j] ^ low_bits(random >> 32, 16) : 0u;
       }
-      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      const int offset = offset_of(h, lane), count = size - offset;
       store<kFull>(first + at + offset, count, mean[h], for_first);
       store<kFull>(second + at + offset, count, square[h], for_second);
       store<kFull>(weights + at + offset, count, weight[h], for_weight);
@@ -82,19 +84,15 @@ struct Bf16Block {
 
 template <class Stored>
 LT_INLINE void adamw_bf16(const Table& table) {
-  __shared__ Numbers numbers;
-  if (table.found_inf && *table.found_inf != 0.0f) return;
-  const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
-  const Entry& entry = table.entries[index];
-  const float step = step_of(table, entry);
-  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
-  __syncthreads();
-  const u32 lane = threadIdx.x % kWarp, thread_block = blockIdx.x - table.begins[index];
-  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kExact = kIsBf16<Stored> ? kSplit : kPlain;
-  if (kIsBf16<Stored> && entry.lost)
-    for_blocks_of_warp(Bf16Block<kExact, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
-  else
-    for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
+  update_parameter(table, [](const Entry& entry, float step, const Numbers& numbers, u32 lane, u32 thread_block) {
+    constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kExact = kIsBf16<Stored> ? kSplit : kPlain;
+    if (kIsBf16<Stored> && entry.lost)
+      for_blocks_of_warp(Bf16Block<kExact, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry),
+                         thread_block);
+    else
+      for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry),
+                         thread_block);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp32(LT_TABLE(Table) table) {

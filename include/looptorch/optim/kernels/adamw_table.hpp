@@ -74,6 +74,20 @@ LT_INLINE Numbers numbers_of(const Table& table, double step) {
   numbers.eps = (float)table.eps;
   return numbers;
 }
+
+// Calls `update(entry, step, numbers, lane, thread_block)` for the parameter of this thread block, unless gradients
+// have overflowed.
+template <class Update>
+LT_INLINE void update_parameter(const Table& table, const Update& update) {
+  __shared__ Numbers numbers;
+  if (table.found_inf && *table.found_inf != 0.0f) return;
+  const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
+  const Entry& entry = table.entries[index];
+  const float step = step_of(table, entry);
+  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
+  __syncthreads();
+  update(entry, step, numbers, threadIdx.x % kWarp, blockIdx.x - table.begins[index]);
+}
 )cuda";
 
 /// AdamW's hyper-parameters, and the rate, factor and flag of a step on the device.

@@ -122,9 +122,12 @@ LT_INLINE u32 tensor_of(const u32* begins, u32 count, u32 thread_block) {
 
 constexpr u32 kBlocks = 64;  // that a thread block updates; each of its 8 warps one at a time
 
-// Calls `work.update<kFull>(at, block, lane, size)`: `at` is the first element of a block of `size`, and a thread
-// has elements lane * 4 and 128 + lane * 4, and the three behind each. `aligned` if all pointers are multiples of
-// 16.
+// A thread has eight elements of a block: four neighbours in each half.
+LT_INLINE int offset_of(int half, u32 lane) { return half * 128 + (int)lane * 4; }
+LT_INLINE u32 element_of(int i, u32 lane) { return (u32)offset_of(i / 4, lane) + i % 4; }
+
+// Calls `work.update<kFull>(at, block, lane, size)` for each block of `size` elements from element `at` on.
+// `aligned` if all pointers are multiples of 16.
 template <class Work>
 LT_INLINE void for_blocks_of_warp(const Work& work, u64 size, bool aligned, u32 thread_block) {
   const u32 warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;

@@ -38,7 +38,7 @@ struct SumBlock {
 
   LT_INLINE SumBlock(const Entry& entry, u64 seed, u32 lane)
       : sums(entry.sums), addends((const Addend*)entry.addends), seed(seed) {
-    for (int i = 0; i < 8; ++i) words[i] = lane_word<0, 16>((i / 4) * 128 + lane * 4 + i % 4);
+    for (int i = 0; i < 8; ++i) words[i] = lane_word<0, 16>(element_of(i, lane));
   }
 
   template <bool kFull>
@@ -46,7 +46,7 @@ struct SumBlock {
     const u32 random = low_bits(block_word(seed, block), 16);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      const int offset = offset_of(h, lane), count = size - offset;
       float sum[4], addend[4];
       u32 noise[4];
       load<kFull>(sums + at + offset, count, sum), load<kFull>(addends + at + offset, count, addend);
