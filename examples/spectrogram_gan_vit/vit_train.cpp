@@ -10,6 +10,8 @@
 
 #include "clips/claim_output.hpp"
 #include "presets.hpp"
+#include "vit/first_model.hpp"
+#include "vit/flags.hpp"
 #include "vit/learning_curve.hpp"
 #include "vit/linear_probe.hpp"
 #include "vit/objective.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests spectrogram_gan_vit/vit: learning_curve, linear_probe, objective, scores, show_unfreezing
-// Tests spectrogram_gan_vit/vit: train_options, training_data, unfreezing
+// Tests spectrogram_gan_vit/vit: first_model, flags, learning_curve, linear_probe, objective, scores
+// Tests spectrogram_gan_vit/vit: show_unfreezing, train_options, training_data, unfreezing
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -10,6 +10,8 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <spectrogram_gan_vit/vit/first_model.hpp>
+#include <spectrogram_gan_vit/vit/flags.hpp>
 #include <spectrogram_gan_vit/vit/learning_curve.hpp>
 #include <spectrogram_gan_vit/vit/linear_probe.hpp>
 #include <spectrogram_gan_vit/vit/objective.hpp>
