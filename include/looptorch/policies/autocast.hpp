@@ -120,7 +120,8 @@ class AutocastWithHint {
       std::fputs(clearing_code(stderr), stderr);
       TORCH_WARN_ONCE(
           "looptorch: an exception leaves a forward pass under Autocast<fp16> on a CPU. If it speaks of a kernel "
-          "or primitive that is missing (LSTM has none in fp16 on most CPUs), use Autocast<bf16>");
+          "or primitive that is missing, use Autocast<bf16>, or fp32 for that layer, as for LSTM. See "
+          "docs/errors.md#could-not-create-a-primitive-descriptor");
     } catch (...) {  // a user's warning handler may throw; the current exception matters more
     }
   }
