@@ -94,12 +94,10 @@ struct Found {
 
 [[nodiscard]] inline Found look_below(const fs::path& folder) {
   Found found;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const auto& file = entry.path();
+  for (const auto& file : looptorch::files_below(folder)) {
     if (is_transcript(file)) found.transcripts.push_back(file);
     if (looptorch::is_audio_file(file)) found.audio.emplace(name_key(file.stem().string()), file);
   }
-  std::sort(found.transcripts.begin(), found.transcripts.end());
   return found;
 }
 

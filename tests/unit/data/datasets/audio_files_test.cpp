@@ -35,3 +35,22 @@ TEST_CASE("audio files of folders, by name; what holds none stands for itself") 
   CHECK(lt::audio_files({(root / "empty").string(), "missing.wav", (root / "clips/notes.txt").string()}) ==
         Paths{root / "empty", "missing.wav", root / "clips/notes.txt"});
 }
+
+TEST_CASE("audio files: links to folders are entered; a folder that several names lead to counts once") {
+  const looptorch::testing::TemporaryFolder folder;
+  const fs::path root = folder.path();
+  fs::create_directories(root / "corpus" / "own");
+  fs::create_directories(root / "corpus" / "folder.wav");
+  fs::create_directories(root / "elsewhere");
+  for (const char* name : {"corpus/own/a.wav", "elsewhere/b.wav"}) std::ofstream(root / name) << "x";
+  for (const char* link : {"linked", "linked_again"})
+    fs::create_directory_symlink("../elsewhere", root / "corpus" / link);
+  fs::create_directory_symlink("own", root / "corpus" / "latest");
+  fs::create_directory_symlink("..", root / "corpus" / "own" / "up");
+  fs::create_directory_symlink("../corpus", root / "elsewhere" / "back");
+  fs::create_symlink("nowhere.wav", root / "corpus" / "broken.wav");
+  fs::create_symlink("itself", root / "corpus" / "itself");
+  using Paths = std::vector<fs::path>;
+  CHECK(lt::audio_files({(root / "corpus").string()}) ==
+        Paths{root / "corpus/broken.wav", root / "corpus/linked/b.wav", root / "corpus/own/a.wav"});
+}
