@@ -124,8 +124,8 @@ struct Found {
     throw looptorch::ManifestError("there are several audio files called " + name + " below " +
                                    folder.string());
   if (!files.empty()) return files.front();
-  throw looptorch::ManifestError("there is no audio file called " + name +
-                                 " (.wav, .flac, .mp3, .ogg, .opus) below " + folder.string());
+  throw looptorch::ManifestError("there is no audio file called " + name + " (" +
+                                 looptorch::names_of_audio_extensions() + ") below " + folder.string());
 }
 
 [[nodiscard]] inline looptorch::Utterance read_line(std::string_view line, const Found& found,

@@ -189,7 +189,7 @@ inline std::filesystem::path recording_of(const std::filesystem::path& transcrip
     if (const auto found = files.find(audio); found.size() == 1) return found.front();
   }
   throw ManifestError(
-      message(transcript.string(), ": no recording of this name ends in .wav, .flac, .mp3, .ogg or .opus"));
+      message(transcript.string(), ": no recording of this name ends in ", names_of_audio_extensions()));
 }
 
 }  // namespace looptorch

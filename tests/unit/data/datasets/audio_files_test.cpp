@@ -14,7 +14,7 @@ namespace lt = looptorch;
 namespace fs = std::filesystem;
 
 TEST_CASE("audio files are known by their names, in capitals too") {
-  for (const char* name : {"a.wav", "B.WAV", "x/c.Flac", "d.mp3", "e.ogg", "f.OPUS"})
+  for (const char* name : {"a.wav", "B.WAV", "x/c.Flac", "d.mp3", "e.ogg", "f.OPUS", "talk.sph"})
     CHECK(lt::is_audio_file(name));
   for (const char* name : {"a.txt", "wav", ".wav", "a.wav.part", ""}) CHECK_FALSE(lt::is_audio_file(name));
   CHECK(lt::small_extension("folder.d/Table.CSV") == ".csv");
@@ -53,4 +53,15 @@ TEST_CASE("audio files: links to folders are entered; a folder that several name
   using Paths = std::vector<fs::path>;
   CHECK(lt::audio_files({(root / "corpus").string()}) ==
         Paths{root / "corpus/broken.wav", root / "corpus/linked/b.wav", root / "corpus/own/a.wav"});
+}
+
+TEST_CASE("audio files: sound that cannot be read is listed, unless it was converted") {
+  const looptorch::testing::TemporaryFolder folder;
+  const fs::path root = folder.path();
+  fs::create_directories(root / "below");
+  for (const char* name : {"a.m4a", "b.M4A", "b.flac", "below/a.wav", "film.mp4", "film.srt"})
+    std::ofstream(root / name) << "x";
+  using Paths = std::vector<fs::path>;
+  CHECK(lt::audio_files({root.string()}) ==
+        Paths{root / "a.m4a", root / "b.flac", root / "below/a.wav", root / "film.mp4"});
 }
