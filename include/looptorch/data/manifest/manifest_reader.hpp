@@ -56,12 +56,14 @@ class ManifestReader {
     manifest_.utterances.reserve(
         std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
     const char separator = table_separator(manifest_.path, text);
-    if (separator == '\0')
+    if (separator == '\0') {
+      refuse_other_forms(manifest_.path, text);
       read_lines(text, [](std::string_view line) { return Json::parse(line); });
-    else if (separator == ',' && is_lj_speech(folder_, text))
+    } else if (separator == ',' && is_lj_speech(folder_, text)) {
       read_lines(text, lj_speech_line);
-    else
+    } else {
       read_table(text, separator);
+    }
     if (manifest_.utterances.empty()) fail_empty();
     return std::move(manifest_);
   }
