@@ -159,7 +159,7 @@ inline void refuse_other_forms(const std::filesystem::path& path, std::string_vi
   }
   throw ManifestError(message(file, ": is not JSON lines, and the name of a table ends in .csv or .tsv; its ",
                               "first line is \"", replace_invalid_utf8(first.substr(0, 60)),
-                              "\"; docs/data.md#other-layouts converts other forms"));
+                              "\"; docs/corpora.md has commands for other forms"));
 }
 
 }  // namespace looptorch::detail

@@ -172,7 +172,7 @@ TEST_CASE("manifest layout: an array and a text of another form are refused with
       read_manifest(corpus / "talk.srt"),
       (corpus / "talk.srt").string() +
           ": is not JSON lines, and the name of a table ends in .csv or .tsv; its first line is "
-          "\"1\"; docs/data.md#other-layouts converts other forms");
+          "\"1\"; docs/corpora.md has commands for other forms");
   corpus.add("m.jsonl", "# my clips\n" + line + "\n");  // one wrong line
   CHECK(read_manifest(corpus / "m.jsonl").utterances.size() == 1);
 }
