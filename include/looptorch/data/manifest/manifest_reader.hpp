@@ -89,7 +89,11 @@ class ManifestReader {
     std::size_t number = 0;
     for (const auto& audio : recordings_in(folder_))
       take(++number, [&] { return line_of_recording(audio, folder_); });
-    if (manifest_.utterances.empty()) fail_empty();
+    if (manifest_.utterances.empty())
+      throw ManifestError(message(folder_.string(),
+                                  ": holds no metadata.csv, .tsv or .jsonl, and none of its ", number,
+                                  " recordings can be used; of the first: ", manifest_.faults.front().reason,
+                                  "; docs/corpora.md has commands for other forms"));
     return std::move(manifest_);
   }
 

@@ -50,7 +50,7 @@ struct Transcript {
                                          const TranscriptOptions& options = {});
 
 /// Returns the recording beside a transcript: the first existing file of the same name with one of
-/// kAudioExtensions. Throws ManifestError if there is none.
+/// kAudioExtensions, in small letters or capitals. Throws ManifestError if there is none.
 [[nodiscard]] std::filesystem::path recording_of(const std::filesystem::path& transcript);
 
 }  // namespace looptorch

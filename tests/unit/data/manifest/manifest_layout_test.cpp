@@ -126,6 +126,13 @@ TEST_CASE("manifest layout: recordings with their texts beside them") {
   CHECK_THROWS_WITH(read_manifest(corpus.path(), {.strict = true}), Contains("c.ogg has no c.txt beside it"));
   CHECK(read_manifest(corpus.path(), {.empty_texts = true}).utterances.size() == 3);
 
+  corpus.add("alone/x.wav");
+  CHECK_THROWS_WITH(
+      read_manifest(corpus / "alone"),
+      (corpus / "alone").string() +
+          ": holds no metadata.csv, .tsv or .jsonl, and none of its 1 recordings can be used; of "
+          "the first: x.wav has no x.txt beside it; docs/corpora.md has commands for other forms");
+
   fs::create_directories(corpus / "empty");
   CHECK_THROWS_WITH(read_manifest(corpus / "empty"),
                     Contains("holds no metadata.csv, .tsv or .jsonl, and no recordings with texts"));
