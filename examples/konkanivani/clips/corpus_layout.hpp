@@ -63,6 +63,9 @@ namespace detail {
 
 namespace fs = std::filesystem;
 
+inline const std::string kTranscripts =
+    "line_index*.tsv, utt_spk_text.tsv, transcripts.txt, transcription.txt and *.trans.txt (OpenSLR)";
+
 [[nodiscard]] inline bool is_transcript(const fs::path& file) {
   const auto name = file.filename().string();
   return (name.starts_with("line_index") && name.ends_with(".tsv")) || name == "utt_spk_text.tsv" ||
@@ -174,7 +177,9 @@ struct Found {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
   auto utterances = read_transcripts(folder, skipped);
   if (utterances.empty())
-    throw looptorch::ManifestError(folder.string() + ": holds no transcripts that can be used");
+    throw looptorch::ManifestError(folder.string() +
+                                   ": holds no transcripts that can be used; looked below it for " +
+                                   kTranscripts + "; docs/corpora.md has commands for other forms");
   return utterances;
 }
 
@@ -237,8 +242,8 @@ inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
     return split_by_sentence(std::move(utterances), folder);
   throw looptorch::ManifestError(
       folder.string() +
-      ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for "
-      "line_index*.tsv, utt_spk_text.tsv, transcripts.txt, transcription.txt and *.trans.txt (OpenSLR)");
+      ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for " +
+      detail::kTranscripts + "; docs/corpora.md has commands for other forms");
 }
 
 }  // namespace konkanivani
