@@ -26,6 +26,10 @@ check LibriSpeech 1 train_clips.tsv <<<'audio_file	text
 train-clean-100/84/1/84-1-0000.flac	TURN LEFT
 train-clean-100/84/1/84-1-0001.flac	GO'
 
+printf '10_20_000003\tturn left\n' >transcripts.txt
+check 'Multilingual LibriSpeech' 1 train_clips.tsv <<<'audio_file	text
+audio/10/20/10_20_000003.flac	turn left'
+
 printf '7\t10.wav\tTurn "left".\tturn left\tt u r n\t9\tMALE\n' >train.tsv
 check FLEURS 1 train_clips.tsv <<<'audio_file	text
 audio/train/10.wav	Turn "left".'
