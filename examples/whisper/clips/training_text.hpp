@@ -23,8 +23,8 @@
 
 namespace whisper {
 
-/// Returns the token ids of a transcript without white space at its ends. Throws TokenizerError for text that is
-/// not UTF-8.
+/// Returns the token ids of a transcript without white space at its ends. Throws TokenizerError for text that
+/// is not UTF-8.
 inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, std::string_view text) {
   text = looptorch::trimmed(text);
   if (text.empty()) return {};
