@@ -59,7 +59,11 @@ class Objective {
     }
     if (is_own()) loss_ = model.output("loss");
     const bool has_scores = std::ranges::find(outputs, options_.scores) != outputs.end();
-    if (has_scores || !is_own()) scores_ = model.output(options_.scores);
+    try {
+      if (has_scores || !is_own()) scores_ = model.output(options_.scores);
+    } catch (const lt::UsageError& error) {
+      throw lt::UsageError(lt::message(error.what(), ": give the one to use as --scores"));
+    }
     inputs_ = inputs.size();
     for (const auto& input : inputs) names_.push_back(input.name);
     const auto found = std::ranges::find(inputs, options_.labels, &Column::name);

@@ -130,8 +130,8 @@ void transcribe(whisper::TranscribeOptions options) {
   for (const auto& file : options.files) {
     try {
       if (std::filesystem::is_directory(file))
-        throw looptorch::UsageError(file +
-                                    ": holds no audio, which would be .wav, .flac, .mp3, .ogg or .opus");
+        throw looptorch::UsageError(file + ": holds no audio, which would be " +
+                                    looptorch::names_of_audio_extensions());
       transcriber.add(file);
     } catch (const app::Interrupted&) {
       throw;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Generates include/looptorch/base/unicode/canonical_tables.hpp, Unicode's canonical decompositions and combining classes,
-and records data/canonical_form.json, strings and their normal form D.
+and records data/canonical_form.json, strings with their normal forms D and C.
 
 usage: python tests/parity/canonical_form.py [--check]       (needs the package unicodedata2 18.0.0)
 
@@ -114,8 +114,8 @@ def strings():
 
 
 def record():
-    pairs = [[text, unicodedata2.normalize("NFD", text)] for text in strings()]
-    return json.dumps(pairs, ensure_ascii=True, separators=(",", ":")) + "\n"
+    forms = [[text, *(unicodedata2.normalize(form, text) for form in ("NFD", "NFC"))] for text in strings()]
+    return json.dumps(forms, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
 def main():

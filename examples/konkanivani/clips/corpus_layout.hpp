@@ -63,6 +63,9 @@ namespace detail {
 
 namespace fs = std::filesystem;
 
+inline const std::string kTranscripts =
+    "line_index*.tsv, utt_spk_text.tsv, transcripts.txt, transcription.txt and *.trans.txt (OpenSLR)";
+
 [[nodiscard]] inline bool is_transcript(const fs::path& file) {
   const auto name = file.filename().string();
   return (name.starts_with("line_index") && name.ends_with(".tsv")) || name == "utt_spk_text.tsv" ||
@@ -94,12 +97,10 @@ struct Found {
 
 [[nodiscard]] inline Found look_below(const fs::path& folder) {
   Found found;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const auto& file = entry.path();
+  for (const auto& file : looptorch::files_below(folder)) {
     if (is_transcript(file)) found.transcripts.push_back(file);
     if (looptorch::is_audio_file(file)) found.audio.emplace(name_key(file.stem().string()), file);
   }
-  std::sort(found.transcripts.begin(), found.transcripts.end());
   return found;
 }
 
@@ -126,8 +127,8 @@ struct Found {
     throw looptorch::ManifestError("there are several audio files called " + name + " below " +
                                    folder.string());
   if (!files.empty()) return files.front();
-  throw looptorch::ManifestError("there is no audio file called " + name +
-                                 " (.wav, .flac, .mp3, .ogg, .opus) below " + folder.string());
+  throw looptorch::ManifestError("there is no audio file called " + name + " (" +
+                                 looptorch::names_of_audio_extensions() + ") below " + folder.string());
 }
 
 [[nodiscard]] inline looptorch::Utterance read_line(std::string_view line, const Found& found,
@@ -176,7 +177,9 @@ struct Found {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
   auto utterances = read_transcripts(folder, skipped);
   if (utterances.empty())
-    throw looptorch::ManifestError(folder.string() + ": holds no transcripts that can be used");
+    throw looptorch::ManifestError(folder.string() +
+                                   ": holds no transcripts that can be used; looked below it for " +
+                                   kTranscripts + "; docs/corpora.md has commands for other forms");
   return utterances;
 }
 
@@ -239,8 +242,8 @@ inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
     return split_by_sentence(std::move(utterances), folder);
   throw looptorch::ManifestError(
       folder.string() +
-      ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for "
-      "line_index*.tsv, utt_spk_text.tsv, transcripts.txt, transcription.txt and *.trans.txt (OpenSLR)");
+      ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for " +
+      detail::kTranscripts + "; docs/corpora.md has commands for other forms");
 }
 
 }  // namespace konkanivani

@@ -8,10 +8,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/unicode/composed_form.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
-
-#include "unicode_composition.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -36,9 +35,10 @@ inline constexpr std::int64_t kPad = 0, kBlank = 1, kStart = 2, kEnd = 3, kUnkno
 
 enum class Unit { code_point, grapheme };
 
-/// Returns a text in normalised spelling, for all other functions: `compose`, then looptorch::normalize_text.
+/// Returns a text in normalised spelling, for all other functions: normal form C, then
+/// looptorch::normalize_text.
 [[nodiscard]] inline std::string normalize(std::string_view text) {
-  return looptorch::normalize_text(compose(text));
+  return looptorch::normalize_text(looptorch::composed_form(text));
 }
 
 /// Counts characters that occurred and are not in the vocabulary.

@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/base/text/white_space.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
@@ -99,7 +100,8 @@ class AnnotationHeader {
     }
     for (const auto needed : {kKnown[0], kKnown[1], kKnown[2]}) {
       if (columns_.find(needed) == columns_.end())
-        throw AnnotationError(looptorch::message("the header has no column \"", needed, "\""));
+        throw AnnotationError(
+            looptorch::message("the header has no column \"", needed, "\", it has \"", joined(names), "\""));
     }
   }
 
@@ -112,6 +114,12 @@ class AnnotationHeader {
   }
 
  private:
+  [[nodiscard]] static std::string joined(const std::vector<std::string>& names) {
+    std::string out;
+    for (const auto& name : names) out += (out.empty() ? "" : ",") + name;
+    return looptorch::replace_invalid_utf8(out.substr(0, 200));
+  }
+
   static constexpr std::array<std::string_view, 5> kKnown{"song_id", "valence_mean", "arousal_mean", "split",
                                                           "origin"};
   std::map<std::string, std::size_t, std::less<>> columns_;

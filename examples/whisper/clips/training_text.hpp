@@ -7,6 +7,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/text/white_space.hpp>
 
 #include "../decoding/decoding.hpp"
 #include "../text/tokenizer.hpp"
@@ -22,12 +23,11 @@
 
 namespace whisper {
 
-/// Returns the token ids of a transcript without leading white space. Throws TokenizerError for text that is
-/// not UTF-8.
+/// Returns the token ids of a transcript without white space at its ends. Throws TokenizerError for text that
+/// is not UTF-8.
 inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  text.remove_prefix(begin);
+  text = looptorch::trimmed(text);
+  if (text.empty()) return {};
   auto ids = tokenizer.encode(" " + std::string(text));
   return ids.front() == tokenizer.encode(" ").front() ? tokenizer.encode(text) : ids;
 }

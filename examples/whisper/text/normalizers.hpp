@@ -5,6 +5,7 @@
 
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/unicode/composed_form.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
@@ -30,11 +31,16 @@ inline bool writes_without_spaces(const std::string& language) {
   return false;
 }
 
+/// Returns the normalised text, in which canonically equivalent spellings are equal.
+inline std::string normalize_marks(std::string_view text) {
+  return looptorch::normalize_text(looptorch::composed_form(text));
+}
+
 /// Returns the normalised text with a space after each character as a reader sees it: its words are then
 /// characters.
 inline std::string spaced_characters(std::string_view text) {
   std::string spaced;
-  const auto normalized = looptorch::normalize_text(text);
+  const auto normalized = normalize_marks(text);
   for (const auto character : looptorch::grapheme_clusters(normalized))
     if (character != " ") spaced.append(spaced.empty() ? "" : " ").append(character);
   return spaced;
@@ -53,7 +59,7 @@ inline Normalizer choose_normalizer(const std::string& name, const std::string& 
     return choose_normalizer("characters", language);
   if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
   if (name == "english") return {name, normalize_english};
-  if (name == "marks") return {name, looptorch::normalize_text};
+  if (name == "marks") return {name, detail::normalize_marks};
   if (name == "characters") return {name, detail::spaced_characters};
   if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};
   throw looptorch::app::CommandLineError(

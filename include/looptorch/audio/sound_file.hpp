@@ -123,6 +123,7 @@ class SoundFile {
 
   /// Finds the streams that libsndfile reads one after the other.
   void find_parts() {
+    if (file_->size() == 0) refuse(name_, "is an empty file");
     const PiecedFile whole(file_);
     // Ogg: Vorbis, Opus or FLAC, one stream or several.
     if (ogg_begins_at(whole, 0)) return take_ogg(whole, ogg_links(whole));
@@ -167,6 +168,8 @@ class SoundFile {
   }
 
   void take_announced(AnnouncedData data) {
+    if (data.is_shorten)
+      refuse(name_, "is compressed by Shorten, which libsndfile cannot read", conversion_command());
     const std::uint64_t there = file_->size() - std::min(data.offset, file_->size());
     if (data.bytes > there)
       refuse(name_, "cut off: its header announces ", data.bytes, " bytes of samples, ", there, " are there");
@@ -235,9 +238,12 @@ class SoundFile {
       return bytes.substr(each.at).starts_with(each.bytes);
     });
     if (kind == std::end(kKinds)) return {};
+    return looptorch::message("; it is ", kind->name, conversion_command());
+  }
+
+  [[nodiscard]] std::string conversion_command() const {
     const std::filesystem::path flac = std::filesystem::path(name_).replace_extension(".flac");
-    return looptorch::message("; it is ", kind->name, ": ffmpeg -i \"", name_.string(), "\" \"",
-                              flac.string(), "\" converts it");
+    return looptorch::message(": ffmpeg -i \"", name_.string(), "\" \"", flac.string(), "\" converts it");
   }
 
   void read(std::int64_t first, float* out, std::int64_t count) {

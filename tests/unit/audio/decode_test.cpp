@@ -475,7 +475,16 @@ TEST_CASE("what is no audio is refused in one sentence with the path") {
             Catch::Contains("; it is " + kind + ": ffmpeg -i \"" + (folder / "talk.m4a").string() + "\" \"" +
                             (folder / "talk.flac").string() + "\" converts it"));
   CHECK_THROWS_WITH(decode(file("nothing.wav", "")),
-                    StartsWith((folder / "nothing.wav").string() + ": not audio"));
+                    (folder / "nothing.wav").string() + ": is an empty file");
+  std::string shorten =
+      "NIST_1A\n   1024\nsample_count -i 9\nsample_rate -i 16000\nchannel_count -i 1\nsample_n_bytes -i 2\n"
+      "sample_byte_format -s2 01\nsample_coding -s26 pcm,embedded-shorten-v2.00\nend_head\n";
+  shorten.resize(1024, ' ');
+  CHECK_THROWS_WITH(decode(file("wsj.wv1", shorten + "ajkg" + std::string(30, 'x'))),
+                    (folder / "wsj.wv1").string() +
+                        ": is compressed by Shorten, which libsndfile cannot read: ffmpeg -i \"" +
+                        (folder / "wsj.wv1").string() + "\" \"" + (folder / "wsj.flac").string() +
+                        "\" converts it");
   CHECK_THROWS_WITH(decode(folder / "missing.wav"),
                     (folder / "missing.wav").string() + ": cannot open: No such file or directory");
   CHECK_THROWS_WITH(decode(folder.path()), folder.path().string() + ": is not a regular file");

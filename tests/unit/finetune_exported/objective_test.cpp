@@ -114,7 +114,8 @@ TEST_CASE("outputs and labels that are not there are refused when the objective 
   };
   refused({}, "the model has no output \"loss\": say by --loss how it is computed");
   refused({.kind = "own"}, "the model has no output \"loss\"");
-  refused({.kind = "mse", .scores = "other"}, "the model has no output \"other\"");
+  refused({.kind = "mse", .scores = "other"},
+          "the model has no output \"other\", but logits: give the one to use as --scores");
 
   auto own = loss_model(folder / "own.pt2");
   CHECK_THROWS_WITH(

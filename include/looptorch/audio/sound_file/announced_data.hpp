@@ -31,6 +31,7 @@ struct AnnouncedData {
   /// More bytes follow the header than can be read: than 32 bits count, which is why the stated size is wrong
   /// (ffmpeg states the rest), or in AU than libsndfile reads.
   bool is_beyond = false;
+  bool is_shorten = false;  ///< SPHERE's samples are compressed by Shorten.
 };
 
 /// The layout of chunks, each with a name and a size, in a family of formats.
@@ -207,7 +208,8 @@ class DataHeader {
       const auto value = number_in(header, field);
       if (!value || __builtin_mul_overflow(bytes, *value, &bytes)) return std::nullopt;
     }
-    return AnnouncedData{kHeader, bytes};
+    const bool is_shorten = header.find(",embedded-shorten") != header.npos;
+    return AnnouncedData{.offset = kHeader, .bytes = bytes, .is_shorten = is_shorten};
   }
 
   /// Returns the number behind the field's type, which libsndfile writes as text where others write a number.

@@ -67,18 +67,23 @@ inline void sort_marks(std::u32string& text) {
   }
 }
 
+/// Returns the text's characters in normal form D.
+[[nodiscard]] inline std::u32string decomposed(std::string_view text) {
+  std::u32string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto step = utf8_step(text, at);
+    append_decomposed(out, step.code_point);
+    at += step.size;
+  }
+  sort_marks(out);
+  return out;
+}
+
 }  // namespace detail
 
 inline std::string canonical_form(std::string_view text) {
-  std::u32string decomposed;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
-    detail::append_decomposed(decomposed, step.code_point);
-    at += step.size;
-  }
-  detail::sort_marks(decomposed);
   std::string out;
-  for (const char32_t c : decomposed) append_utf8(out, c);
+  for (const char32_t c : detail::decomposed(text)) append_utf8(out, c);
   return out;
 }
 

@@ -5,16 +5,28 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace looptorch {
 
-/// The extensions of audio files, in the order in which they are searched for.
-inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac", ".mp3", ".ogg", ".opus"};
+/// The extensions of audio files that can be read, in the order in which they are searched for.
+inline constexpr std::array<std::string_view, 13> kAudioExtensions{
+    ".wav", ".flac", ".mp3", ".ogg", ".opus", ".oga", ".mp2", ".aiff", ".aif", ".au", ".caf", ".w64", ".sph"};
+
+/// Returns ".wav, .flac, ... or .sph", for a message.
+[[nodiscard]] inline std::string names_of_audio_extensions() {
+  std::string names(kAudioExtensions.front());
+  for (std::size_t i = 1; i < kAudioExtensions.size(); ++i)
+    names.append(i + 1 < kAudioExtensions.size() ? ", " : " or ").append(kAudioExtensions[i]);
+  return names;
+}
 
 /// Returns a file's extension in small letters: ".wav" of "a/B.WAV".
 [[nodiscard]] inline std::string small_extension(const std::filesystem::path& file) {
@@ -29,20 +41,74 @@ inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac
          kAudioExtensions.end();
 }
 
-/// Returns files as they are, and for a folder the files within it and below that `is_wanted`, by name. A
-/// folder without any is itself returned, so that the caller can report it and continue with the others.
-/// Throws std::filesystem::filesystem_error for a folder that cannot be read.
+namespace detail {
+
+/// True for the name of a sound or video file that must be converted before it can be read.
+[[nodiscard]] inline bool is_unread_sound(const std::filesystem::path& file) {
+  constexpr std::array<std::string_view, 7> kUnread{".m4a", ".mp4", ".aac", ".wma", ".amr", ".webm", ".mkv"};
+  return std::ranges::find(kUnread, small_extension(file)) != kUnread.end();
+}
+
+/// Removes what is neither wanted nor unread sound, and unread sound that was converted: a wanted file of its
+/// name lies beside it.
+inline void keep_wanted(std::vector<std::filesystem::path>& files,
+                        const std::function<bool(const std::filesystem::path&)>& is_wanted) {
+  const auto without_extension = [](std::filesystem::path file) { return file.replace_extension(); };
+  std::set<std::filesystem::path> unread;
+  for (const auto& file : files)
+    if (is_unread_sound(file)) unread.insert(without_extension(file));
+  for (const auto& file : files)
+    if (!unread.empty() && is_wanted(file)) unread.erase(without_extension(file));
+  std::erase_if(files, [&](const auto& file) {
+    return !is_wanted(file) && !(is_unread_sound(file) && unread.contains(without_extension(file)));
+  });
+}
+
+/// Adds the files in a folder and below. Enters a link to a folder unless it leads below `root` or to one of
+/// `entered`, whose files are found without it.
+inline void add_files_below(const std::filesystem::path& folder, const std::filesystem::path& root,
+                            std::set<std::filesystem::path>& entered,
+                            std::vector<std::filesystem::path>& files) {
+  std::vector<std::filesystem::directory_entry> entries(std::filesystem::directory_iterator(folder), {});
+  std::sort(entries.begin(), entries.end());
+  for (const auto& entry : entries) {
+    std::error_code none;
+    if (!entry.is_directory(none)) {
+      files.push_back(entry.path());
+      continue;
+    }
+    const auto real = std::filesystem::canonical(entry.path());
+    const bool leads_below = entry.is_symlink() && std::ranges::mismatch(root, real).in1 == root.end();
+    if (!leads_below && entered.insert(real).second) add_files_below(entry.path(), root, entered, files);
+  }
+}
+
+}  // namespace detail
+
+/// Returns the files in a folder and below, by name. Enters links to folders; a folder that several names
+/// lead to counts once. Throws std::filesystem::filesystem_error for a folder that cannot be read.
+[[nodiscard]] inline std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  const auto root = std::filesystem::canonical(folder);
+  std::set<std::filesystem::path> entered{root};
+  detail::add_files_below(folder, root, entered, files);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Returns files as they are, and for a folder those of `files_below` that `is_wanted`, and sound that cannot
+/// be read, such as `.m4a`, so that the caller can report it; not if a wanted file of its name lies beside
+/// it. A folder without any is itself returned, for the same reason. Throws std::filesystem::filesystem_error
+/// for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> audio_files(
     const std::vector<std::string>& names,
     const std::function<bool(const std::filesystem::path&)>& is_wanted = is_audio_file) {
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path name : names) {
     std::vector<std::filesystem::path> within;
-    if (std::filesystem::is_directory(name))
-      for (const auto& entry : std::filesystem::recursive_directory_iterator(name))
-        if (is_wanted(entry.path())) within.push_back(entry.path());
+    if (std::filesystem::is_directory(name)) within = files_below(name);
+    detail::keep_wanted(within, is_wanted);
     if (within.empty()) within.push_back(name);
-    std::sort(within.begin(), within.end());
     files.insert(files.end(), within.begin(), within.end());
   }
   return files;

@@ -56,7 +56,8 @@ namespace looptorch::detail {
 [[nodiscard]] inline std::string hint_for_missing(std::string_view name) {
   if (is_windows_path(name)) return "; it is a path of Windows: write the path that the file has here";
   if (name.find('\\') != name.npos) return "; part folders by \"/\", not by \"\\\"";
-  if (name.starts_with('~')) return "; of names with \"~\" only \"~/\" is known, the folder that HOME names";
+  if (name.starts_with('~') && !name.starts_with("~/"))
+    return "; of names with \"~\" only \"~/\" is known, the folder that HOME names";
   return {};
 }
 

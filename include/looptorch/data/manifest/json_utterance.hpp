@@ -49,11 +49,12 @@ struct ClipTimes {
   std::optional<double> start, end;
 };
 
-/// Returns the part from `start` to `end`. NeMo's `offset` is a start, and behind either one `duration` is
-/// the length of the part. Beside `start` and `end`, or without both, `duration` only informs.
-[[nodiscard]] inline ClipTimes part_of(const JsonFields& fields) {
+/// Returns the part from `start`, which the line calls `start_key`, to `end`. NeMo's `offset` is a start, and
+/// behind either one `duration` is the length of the part. Beside `start` and `end`, or without both,
+/// `duration` only informs.
+[[nodiscard]] inline ClipTimes part_of(const JsonFields& fields, std::string_view start_key) {
   const auto duration = fields.optional_seconds("duration"), offset = fields.optional_seconds("offset");
-  ClipTimes part{fields.optional_seconds("start"), fields.optional_seconds("end")};
+  ClipTimes part{fields.optional_seconds(start_key), fields.optional_seconds("end")};
   if (duration && !(*duration > 0))
     throw ManifestError(message("\"duration\" is ", *duration, " s; it must be positive"));
   const std::string_view begins = part.start ? "\"start\"" : "\"offset\"";
@@ -81,7 +82,7 @@ inline Utterance utterance_of(const Json& line, const std::filesystem::path& fol
   auto audio = resolved_path(folder, fields.filled_string(name_in_line(line, "audio_filepath")));
   const auto text_key = name_in_line(line, "text");
   auto text = empty_texts ? fields.string(text_key) : fields.filled_string(text_key);
-  const auto [start, end] = part_of(fields);
+  const auto [start, end] = part_of(fields, name_in_line(line, "start"));
   return {.audio_filepath = std::move(audio),
           .text = std::move(text),
           .duration = fields.optional_seconds("duration"),

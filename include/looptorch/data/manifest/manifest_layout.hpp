@@ -12,6 +12,7 @@
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -138,6 +139,27 @@ inline void refuse_columnar(const std::filesystem::path& path, std::string_view 
               ", which is not read; if its sound lies in files: python3 -c \"import pandas; pandas.read_",
               is_parquet ? "parquet" : "feather", "('", file, "').to_json('", lines,
               "', orient='records', lines=True)\""));
+}
+
+/// Throws ManifestError, with the remedy, for a text that is not JSON lines: an array, or no line that begins
+/// as an object.
+inline void refuse_other_forms(const std::filesystem::path& path, std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  if (text.empty() || text.starts_with('{')) return;
+  const std::string file = path.string();
+  if (text.starts_with('['))
+    throw ManifestError(message(file, ": is a JSON array; write its objects a line each: jq -c '.[]' '", file,
+                                "' > '", std::filesystem::path(path).replace_extension(".jsonl").string(),
+                                "'"));
+  std::string_view first = take_until('\n', text);
+  first = first.substr(0, first.find_last_not_of(" \t\r") + 1);
+  while (!text.empty()) {
+    const auto line = take_until('\n', text);
+    if (!is_blank(line) && line[line.find_first_not_of(" \t\r")] == '{') return;
+  }
+  throw ManifestError(message(file, ": is not JSON lines, and the name of a table ends in .csv or .tsv; its ",
+                              "first line is \"", replace_invalid_utf8(first.substr(0, 60)),
+                              "\"; docs/corpora.md has commands for other forms"));
 }
 
 }  // namespace looptorch::detail

@@ -28,6 +28,7 @@ inline constexpr ManifestName kManifestNames[] = {{"audio_filepath", "audio_file
                                                   {"transcript", "text"},
                                                   {"duration", "duration"},
                                                   {"start", "start"},
+                                                  {"begin", "start"},
                                                   {"offset", "offset"},
                                                   {"end", "end"},
                                                   {"speaker", "speaker"},

@@ -56,12 +56,14 @@ class ManifestReader {
     manifest_.utterances.reserve(
         std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
     const char separator = table_separator(manifest_.path, text);
-    if (separator == '\0')
+    if (separator == '\0') {
+      refuse_other_forms(manifest_.path, text);
       read_lines(text, [](std::string_view line) { return Json::parse(line); });
-    else if (separator == ',' && is_lj_speech(folder_, text))
+    } else if (separator == ',' && is_lj_speech(folder_, text)) {
       read_lines(text, lj_speech_line);
-    else
+    } else {
       read_table(text, separator);
+    }
     if (manifest_.utterances.empty()) fail_empty();
     return std::move(manifest_);
   }
@@ -87,7 +89,11 @@ class ManifestReader {
     std::size_t number = 0;
     for (const auto& audio : recordings_in(folder_))
       take(++number, [&] { return line_of_recording(audio, folder_); });
-    if (manifest_.utterances.empty()) fail_empty();
+    if (manifest_.utterances.empty())
+      throw ManifestError(message(folder_.string(),
+                                  ": holds no metadata.csv, .tsv or .jsonl, and none of its ", number,
+                                  " recordings can be used; of the first: ", manifest_.faults.front().reason,
+                                  "; docs/corpora.md has commands for other forms"));
     return std::move(manifest_);
   }
 

@@ -38,8 +38,8 @@ class TableHeader {
     }
     for (const char* needed : {"audio_filepath", "text"}) {
       if (std::find(keys_.begin(), keys_.end(), needed) == keys_.end())
-        throw ManifestError(message("the header has no column for \"", needed, "\"; it begins with \"",
-                                    printable(names.front()), "\"; the column may be called ",
+        throw ManifestError(message("the header has no column for \"", needed, "\"; it has ",
+                                    describe_columns(names), "; the column may be called ",
                                     names_of_manifest_key(needed)));
     }
   }
@@ -107,6 +107,15 @@ class TableHeader {
     if (code != std::errc{} || end != field.data() + field.size())
       throw ManifestError(message("\"", key, "\" must be a number, found \"", printable(field), "\""));
     return value;
+  }
+
+  /// Returns the first columns of a header for a message.
+  [[nodiscard]] static std::string describe_columns(const std::vector<std::string>& names) {
+    constexpr std::size_t kListed = 12;
+    std::string out;
+    for (std::size_t i = 0; i < std::min(names.size(), kListed); ++i)
+      out += message(i > 0 ? ", \"" : "\"", printable(names[i]), "\"");
+    return names.size() > kListed ? out + ", ..." : out;
   }
 
   /// Returns the beginning of a field for a message.

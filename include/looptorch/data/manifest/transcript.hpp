@@ -49,8 +49,8 @@ struct Transcript {
                                          const std::filesystem::path& audio,
                                          const TranscriptOptions& options = {});
 
-/// Returns the recording beside a transcript: the first existing file of the same name with the extension
-/// .wav, .flac, .mp3, .ogg or .opus. Throws ManifestError if there is none.
+/// Returns the recording beside a transcript: the first existing file of the same name with one of
+/// kAudioExtensions, in small letters or capitals. Throws ManifestError if there is none.
 [[nodiscard]] std::filesystem::path recording_of(const std::filesystem::path& transcript);
 
 }  // namespace looptorch

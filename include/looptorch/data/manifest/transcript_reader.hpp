@@ -14,6 +14,7 @@
 #include <looptorch/data/manifest/transcript.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -183,13 +184,18 @@ inline Transcript read_transcript(const std::filesystem::path& path, const std::
 inline std::filesystem::path recording_of(const std::filesystem::path& transcript) {
   EquivalentFiles files;
   for (const auto extension : kAudioExtensions) {
-    auto audio = transcript;
-    audio.replace_extension(extension);
-    if (detail::is_file(audio)) return audio;
-    if (const auto found = files.find(audio); found.size() == 1) return found.front();
+    std::string capitals(extension);
+    for (char& letter : capitals)
+      letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    for (const std::string_view spelling : {extension, std::string_view(capitals)}) {
+      auto audio = transcript;
+      audio.replace_extension(spelling);
+      if (detail::is_file(audio)) return audio;
+      if (const auto found = files.find(audio); found.size() == 1) return found.front();
+    }
   }
   throw ManifestError(
-      message(transcript.string(), ": no recording of this name ends in .wav, .flac, .mp3, .ogg or .opus"));
+      message(transcript.string(), ": no recording of this name ends in ", names_of_audio_extensions()));
 }
 
 }  // namespace looptorch

@@ -126,6 +126,13 @@ TEST_CASE("manifest layout: recordings with their texts beside them") {
   CHECK_THROWS_WITH(read_manifest(corpus.path(), {.strict = true}), Contains("c.ogg has no c.txt beside it"));
   CHECK(read_manifest(corpus.path(), {.empty_texts = true}).utterances.size() == 3);
 
+  corpus.add("alone/x.wav");
+  CHECK_THROWS_WITH(
+      read_manifest(corpus / "alone"),
+      (corpus / "alone").string() +
+          ": holds no metadata.csv, .tsv or .jsonl, and none of its 1 recordings can be used; of "
+          "the first: x.wav has no x.txt beside it; docs/corpora.md has commands for other forms");
+
   fs::create_directories(corpus / "empty");
   CHECK_THROWS_WITH(read_manifest(corpus / "empty"),
                     Contains("holds no metadata.csv, .tsv or .jsonl, and no recordings with texts"));
@@ -136,8 +143,9 @@ TEST_CASE("manifest layout: a header without audio or text says which names ther
   corpus.add("m.csv", "clip,text\na.wav,one\n");
   CHECK_THROWS_WITH(
       read_manifest(corpus / "m.csv"),
-      Contains(":1: the header has no column for \"audio_filepath\"; it begins with \"clip\"; the column "
-               "may be called audio_filepath, file_name, audio_file, audio_path, audio, wav_filename, path"));
+      Contains(
+          ":1: the header has no column for \"audio_filepath\"; it has \"clip\", \"text\"; the "
+          "column may be called audio_filepath, file_name, audio_file, audio_path, audio, wav_filename, path"));
   corpus.add("m.csv", "audio;words\na.wav;one\n");
   CHECK_THROWS_WITH(read_manifest(corpus / "m.csv"),
                     Contains("may be called text, transcription, sentence, transcript"));
@@ -155,4 +163,32 @@ TEST_CASE("manifest layout: Parquet and Arrow are named, with the command that w
           file + "').to_json('" + (corpus / "train.jsonl").string() + "', orient='records', lines=True)\"");
   corpus.add("data.arrow", "\xff\xff\xff\xff");
   CHECK_THROWS_WITH(read_manifest(corpus / "data.arrow"), Contains(": is Arrow, which is not read"));
+}
+
+TEST_CASE("manifest layout: an array and a text of another form are refused with the remedy") {
+  const Corpus corpus;
+  corpus.add("a.wav");
+  const std::string line = R"({"audio_filepath": "a.wav", "text": "t"})";
+  corpus.add("m.json", "\n[\n" + line + ",\n" + line + "\n]\n");
+  const auto file = (corpus / "m.json").string();
+  CHECK_THROWS_WITH(read_manifest(file),
+                    file + ": is a JSON array; write its objects a line each: jq -c '.[]' '" + file +
+                        "' > '" + (corpus / "m.jsonl").string() + "'");
+  corpus.add("talk.srt", "1\r\n00:00:00,000 --> 00:00:02,000\r\nhello\r\n");
+  CHECK_THROWS_WITH(
+      read_manifest(corpus / "talk.srt"),
+      (corpus / "talk.srt").string() +
+          ": is not JSON lines, and the name of a table ends in .csv or .tsv; its first line is "
+          "\"1\"; docs/corpora.md has commands for other forms");
+  corpus.add("m.jsonl", "# my clips\n" + line + "\n");  // one wrong line
+  CHECK(read_manifest(corpus / "m.jsonl").utterances.size() == 1);
+}
+
+TEST_CASE("manifest layout: a part may begin at \"begin\"") {
+  const Corpus corpus;
+  corpus.add("a.wav");
+  corpus.add("m.csv", "file_name,text,begin,end\na.wav,t,0.5,1\n");
+  corpus.add("m.jsonl", R"({"file_name": "a.wav", "text": "t", "begin": 0.5, "end": 1})");
+  for (const char* name : {"m.csv", "m.jsonl"})
+    CHECK(read_manifest(corpus / name).utterances.at(0).start == 0.5);
 }

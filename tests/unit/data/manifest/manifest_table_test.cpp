@@ -253,12 +253,12 @@ TEST_CASE("a manifest of wrong lines only, or a table without its columns, is an
   CHECK_THROWS_WITH(
       corpus.read("t.csv", "a.wav,x\nb.wav,y\n"),
       path +
-          ":1: the header has no column for \"audio_filepath\"; it begins with \"a.wav\"; the column may be "
+          ":1: the header has no column for \"audio_filepath\"; it has \"a.wav\", \"x\"; the column may be "
           "called audio_filepath, file_name, audio_file, audio_path, audio, wav_filename, path");
   CHECK_THROWS_WITH(
       corpus.read("t.csv", "\npath,words\n"),
       path +
-          ":2: the header has no column for \"text\"; it begins with \"path\"; the column may be "
+          ":2: the header has no column for \"text\"; it has \"path\", \"words\"; the column may be "
           "called text, transcription, sentence, transcript");
   CHECK_THROWS_WITH(corpus.read("t.csv", "path,audio_file,text\n"),
                     path + ":1: the header has two columns for \"audio_filepath\"");
@@ -311,7 +311,7 @@ TEST_CASE("a table in UTF-16 says so, and a NUL ends no message") {
                       (corpus / "t.csv").string() +
                           ": the text is in UTF-16LE, not UTF-8; convert it: iconv -f UTF-16LE -t UTF-8");
   CHECK_THROWS_WITH(corpus.read("t.csv", "au\0dio,text\n"s),
-                    Catch::Contains("no column for \"audio_filepath\"; it begins with \"au\\0dio\""));
+                    Catch::Contains("no column for \"audio_filepath\"; it has \"au\\0dio\", \"text\""));
   CHECK((corpus.faults("audio_file,text,duration", "a.wav,x,1\0 2"s) ==
          Faults{{3, "\"duration\" must be a number, found \"1\\0 2\""}}));
   CHECK((corpus.faults("audio_file,text", "a.wav,x\0y"s) == Faults{{3, "\"text\" holds a NUL"}}));

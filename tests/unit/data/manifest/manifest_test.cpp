@@ -382,6 +382,8 @@ TEST_CASE("~/ is the home folder, as for NeMo") {
   const auto utterances = corpus.load(R"({"audio_filepath": "~/clips/b.wav", "text": "x"})");
   ::setenv("HOME", home.c_str(), 1);
   CHECK(utterances.at(0).audio_filepath == corpus / "clips/b.wav");
+  CHECK_THROWS_WITH(corpus.load(R"({"audio_filepath": "~/none.wav", "text": "x"})"),
+                    Catch::EndsWith("none.wav does not exist"));
   fs::create_directory(corpus / "~");  // a folder of that name can be saved
   std::ofstream(corpus / "~/c.wav") << "audio";
   const std::vector<Utterance> odd{{corpus / "~/c.wav", "x"}};

@@ -205,9 +205,12 @@ TEST_CASE("the recording of a transcript lies beside it") {
   CHECK(recording_of(corpus.json) == corpus.audio);
   std::ofstream(corpus / "other.opus") << "audio";
   CHECK(recording_of(corpus / "other.json") == corpus / "other.opus");
+  std::ofstream(corpus / "loud.WAV") << "audio";
+  CHECK(recording_of(corpus / "loud.json") == corpus / "loud.WAV");
   CHECK_THROWS_WITH(recording_of(corpus / "none.json"),
                     (corpus / "none.json").string() +
-                        ": no recording of this name ends in .wav, .flac, .mp3, .ogg or .opus");
+                        ": no recording of this name ends in .wav, .flac, .mp3, .ogg, .opus, .oga, .mp2, "
+                        ".aiff, .aif, .au, .caf, .w64 or .sph");
 }
 
 TEST_CASE("a transcript saved as a manifest reads back equal") {

@@ -95,8 +95,11 @@ TEST_CASE("OpenSLR with splits as folders, transcripts and audio in different pl
   fs::rename(corpus.folder / "validation", corpus.folder / "other");
   CHECK_THROWS_WITH(corpus.load(), "there is no folder " + (corpus.folder / "dev").string());
   fs::create_directory(corpus.folder / "dev");
-  CHECK_THROWS_WITH(corpus.load(),
-                    (corpus.folder / "dev").string() + ": holds no transcripts that can be used");
+  CHECK_THROWS_WITH(
+      corpus.load(),
+      (corpus.folder / "dev").string() +
+          ": holds no transcripts that can be used; looked below it for line_index*.tsv, utt_spk_text.tsv, transcripts.txt, "
+          "transcription.txt and *.trans.txt (OpenSLR); docs/corpora.md has commands for other forms");
 }
 
 TEST_CASE("OpenSLR without splits: every sentence in one part, whatever the order and the speakers") {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// Tests konkanivani/text: unicode_composition
 #include "support/precompiled.hpp"
 
 #include "support/temporary_folder.hpp"
@@ -36,8 +35,8 @@ TEST_CASE("Composition is Unicode's normal form C for Devanagari and Latin lette
   REQUIRE(cases.as_array().size() == 400);
   for (const auto& line : cases.as_array()) {
     INFO(line.dump());
-    CHECK(konkanivani::compose(line.at(std::size_t{0}).as_string()) == line.at(1).as_string());
-    CHECK(konkanivani::compose(line.at(1).as_string()) == line.at(1).as_string());
+    CHECK(looptorch::composed_form(line.at(std::size_t{0}).as_string()) == line.at(1).as_string());
+    CHECK(looptorch::composed_form(line.at(1).as_string()) == line.at(1).as_string());
   }
 }
 
@@ -47,6 +46,7 @@ TEST_CASE("Texts are normalised: one spelling, lower case, no punctuation, singl
   CHECK(konkanivani::normalize("\u0930\u093C") == "\u0931");     // rra, put together
   CHECK(konkanivani::normalize("Mha\u0303ka") == "mh\u00E3ka");  // Roman script
   CHECK(konkanivani::normalize("हांव\u200B वता\u0964") == konkanivani::normalize("हांव वता"));
+  CHECK(konkanivani::normalize("\u0c95\u0cc6\u0cc2") == "\u0c95\u0cca");  // Kannada script
   CHECK(konkanivani::normalize("...") == "");
 }
 

@@ -160,7 +160,8 @@ TEST_CASE("The error for a wrong table names the line") {
         ":4: song_id 1 was given before, in " + deam.table().string() + ":2");
   CHECK(deam.fault(header + ok + "\n17,5,5\n") ==
         ":4: there is no audio file 17.mp3, .wav, .flac, .ogg, .opus or .npy in " + deam.audio().string());
-  CHECK(deam.fault("song_id,valence_mean\n1,5\n") == ":1: the header has no column \"arousal_mean\"");
+  CHECK(deam.fault("song_id,valence_mean\n1,5\n") ==
+        ":1: the header has no column \"arousal_mean\", it has \"song_id,valence_mean\"");
   CHECK(deam.fault("song_id,valence_mean,valence_mean,arousal_mean\n") ==
         ":1: the header has two columns \"valence_mean\"");
   CHECK(deam.fault(header) == ": holds no songs");

@@ -108,11 +108,12 @@ TEST_CASE("No script's target begins with a token that decoding suppresses there
   CHECK(without_blank == std::set<std::string>{"bn", "bo", "gu", "ja", "lo", "ml", "pa", "te", "th", "zh"});
 }
 
-TEST_CASE("White space before a text is no token of its target") {
+TEST_CASE("White space around a text is no token of its target") {
   const auto& tokenizer = multilingual();
   CHECK(whisper::transcript_tokens(tokenizer, " \t\n the weather") == tokenizer.encode(" the weather"));
   const std::string thai = recorded()["sentences"].as_array()[17]["text"].as_string();
   CHECK(whisper::transcript_tokens(tokenizer, "  " + thai) == tokenizer.encode(thai));
+  CHECK(whisper::transcript_tokens(tokenizer, "the weather \r\n") == tokenizer.encode(" the weather"));
   CHECK(whisper::transcript_tokens(tokenizer, " ").empty());
   CHECK_THROWS_WITH(whisper::training_tokens(tokenizer, decoding("th"), " \n"), "its text is blank");
 }

@@ -37,4 +37,8 @@ TEST_CASE("Each normaliser forgives what it should, and no more") {
   CHECK(rate("characters", "Ab, c", "abc") == 0);
   CHECK(rate("marks", "कोंकणी भास", "कोंकणी भास।") == 0);
   CHECK(rate("marks", "कोंकणी भास", "कोंकणी भसि") == 0.5);
+  for (const auto* name : {"english", "marks", "characters"}) {
+    CHECK(rate(name, "Cafe\u0301 \u0958", "caf\u00e9 \u0915\u093c") == 0);  // two spellings of the same
+    CHECK(rate(name, "\u1112\u1161\u11ab\u1100\u116e\u11a8", "\ud55c\uad6d") == 0);
+  }
 }
