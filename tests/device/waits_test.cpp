@@ -33,7 +33,7 @@ struct Row {
 
 std::vector<Row> rows() {
   const std::string by_host = "LibTorch's own optimizers cannot take a verdict from the device";
-  const std::string to_seek = "until the first update was made, the host looks for the loss scale";
+  const std::string to_seek = "until the first update, the host searches for the loss scale";
   return {
       {"`FusedAdamW`, batches on the device", {}},
       {"batches in pinned memory", {.source = Source::pinned}},
@@ -146,7 +146,7 @@ TEST_CASE("the host waits for the device where docs/performance.md says so, and 
     else
       table.push_back(line(row, waits));
   }
-  const Row all{.name = "each of the next table", .settings = {}, .why = "every run has these"};
+  const Row all{.name = "each run in the next table", .settings = {}, .why = "every run has these"};
   table.insert(table.begin(), line(all, {0, 1, 1}));
   for (const auto& [head, rows] : {std::pair{kHead, table}, std::pair{kUsualHead, usual}}) {
     looptorch::testing::PageTable page("performance.md", head);
