@@ -14,6 +14,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -65,6 +68,15 @@ struct ReplayEnded : Error {
 
 namespace detail {
 
+/// Opens closed standard streams on /dev/null. Else the next file that the program opens would take a closed
+/// stream's descriptor, and what is printed would be written into that file. The modes are such that reading
+/// and writing still fail.
+inline void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
 /// Throws Error if printed text was lost, as on a full disk.
 inline void require_written_output() {
   errno = 0;
@@ -93,6 +105,7 @@ template <class Body>
     std::cerr << std::endl;
     return code;
   };
+  detail::occupy_closed_streams();
   const ProgramWarnings warnings(line.program() + detail::rank_suffix());
 #ifdef SIGXFSZ
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it

@@ -3,7 +3,11 @@
 
 #include <looptorch/app/run_main.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -59,6 +63,26 @@ TEST_CASE("run_main: a file beyond the limit of its size is an error, and does n
   const auto outcome = run({"--model=m", "x"}, [] { std::raise(SIGXFSZ); });
   CHECK((outcome.code == 0 && outcome.err.empty()));
   std::signal(SIGXFSZ, before);
+}
+
+TEST_CASE("run_main: a file never takes the descriptor of a closed standard stream") {
+  const std::vector<int> streams{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+  std::vector<int> kept;
+  for (const int stream : streams) kept.push_back(::fcntl(stream, F_DUPFD_CLOEXEC, 10));
+  for (const int stream : streams) ::close(stream);
+  int opened = -1;
+  std::vector<ssize_t> moved;
+  const auto outcome = run({"--model=m", "x"}, [&] {
+    char byte = 'x';
+    opened = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    moved = {::read(STDIN_FILENO, &byte, 1), ::write(STDOUT_FILENO, &byte, 1),
+             ::write(STDERR_FILENO, &byte, 1)};
+  });
+  for (std::size_t i = 0; i < streams.size(); ++i) ::dup2(kept[i], streams[i]), ::close(kept[i]);
+  ::close(opened);
+  CHECK(opened > STDERR_FILENO);
+  CHECK(moved == std::vector<ssize_t>{-1, -1, -1});
+  CHECK(outcome.code == 0);
 }
 
 TEST_CASE("run_main: errors are one line on stderr and an exit code") {
