@@ -61,8 +61,9 @@ struct NoCallback {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. The output must be none of the folders that the run reads, and hold none of the files: `read`.
-  /// Throws what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
+  /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. The
+  /// output must be none of the folders that the run reads, and hold none of the files: `read`. Throws what
+  /// choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
           const std::vector<std::filesystem::path>& read = {})
       : training_(std::move(training)),
