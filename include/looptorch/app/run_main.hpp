@@ -36,7 +36,7 @@ namespace looptorch::app {
 enum ExitCode : int {
   kDone = 0,
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
-  kError = 2,            ///< a wrong flag, wrong data, a wrong setting, memory or a disk that is full
+  kError = 2,            ///< a wrong flag, wrong data, a wrong setting; memory, threads or disk space ran out
   kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run, or a policy's `Run::interrupt`
   kStoppedBySighup = 129,
   kStoppedBySigint = 130,
@@ -129,6 +129,13 @@ template <class Body>
     return report(error.what_without_backtrace(), kError);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(error.what(), kError);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return report(error.what(), kUnexpectedError);
+    return report(message("a thread cannot be started: ", error.code().message(),
+                          "; raise the limit of processes (ulimit -u, or the container's), or use fewer "
+                          "threads (--workers, OMP_NUM_THREADS)"),
+                  kError);
   } catch (const std::bad_alloc& error) {
     return report(error.what(), kError);
   } catch (const std::exception& error) {

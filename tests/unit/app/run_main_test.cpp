@@ -15,6 +15,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 using Catch::Contains;
@@ -99,6 +100,11 @@ TEST_CASE("run_main: errors are one line on stderr and an exit code") {
 
   const auto torch_error = outcome_of([] { TORCH_CHECK(false, "first\nsecond"); });
   CHECK((torch_error.code == 2 && torch_error.err == "program: first\n"));
+
+  const auto no_thread = outcome_of(
+      [] { throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)); });
+  CHECK(no_thread.code == 2);
+  CHECK_THAT(no_thread.err, Contains("a thread cannot be started: ") && Contains("ulimit -u"));
 
   const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
   CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));
