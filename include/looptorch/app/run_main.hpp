@@ -77,6 +77,15 @@ inline void occupy_closed_streams() {
       static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
+/// Throws Error if the working directory was removed: relative paths name nothing then, and LibTorch's MKL
+/// ends the process with "Cannot load libtorch_cpu.so".
+inline void require_working_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error == std::errc::no_such_file_or_directory)
+    throw Error("the working directory was removed; change to one that exists");
+}
+
 /// Throws Error if printed text was lost, as on a full disk.
 inline void require_written_output() {
   errno = 0;
@@ -111,6 +120,7 @@ template <class Body>
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it
 #endif
   try {
+    detail::require_working_directory();
     if (!line.parse(argc, argv))
       std::cout << line.help();
     else

@@ -3,6 +3,8 @@
 
 #include <looptorch/app/run_main.hpp>
 
+#include "support/temporary_folder.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -84,6 +86,18 @@ TEST_CASE("run_main: a file never takes the descriptor of a closed standard stre
   CHECK(opened > STDERR_FILENO);
   CHECK(moved == std::vector<ssize_t>{-1, -1, -1});
   CHECK(outcome.code == 0);
+}
+
+TEST_CASE("run_main: a working directory that was removed is an error") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder / "gone");
+  std::filesystem::current_path(folder / "gone");
+  std::filesystem::remove(folder / "gone");
+  const auto outcome = run({"--model=m", "x"}, [] { FAIL("the body ran"); });
+  std::filesystem::current_path(before);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "program: the working directory was removed; change to one that exists\n");
 }
 
 TEST_CASE("run_main: errors are one line on stderr and an exit code") {

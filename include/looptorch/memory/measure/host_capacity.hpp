@@ -41,10 +41,10 @@ namespace detail {
   return 0;
 }
 
-/// Returns the number in a file; nothing for "max", or if there is no file.
-[[nodiscard]] inline std::optional<std::int64_t> number_in(const std::filesystem::path& path) {
+/// Returns the bytes that a file states; nothing for "max", or if there is no file.
+[[nodiscard]] inline std::optional<std::int64_t> bytes_in(const std::filesystem::path& path) {
   std::ifstream file(path);
-  if (std::int64_t number = 0; file >> number) return number;
+  if (std::int64_t bytes = 0; file >> bytes) return bytes;
   return std::nullopt;
 }
 
@@ -69,9 +69,9 @@ namespace detail {
 
 /// Lowers `capacity` to what one control group allows.
 inline void limit_by_group(MemoryCapacity& capacity, const std::filesystem::path& group) {
-  const auto used2 = number_in(group / "memory.current");
-  const auto limit = number_in(group / (used2 ? "memory.max" : "memory.limit_in_bytes"));
-  const auto used = used2 ? used2 : number_in(group / "memory.usage_in_bytes");
+  const auto used2 = bytes_in(group / "memory.current");
+  const auto limit = bytes_in(group / (used2 ? "memory.max" : "memory.limit_in_bytes"));
+  const auto used = used2 ? used2 : bytes_in(group / "memory.usage_in_bytes");
   if (!limit || !used) return;
   std::ifstream stat(group / "memory.stat");
   const std::int64_t reclaimable =
