@@ -14,6 +14,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -33,7 +36,7 @@ namespace looptorch::app {
 enum ExitCode : int {
   kDone = 0,
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
-  kError = 2,            ///< a wrong flag, wrong data, a wrong setting, memory or a disk that is full
+  kError = 2,            ///< a wrong flag, wrong data, a wrong setting; memory, threads or disk space ran out
   kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run, or a policy's `Run::interrupt`
   kStoppedBySighup = 129,
   kStoppedBySigint = 130,
@@ -65,6 +68,24 @@ struct ReplayEnded : Error {
 
 namespace detail {
 
+/// Opens closed standard streams on /dev/null. Else the next file that the program opens would take a closed
+/// stream's descriptor, and what is printed would be written into that file. The modes are such that reading
+/// and writing still fail.
+inline void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+/// Throws Error if the working directory was removed: relative paths name nothing then, and LibTorch's MKL
+/// ends the process with "Cannot load libtorch_cpu.so".
+inline void require_working_directory() {
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error == std::errc::no_such_file_or_directory)
+    throw Error("the working directory was removed; change to one that exists");
+}
+
 /// Throws Error if printed text was lost, as on a full disk.
 inline void require_written_output() {
   errno = 0;
@@ -93,11 +114,13 @@ template <class Body>
     std::cerr << std::endl;
     return code;
   };
+  detail::occupy_closed_streams();
   const ProgramWarnings warnings(line.program() + detail::rank_suffix());
 #ifdef SIGXFSZ
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size is an error that names it
 #endif
   try {
+    detail::require_working_directory();
     if (!line.parse(argc, argv))
       std::cout << line.help();
     else
@@ -116,6 +139,13 @@ template <class Body>
     return report(error.what_without_backtrace(), kError);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(error.what(), kError);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return report(error.what(), kUnexpectedError);
+    return report(message("a thread cannot be started: ", error.code().message(),
+                          "; raise the limit of processes (ulimit -u, or the container's), or use fewer "
+                          "threads (--workers, OMP_NUM_THREADS)"),
+                  kError);
   } catch (const std::bad_alloc& error) {
     return report(error.what(), kError);
   } catch (const std::exception& error) {

@@ -42,6 +42,7 @@
 #include <torch/nn/module.h>
 
 #include <concepts>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -60,8 +61,9 @@ struct NoCallback {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. The output must be none of the folders that the run reads, and hold none of the files: `read`.
-  /// Throws what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
+  /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. The
+  /// output must be none of the folders that the run reads, and hold none of the files: `read`. Throws what
+  /// choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
           const std::vector<std::filesystem::path>& read = {})
       : training_(std::move(training)),
@@ -69,6 +71,7 @@ class Session {
         device_(training_.choose_device()),
         folder_(output_, read),
         snapshot_(training_.snapshot_to_resume(snapshots())) {
+    std::signal(SIGPIPE, SIG_IGN);  // `| tee log` ends before its run does, as by Ctrl-C
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
     training_.print_resume(snapshot_);

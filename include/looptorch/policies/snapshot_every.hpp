@@ -46,7 +46,7 @@ enum class OnSnapshotError {
 ///
 /// SIGTERM, SIGINT and SIGHUP (a closed terminal) end the fit after the window under way, with a snapshot and
 /// FitStatus::interrupted; one that is ignored, as under nohup, stays so. A second SIGTERM or SIGINT acts at
-/// once. The former handlers are restored after the fit.
+/// once, unless it repeats the first within a second. The former handlers are restored after the fit.
 struct SnapshotEvery {
   std::filesystem::path folder = {};
   std::int64_t steps = 0;   ///< 0: not by steps.

@@ -3,7 +3,13 @@
 
 #include <looptorch/app/run_main.hpp>
 
+#include "support/temporary_folder.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,6 +17,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 using Catch::Contains;
@@ -61,6 +68,38 @@ TEST_CASE("run_main: a file beyond the limit of its size is an error, and does n
   std::signal(SIGXFSZ, before);
 }
 
+TEST_CASE("run_main: a file never takes the descriptor of a closed standard stream") {
+  const std::vector<int> streams{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+  std::vector<int> kept;
+  for (const int stream : streams) kept.push_back(::fcntl(stream, F_DUPFD_CLOEXEC, 10));
+  for (const int stream : streams) ::close(stream);
+  int opened = -1;
+  std::vector<ssize_t> moved;
+  const auto outcome = run({"--model=m", "x"}, [&] {
+    char byte = 'x';
+    opened = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    moved = {::read(STDIN_FILENO, &byte, 1), ::write(STDOUT_FILENO, &byte, 1),
+             ::write(STDERR_FILENO, &byte, 1)};
+  });
+  for (std::size_t i = 0; i < streams.size(); ++i) ::dup2(kept[i], streams[i]), ::close(kept[i]);
+  ::close(opened);
+  CHECK(opened > STDERR_FILENO);
+  CHECK(moved == std::vector<ssize_t>{-1, -1, -1});
+  CHECK(outcome.code == 0);
+}
+
+TEST_CASE("run_main: a working directory that was removed is an error") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::create_directory(folder / "gone");
+  std::filesystem::current_path(folder / "gone");
+  std::filesystem::remove(folder / "gone");
+  const auto outcome = run({"--model=m", "x"}, [] { FAIL("the body ran"); });
+  std::filesystem::current_path(before);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "program: the working directory was removed; change to one that exists\n");
+}
+
 TEST_CASE("run_main: errors are one line on stderr and an exit code") {
   const auto outcome_of = [](const std::function<void()>& body) { return run({"--model=m", "x"}, body); };
   const auto good = outcome_of([] {});
@@ -75,6 +114,11 @@ TEST_CASE("run_main: errors are one line on stderr and an exit code") {
 
   const auto torch_error = outcome_of([] { TORCH_CHECK(false, "first\nsecond"); });
   CHECK((torch_error.code == 2 && torch_error.err == "program: first\n"));
+
+  const auto no_thread = outcome_of(
+      [] { throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)); });
+  CHECK(no_thread.code == 2);
+  CHECK_THAT(no_thread.err, Contains("a thread cannot be started: ") && Contains("ulimit -u"));
 
   const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
   CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));

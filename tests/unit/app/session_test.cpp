@@ -12,6 +12,7 @@
 #include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <csignal>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -102,6 +103,17 @@ TEST_CASE("Session: the first line says what is on by default") {
   CapturedStderr said;
   const lt::app::Session session(options, folder / "run");
   CHECK_THAT(said.text(), Catch::StartsWith("on by default on cuda:0 (GPU): --bf16 (off: --fp32)\n"));
+}
+
+TEST_CASE("Session: a run whose output has no reader left goes on") {
+  const TemporaryFolder folder;
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  {
+    const CapturedStderr silent;
+    const lt::app::Session session(settings(), folder / "run");
+    std::raise(SIGPIPE);  // ends the process by default
+  }
+  CHECK(std::signal(SIGPIPE, before) == SIG_IGN);
 }
 
 TEST_CASE("Session: finish saves the weights, says where, and sums the run up") {

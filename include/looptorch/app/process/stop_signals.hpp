@@ -11,7 +11,7 @@
 namespace looptorch::app {
 
 /// While it lives, SIGTERM, SIGINT and SIGHUP are recorded instead of ending the process. A second SIGTERM or
-/// SIGINT ends it.
+/// SIGINT ends it, unless it repeats the first within a second.
 class StopSignals {
  public:
   /// True once a signal was received.

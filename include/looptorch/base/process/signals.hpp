@@ -2,14 +2,18 @@
 // Records SIGTERM, SIGINT and SIGHUP in a flag, so that a run can finish its current work and end in order.
 // SnapshotEvery polls the flag and writes a snapshot; a poll reads one atomic. A second SIGTERM or SIGINT has
 // its usual effect at once. A second SIGHUP has none, since a closed terminal and its shell each send one.
+// Nor has the same signal within a second: a scheduler signals all processes of a job, and the job's script
+// or torchrun passes the signal on.
 #pragma once
 
 #include <signal.h>
+#include <time.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <string>
 
@@ -45,20 +49,32 @@ class SignalState {
     const std::lock_guard lock(mutex_);
     if (--watches_ > 0) return received_.load();
     for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &previous_[i], nullptr);
+    received_at_ = 0;
     return received_.exchange(0);
   }
 
   [[nodiscard]] int received() const { return received_.load(std::memory_order_relaxed); }
 
  private:
-  static_assert(std::atomic<int>::is_always_lock_free);
+  static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
-  /// Records a signal; async-signal-safe. A second one, unless it is SIGHUP, is raised again under the
-  /// previous handler and takes effect when this one returns. `previous_` does not change while handlers are
-  /// installed.
+  static std::int64_t now_ms() {
+    struct timespec now {};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  }
+
+  /// Records a signal; async-signal-safe. A second one, unless it is SIGHUP or repeats the first within a
+  /// second, is raised again under the previous handler and takes effect when this one returns. `previous_`
+  /// does not change while handlers are installed.
   void receive(int signal) {
     const int error = errno;
-    if (int none = 0; !received_.compare_exchange_strong(none, signal) && signal != SIGHUP) {
+    const std::int64_t now = now_ms();
+    std::int64_t never = 0;
+    received_at_.compare_exchange_strong(never, now);  // before the signal, for the handlers of other threads
+    int first = 0;
+    if (!received_.compare_exchange_strong(first, signal) && signal != SIGHUP &&
+        (first != signal || now - received_at_ > 1000)) {
       for (std::size_t i = 0; i < kSignals.size(); ++i)
         if (kSignals[i] == signal) ::sigaction(signal, &previous_[i], nullptr);
       ::raise(signal);
@@ -70,6 +86,7 @@ class SignalState {
   int watches_ = 0;
   std::array<struct sigaction, kSignals.size()> previous_{};
   std::atomic<int> received_{0};
+  std::atomic<std::int64_t> received_at_{0};  // of the first signal, by now_ms
 };
 
 /// Records the signals while it lives.

@@ -9,6 +9,8 @@
 #include <looptorch/data/cache/sample_codec.hpp>
 #include <looptorch/data/cache/sample_pack.hpp>
 
+#include <c10/util/Exception.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -26,7 +28,7 @@ class SampleStore {
  public:
   /// Opens the store; `layout` is the structure of the samples' type.
   SampleStore(const CacheOptions& options, const std::string& layout)
-      : folder_(options, layout), pack_(folder_.pack()) {}
+      : name_(options.folder.string()), folder_(options, layout), pack_(folder_.pack()) {}
 
   bool has(const PackKey& key) { return pack_.find(key).has_value(); }
 
@@ -41,7 +43,7 @@ class SampleStore {
     return sample;
   }
 
-  /// Stores a sample that was just computed, if there is room.
+  /// Stores a sample that was just computed, if there is room. Warns of the first that the system refuses.
   template <Storable T>
   void write(const PackKey& key, const T& sample) {
     ++computed_;
@@ -51,7 +53,11 @@ class SampleStore {
     std::vector<PackPiece> pieces{std::as_bytes(std::span(fields))};
     for (const at::Tensor& tensor : writer.tensors)
       pieces.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
-    if (!append(key, pieces)) ++not_stored_;
+    if (append(key, pieces)) return;
+    ++not_stored_;
+    if (error_ > 0 && !warned_.exchange(true))
+      TORCH_WARN("looptorch: the cache ", name_, " cannot store a sample: ", reason(),
+                 ". Samples that are not stored are computed each time");
   }
 
   CacheCounts counts() const {
@@ -123,9 +129,11 @@ class SampleStore {
 
   static constexpr int kNoRoom = -1;
 
+  std::string name_;
   CacheFolder folder_;
   SamplePack pack_;
   std::atomic<int> error_ = 0;  // errno of the last sample that was not stored, or kNoRoom
+  std::atomic<bool> warned_ = false;
   std::atomic<std::int64_t> read_ = 0, computed_ = 0, damaged_ = 0, not_stored_ = 0;
 };
 

@@ -51,9 +51,17 @@ TEST_CASE("A signal is recorded while signals are watched, and has its usual eff
     const int second = status_of([signal = signal] {
       const StopSignals signals;
       ::raise(signal);
+      ::usleep(1'100'000);
       ::raise(signal);
     });
     CHECK((WIFSIGNALED(second) && WTERMSIG(second) == signal));
+    const int passed_on = status_of([signal = signal] {  // by a job's script
+      const StopSignals signals;
+      ::raise(signal);
+      ::raise(signal);
+      ::_exit(StopSignals::received() ? 3 : 0);
+    });
+    CHECK((WIFEXITED(passed_on) && WEXITSTATUS(passed_on) == 3));
   }
 }
 

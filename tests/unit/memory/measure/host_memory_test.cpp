@@ -6,17 +6,10 @@
 #include <looptorch/memory/measure/host_memory.hpp>
 #include <looptorch/memory/measure/memory_counter.hpp>
 
-#include <sstream>
 #include <thread>
 #include <vector>
 
 namespace lt = looptorch;
-
-TEST_CASE("host memory: a control group's pages of files are free") {
-  std::istringstream stat("anon 4096\nfile 900\nactive_file 200\ninactive_file 700\nslab 5\n"), empty;
-  CHECK(lt::detail::reclaimable_of_group(stat, "inactive_file") == 700);
-  CHECK(lt::detail::reclaimable_of_group(empty, "inactive_file") == 0);
-}
 
 TEST_CASE("host memory: tensors count while they live") {
   const auto early = torch::ones(100);  // before or after counting began: never counted as freed
