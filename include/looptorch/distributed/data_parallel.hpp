@@ -15,6 +15,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hash/tensor_hash.hpp>
 #include <looptorch/base/process/signals.hpp>
 #include <looptorch/base/text/hex.hpp>
 #include <looptorch/distributed/group_ranks.hpp>
@@ -27,6 +28,7 @@
 #include <looptorch/resume/shard_states.hpp>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -34,6 +36,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -73,6 +76,7 @@ struct DataParallel {
     std::int64_t size = 1;
     std::int64_t bytes = 0;       ///< Bytes of gradients that this process added to sums.
     std::int64_t reductions = 0;  ///< Collectives so far.
+    bool buffers_compared = false;
 
     std::shared_ptr<detail::GroupRanks> ranks;
     std::unique_ptr<detail::SignalWatch> signals;  // of ranks without SnapshotEvery, which is muted there
@@ -126,6 +130,17 @@ struct DataParallel {
     if (state.size > 1) state.bytes = ProcessGroup::of_environment().bytes_summed();
   }
 
+  /// Warns after a Trainer's first epoch if a forward has written other values to buffers of other ranks.
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    if (state.size == 1 || batch_norm == BatchNormMode::per_rank) return;
+    if (std::exchange(state.buffers_compared, true)) return;
+    const std::string differing = differing_buffers(epoch.run.model(), *state.ranks);
+    if (!differing.empty() && state.ranks->leads())
+      TORCH_WARN("looptorch: buffers differ among ranks: ", differing,
+                 ". Snapshots hold those of rank 0, so that a resumed run is another one. See "
+                 "docs/distributed.md#buffers-that-a-forward-writes");
+  }
+
   void on_fit_end(FitContext& fit, State& state) const {
     if (!state.ranks) return;
     state.signals.reset();
@@ -160,6 +175,27 @@ struct DataParallel {
     }
     state.ranks->connect_statistics(channels, std::move(running));
     state.norms = std::make_unique<detail::SyncBatchNormScope>();
+  }
+
+  /// Returns the names of the buffers whose bits differ among the ranks.
+  static std::string differing_buffers(const torch::nn::Module& model, detail::GroupRanks& ranks) {
+    const auto buffers = model.named_buffers();
+    if (buffers.size() == 0) return {};
+    std::vector<double> largest, smallest;  // of the ranks' hashes; the smallest negated
+    for (const auto& named : buffers) {
+      largest.push_back(static_cast<double>(stable_hash(named.value()) >> 11));  // exact as a double
+      smallest.push_back(-largest.back());
+    }
+    RankReduction reduction;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      reduction.max("the largest of " + buffers[i].key(), largest[i]);
+      reduction.max("the smallest of " + buffers[i].key(), smallest[i]);
+    }
+    ranks.all_reduce(reduction, "the comparison of buffers");
+    std::string names;
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (largest[i] != -smallest[i]) names += (names.empty() ? "" : ", ") + buffers[i].key();
+    return names;
   }
 
   /// Returns the names and shapes of parameters and buffers in short.

@@ -19,6 +19,7 @@
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <set>
 
@@ -547,6 +548,41 @@ TEST_CASE("rank: buffers of every type are those of rank 0", "[.ranks]") {
   for (const auto& buffer : net->named_buffers()) {
     CAPTURE(buffer.key());
     CHECK(buffer.value().equal(torch::ones_like(buffer.value())));
+  }
+}
+
+/// Writes the mean of its outputs to a buffer.
+struct RunningOutputImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& batch) {
+    const at::Tensor outputs = linear(batch) - mean;
+    const torch::NoGradGuard no_gradients;
+    mean.lerp_(outputs.mean(0), 0.5);
+    return outputs;
+  }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(4, 4));
+  at::Tensor mean = register_buffer("mean", torch::zeros({4}));
+};
+TORCH_MODULE(RunningOutput);
+
+TEST_CASE("rank: buffers that a forward writes", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  torch::manual_seed(ranks::rank());
+  const std::vector<at::Tensor> batches{torch::randn({6, 4}), torch::randn({6, 4})};
+  const auto objective = [](RunningOutput& net, const at::Tensor& batch) { return net(batch).abs().mean(); };
+  for (const bool broadcast : {false, true}) {
+    const lt::testing::Warnings warnings;
+    RunningOutput net;
+    torch::optim::SGD optimizer(net->parameters(), 0.05);
+    const auto share = [&](lt::WindowContext&) {
+      lt::ProcessGroup::of_environment().broadcast(net->mean)->wait();
+    };
+    lt::Trainer trainer(net, optimizer, objective, lt::DataParallel{},
+                        lt::When{broadcast, lt::On{lt::kPrepare, share}});
+    trainer.fit(batches, {.epochs = 2});
+    const bool warns = ranks::rank() == 0 && !broadcast;
+    CHECK(std::ranges::count_if(warnings.texts, [](const std::string& text) {
+            return text.starts_with("looptorch: buffers differ among ranks: mean. ");
+          }) == (warns ? 1 : 0));
   }
 }
 

@@ -52,6 +52,12 @@ std::vector<double> state_of(LBFGS& lbfgs) {
   return {double(state.n_iter()), double(state.func_evals()), double(state.old_dirs().size()), sum};
 }
 
+/// An optimizer of a program's own, with the signature that it overrides.
+struct DefaultClosure : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override { return closure(); }
+};
+
 }  // namespace
 
 TEST_CASE("fit with LBFGS takes the steps of a loop by hand, bit for bit") {
@@ -209,4 +215,13 @@ TEST_CASE("an LBFGS that is held by its base class is refused in a sentence") {
   torch::optim::Optimizer& base = lbfgs;
   CHECK_THROWS_WITH(lt::Trainer(net, base, toy::objective),
                     Catch::Contains("hold it as torch::optim::LBFGS"));
+}
+
+TEST_CASE("a step that calls a closure of which its type does not show the need is refused in a sentence") {
+  auto net = toy::net();
+  DefaultClosure optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)),
+                    Catch::Contains("DefaultClosure calls a closure, and was given none") &&
+                        Catch::Contains("without a default argument"));
 }

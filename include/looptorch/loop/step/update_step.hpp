@@ -4,7 +4,9 @@
 // a veto that only the device knows.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/tensors/for_each_index.hpp>
+#include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>
@@ -20,11 +22,25 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {
+
+/// Steps an optimizer whose type does not show that it needs a closure. Throws UsageError if it calls one.
+template <class Optimizer>
+void step_without_closure(Optimizer& optimizer) {
+  try {
+    optimizer.step();
+  } catch (const std::bad_function_call&) {
+    throw UsageError(
+        message("the step of ", type_name<Optimizer>(),
+                " calls a closure, and was given none: hold the optimizer by its own type, and declare its "
+                "step(LossClosure closure) without a default argument"));
+  }
+}
 
 /// Returns whether the update was applied; empty if only the device knows.
 template <class Optimizer>
@@ -38,7 +54,7 @@ std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context)
   } else {
     if (found.defined() && found.item<bool>()) return false;
     if (!context.pending().is_one()) (void)context.gradients();
-    optimizer.step();
+    step_without_closure(optimizer);
     return true;
   }
 }

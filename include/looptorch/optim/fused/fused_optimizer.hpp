@@ -203,6 +203,10 @@ class FusedOptimizer : public AnyOptimizer {
 
   /// Returns the options of one of this optimizer's groups. Throws UsageError for another optimizer's group.
   [[nodiscard]] static const Options& options_of(const Group& group) { return rule_options<Rule>(group); }
+  /// Returns them to be changed, for the steps from then on.
+  [[nodiscard]] static Options& options_of(Group& group) {
+    return const_cast<Options&>(options_of(std::as_const(group)));
+  }
 
  protected:
   /// Calls `use(options, moments, index)` with the moments of a parameter, which it has from then on. Does

@@ -34,7 +34,7 @@ inline SafetensorsEntry describe_tensor(const std::filesystem::path& path, const
                                         const at::Tensor& tensor) {
   if (!tensor.defined()) throw_safetensors_error(path, name, "is undefined");
   if (tensor.layout() != at::kStrided || tensor.is_nested()) {
-    throw_safetensors_error(path, name, "is not strided");
+    throw_safetensors_error(path, name, "is sparse or nested, and the format holds dense tensors only");
   }
   if (tensor.is_meta()) throw_safetensors_error(path, name, "has no values (meta device)");
   const auto* type = safetensors_type_of(path, name, tensor.scalar_type());

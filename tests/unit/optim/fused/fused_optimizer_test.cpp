@@ -439,3 +439,14 @@ TEMPLATE_TEST_CASE("a closure is evaluated with gradients, and its loss returned
   CHECK(loss.item<double>() == Approx(before.pow(2).sum().item<double>()));
   CHECK_FALSE(params[0].equal(before));
 }
+
+TEST_CASE("options that are changed hold from the next step on") {
+  const lt::FusedAdamWOptions wanted{.lr = 0.5, .weight_decay = 1.0};
+  auto params = parameters(torch::kDouble), others = parameters(torch::kDouble);
+  lt::FusedAdamW changed(params), made_so(others, wanted);
+  lt::FusedAdamW::options_of(changed.param_groups()[0]) = wanted;
+  set_gradients(params, 2), set_gradients(others, 2);
+  changed.step(), made_so.step();
+  CHECK(torch::equal(flat(params), flat(others)));
+  CHECK_THROWS_AS(lt::FusedSGD::options_of(changed.param_groups()[0]), lt::UsageError);
+}
