@@ -282,7 +282,7 @@ class RankWatch {
     }
     [[nodiscard]] std::string silence_of(std::int64_t other, std::chrono::seconds silence) const {
       return message("rank ", other, " shows no sign of life for ", silence.count(),
-                     " s: its process was stopped or killed, or its machine is gone. It was last at ",
+                     " s: its process was stopped or killed, or its machine cannot be reached. It was last at ",
                      place_of(other));
     }
   };
