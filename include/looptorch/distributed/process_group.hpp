@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/process/rank_environment.hpp>
 #include <looptorch/base/what_of.hpp>
+#include <looptorch/distributed/agree_on_run.hpp>
 #include <looptorch/distributed/nccl.hpp>
 #include <looptorch/distributed/own_address.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
@@ -58,7 +59,7 @@ class ProcessGroup {
       reductions_ = gloo(store_, "reductions", /*threads=*/1);
       tensors_ = gloo(store_, "tensors", /*threads=*/2);
     } catch (const RanksDiffer& error) {
-      watch_->fail(error.what());
+      if (watch_) watch_->fail(error.what());
       throw;
     } catch (const std::exception&) {
       const std::string what = detail::first_line(detail::what_of(std::current_exception()));
@@ -78,7 +79,6 @@ class ProcessGroup {
     RankEnvironment again = current()->environment_;
     current()->watch().end_fit();
     current()->abandon();
-    again.attempt += '+';
     again.store_runs = true;  // rank 0 still runs it
     current() = new ProcessGroup(std::move(again));
     return *current();
@@ -208,7 +208,7 @@ class ProcessGroup {
     static ProcessGroup* group = new ProcessGroup(rank_environment());
     return group;
   }
-  [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
+  [[nodiscard]] std::string prefix() const { return message("looptorch ", run_, " "); }
 
   c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds timeout) {
     c10d::TCPStoreOptions options;
@@ -217,6 +217,7 @@ class ProcessGroup {
     options.waitWorkers = false;
     options.timeout = timeout;
     server_ = c10::make_intrusive<c10d::TCPStore>(environment_.address, options);
+    run_ = detail::agree_on_run(*server_, rank(), size(), timeout);
     return c10::make_intrusive<c10d::PrefixStore>(prefix(), server_);
   }
   c10::intrusive_ptr<c10d::Store> connect_again() const {
@@ -321,6 +322,7 @@ class ProcessGroup {
   RankEnvironment environment_;
   std::chrono::milliseconds connection_limit_;
   std::string address_;  // of this rank, for the others; empty: GLOO_SOCKET_IFNAME decides
+  std::string run_;      // of this start of the ranks
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;
