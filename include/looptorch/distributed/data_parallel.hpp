@@ -108,7 +108,7 @@ struct DataParallel {
     RankReduction reduction;
     reduction.require_equal("the model", shape_of(fit.run.model()));
     const Progress& progress = fit.run.progress();
-    reduction.require_equal("where the fit begins",
+    reduction.require_equal("where the fit begins (at a snapshot that they share, if it resumes)",
                             message("step ", progress.step, " in epoch ", progress.epoch));
     if (reproducible)
       reduction.require_equal("DataParallel{.reproducible}", message(chunks, " chunks, seed ", seed, ", ",

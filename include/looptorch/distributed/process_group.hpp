@@ -6,7 +6,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/process/rank_environment.hpp>
 #include <looptorch/base/what_of.hpp>
+#include <looptorch/distributed/agree_on_run.hpp>
 #include <looptorch/distributed/nccl.hpp>
+#include <looptorch/distributed/own_address.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
 
 #ifndef USE_C10D_GLOO
@@ -27,9 +29,11 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -39,20 +43,30 @@ namespace looptorch {
 /// All processes of a run. Collectives are called by all ranks in the same order.
 class ProcessGroup {
  public:
-  /// Connects to the other processes. Throws RanksDiffer if one is not there within `timeout`.
+  /// Connects to the other processes. Throws RanksDiffer if one is not there within `timeout`, and as soon as
+  /// one has failed. Watches the others from then on, as RankWatch::prepare does.
   explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds timeout = std::chrono::minutes(5))
-      : environment_(std::move(of)) {
+      : environment_(std::move(of)), connection_limit_(timeout) {
     try {
-      const auto store = connect(timeout);
-      store_ = store;
-      reductions_ = gloo(store, "reductions", /*threads=*/1);
-      tensors_ = gloo(store, "tensors", /*threads=*/2);
+      store_ = connect(timeout);
       watch_ = std::make_unique<detail::RankWatch>(
           c10::make_intrusive<c10d::PrefixStore>(prefix() + "watch", connect_again()), rank(), size());
-    } catch (const c10::Error& error) {
-      throw RanksDiffer(message("rank ", rank(), " of ", size(), " could not meet the others at ",
-                                environment_.address, ":", environment_.port, ": ",
-                                error.what_without_backtrace()));
+      watch_->prepare();
+      if (!detail::variable("GLOO_SOCKET_IFNAME"))
+        address_ = connecting([store = store_, master = environment_.address, rank = rank(), size = size()] {
+          return detail::own_address(*store, master, rank, size);
+        });
+      reductions_ = gloo(store_, "reductions", /*threads=*/1);
+      tensors_ = gloo(store_, "tensors", /*threads=*/2);
+    } catch (const RanksDiffer& error) {
+      if (watch_) watch_->fail(error.what());
+      throw;
+    } catch (const std::exception&) {
+      const std::string what = detail::first_line(detail::what_of(std::current_exception()));
+      const std::string sentence = message("rank ", rank(), " of ", size(), " could not meet the others at ",
+                                           environment_.address, ":", environment_.port, ": ", what);
+      if (watch_) watch_->fail(sentence);
+      throw RanksDiffer(sentence);
     }
   }
 
@@ -65,7 +79,6 @@ class ProcessGroup {
     RankEnvironment again = current()->environment_;
     current()->watch().end_fit();
     current()->abandon();
-    again.attempt += '+';
     again.store_runs = true;  // rank 0 still runs it
     current() = new ProcessGroup(std::move(again));
     return *current();
@@ -195,7 +208,7 @@ class ProcessGroup {
     static ProcessGroup* group = new ProcessGroup(rank_environment());
     return group;
   }
-  [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
+  [[nodiscard]] std::string prefix() const { return message("looptorch ", run_, " "); }
 
   c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds timeout) {
     c10d::TCPStoreOptions options;
@@ -204,6 +217,7 @@ class ProcessGroup {
     options.waitWorkers = false;
     options.timeout = timeout;
     server_ = c10::make_intrusive<c10d::TCPStore>(environment_.address, options);
+    run_ = detail::agree_on_run(*server_, rank(), size(), timeout);
     return c10::make_intrusive<c10d::PrefixStore>(prefix(), server_);
   }
   c10::intrusive_ptr<c10d::Store> connect_again() const {
@@ -223,17 +237,37 @@ class ProcessGroup {
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(24));  // `wait` handles it
     options->threads = threads;
     options->devices.push_back(device());
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
-                                                       rank, size, options);
+    return connecting([of = c10::make_intrusive<c10d::PrefixStore>(name, store), options, rank, size] {
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(of, rank, size, options);
+    });
   }
-  /// Returns the interface that GLOO_SOCKET_IFNAME names, else loopback for ranks on one machine, else that
-  /// of the host's name.
+  /// Returns the interface that GLOO_SOCKET_IFNAME names, else that of `address_`.
   std::shared_ptr<::gloo::transport::Device> device() const {
     if (const auto name = detail::variable("GLOO_SOCKET_IFNAME"))
       return c10d::ProcessGroupGloo::createDeviceForInterface(*name);
-    if (environment_.address == "localhost" || environment_.address.starts_with("127."))
-      return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
-    return c10d::ProcessGroupGloo::createDefaultDevice();
+    if (address_.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
+    return c10d::ProcessGroupGloo::createDeviceForHostname(address_);
+  }
+  /// Returns what `work` returns, which connects this rank with others and may wait for them without a limit.
+  /// It runs in a thread, which stays behind if this throws: RanksDiffer, once a rank has failed or is
+  /// silent, or the limit is over.
+  template <class Work>
+  std::invoke_result_t<Work&> connecting(Work work) {
+    std::packaged_task<std::invoke_result_t<Work&>()> task(std::move(work));
+    auto done = task.get_future();
+    std::thread(std::move(task)).detach();
+    const std::string point = "the connection of the ranks";
+    const auto begin = std::chrono::steady_clock::now();
+    while (done.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready) {
+      watch_->check(point);
+      if (std::chrono::steady_clock::now() - begin > connection_limit_)
+        throw RanksDiffer(
+            message("rank ", rank(), " did not connect with the others within ",
+                    connection_limit_.count() / 1000, " s, although it reaches the store; it is at ",
+                    address_.empty() ? "an unknown address" : address_,
+                    ". Does a firewall close the other ports? GLOO_SOCKET_IFNAME names another interface"));
+    }
+    return done.get();
   }
 
   /// Throws RanksDiffer if a rank that this one waits for has failed, is silent or late.
@@ -286,6 +320,9 @@ class ProcessGroup {
   }
 
   RankEnvironment environment_;
+  std::chrono::milliseconds connection_limit_;
+  std::string address_;  // of this rank, for the others; empty: GLOO_SOCKET_IFNAME decides
+  std::string run_;      // of this start of the ranks
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;

@@ -281,9 +281,10 @@ class RankWatch {
       return place.empty() ? "the beginning" : place;
     }
     [[nodiscard]] std::string silence_of(std::int64_t other, std::chrono::seconds silence) const {
-      return message("rank ", other, " shows no sign of life for ", silence.count(),
-                     " s: its process was stopped or killed, or its machine is gone. It was last at ",
-                     place_of(other));
+      return message(
+          "rank ", other, " shows no sign of life for ", silence.count(),
+          " s: its process was stopped or killed, or its machine cannot be reached. It was last at ",
+          place_of(other));
     }
   };
 

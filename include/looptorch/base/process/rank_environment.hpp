@@ -22,7 +22,6 @@ struct RankEnvironment {
   std::string address = {};     ///< Host of the store in which the processes meet.
   std::int64_t port = 0;        ///< Port of that address.
   bool store_runs = false;      ///< True if the launcher keeps the store; else rank 0 opens it.
-  std::string attempt = {};     ///< Tells restarts by the launcher apart.
 };
 
 namespace detail {
@@ -81,7 +80,6 @@ inline RankEnvironment checked(RankEnvironment environment) {
     found.size = number_in("WORLD_SIZE");
     found.local_rank = number_in("LOCAL_RANK", 0);
     found.store_runs = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-    found.attempt = variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
   } else if (variable("SLURM_PROCID") &&
              variable("SLURM_STEP_NODELIST")) {  // a step of srun, not a batch script
     found.rank = number_in("SLURM_PROCID");
@@ -89,7 +87,6 @@ inline RankEnvironment checked(RankEnvironment environment) {
     found.local_rank = number_in("SLURM_LOCALID", 0);
     found.address = detail::first_host(*variable("SLURM_STEP_NODELIST"));
     found.port = 20000 + number_in("SLURM_JOB_ID", 0) % 20000;
-    found.attempt = variable("SLURM_STEP_ID").value_or("0");
   } else {
     return found;
   }

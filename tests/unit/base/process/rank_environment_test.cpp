@@ -30,20 +30,11 @@ class Launched {
   Launched& operator=(const Launched&) = delete;
 
  private:
-  static constexpr const char* kNames[] = {"RANK",
-                                           "WORLD_SIZE",
-                                           "LOCAL_RANK",
-                                           "MASTER_ADDR",
-                                           "MASTER_PORT",
-                                           "TORCHELASTIC_USE_AGENT_STORE",
-                                           "TORCHELASTIC_RESTART_COUNT",
-                                           "SLURM_PROCID",
-                                           "SLURM_NTASKS",
-                                           "SLURM_STEP_NUM_TASKS",
-                                           "SLURM_LOCALID",
-                                           "SLURM_STEP_NODELIST",
-                                           "SLURM_JOB_ID",
-                                           "SLURM_STEP_ID"};
+  static constexpr const char* kNames[] = {
+      "RANK",          "WORLD_SIZE",          "LOCAL_RANK",
+      "MASTER_ADDR",   "MASTER_PORT",         "TORCHELASTIC_USE_AGENT_STORE",
+      "SLURM_PROCID",  "SLURM_NTASKS",        "SLURM_STEP_NUM_TASKS",
+      "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"};
   std::map<std::string, std::string> before_;
 };
 
@@ -58,11 +49,10 @@ TEST_CASE("Ranks are those of the launcher") {
                              {"LOCAL_RANK", "1"},
                              {"MASTER_ADDR", "host"},
                              {"MASTER_PORT", "1234"},
-                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                             {"TORCHELASTIC_RESTART_COUNT", "2"}});
+                             {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
     const lt::RankEnvironment found = lt::rank_environment();
     CHECK((found.rank == 3 && found.size == 4 && found.local_rank == 1 && found.port == 1234));
-    CHECK((found.address == "host" && found.store_runs && found.attempt == "2"));
+    CHECK((found.address == "host" && found.store_runs));
   }
   {
     const Launched slurm({{"SLURM_PROCID", "5"},

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Agrees on a name for this start of the ranks' processes. Under it they keep what they write to the store,
+// which a launcher that restarts them may go on with: what an earlier start left there is not read.
+// TORCHELASTIC_RESTART_COUNT is no such name, since each machine's torchrun counts the failures there alone.
+//
+// The store holds these keys:
+//   looptorch here R        A name that rank R drew; a later start of rank R draws another. R writes it.
+//   looptorch told R NAME   What rank 0 drew, the name of the start. Rank 0 writes it; that R reads it.
+//   looptorch heard START R Exists once R has read it. R writes it; rank 0 reads it.
+#pragma once
+
+#include <looptorch/base/rank_reduction.hpp>
+#include <looptorch/base/text/hex.hpp>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns a name of this start of the ranks, the same on all. All ranks call it. Throws RanksDiffer, which
+/// names a rank that is not there within `timeout`.
+inline std::string agree_on_run(c10d::Store& store, std::int64_t rank, std::int64_t size,
+                                std::chrono::milliseconds timeout) {
+  const auto key = [](const char* what, const auto&... of) {
+    std::string name = message("looptorch ", what);
+    ((name += message(' ', of)), ...);
+    return name;
+  };
+  const auto text = [&](const std::string& of) {
+    const auto bytes = store.get(of);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  const auto absent = [&](std::int64_t other) {
+    return RanksDiffer(message("rank ", other, " is not there after ", timeout.count() / 1000, " s"));
+  };
+  std::random_device random;
+  const std::string own = hex_of((std::uint64_t{random()} << 32) | random());
+  if (rank != 0) {
+    store.set(key("here", rank), own);
+    try {
+      store.wait({key("told", rank, own)}, timeout);
+    } catch (const std::exception&) {
+      throw absent(0);
+    }
+    const std::string start = text(key("told", rank, own));
+    store.set(key("heard", start, rank), "yes");
+    return start;
+  }
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  std::vector<std::string> told(static_cast<std::size_t>(size));
+  for (std::int64_t other = 1; other < size;) {
+    std::string& last = told[static_cast<std::size_t>(other)];
+    if (store.check({key("heard", own, other)})) {
+      ++other;
+      continue;
+    }
+    if (std::chrono::steady_clock::now() > until) throw absent(other);
+    if (store.check({key("here", other)}))
+      if (const std::string name = text(key("here", other)); name != last)
+        store.set(key("told", other, last = name), own);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return own;
+}
+
+}  // namespace looptorch::detail
