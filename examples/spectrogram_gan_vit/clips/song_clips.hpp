@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads the songs of a dataset's folder in three splits, and makes a dataset with cached spectrograms of each.
-// Collects skipped songs and clips that are too short, which programs print as they end.
+// Loads the songs of a dataset's folder in three splits, and makes a dataset with cached spectrograms of
+// each. Collects skipped songs and clips that are too short, which programs print as they end.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

@@ -35,8 +35,8 @@ class ScoreRules {
         last_initial_(first_timestamp_ + std::llround(options.max_initial_seconds / kSecondsPerStep)) {}
 
   /// Returns what may follow `text`, the tokens that a row has produced so far. The first token is a
-  /// timestamp. Timestamps come in pairs, though the last may stand alone before the end; they never decrease,
-  /// and a pair begins before it ends.
+  /// timestamp. Timestamps come in pairs, though the last may stand alone before the end; they never
+  /// decrease, and a pair begins before it ends.
   [[nodiscard]] FirstAllowed first_allowed(const std::vector<int64_t>& text) const {
     if (!timed_) return {};
     if (text.empty()) return {.text = first_timestamp_};

@@ -25,8 +25,8 @@ struct OpenAiError : looptorch::Error {
 };
 
 /// Returns the model's config, without token ids, and its weights in fp32 under the names of transformers'
-/// WhisperForConditionalGeneration. Heads have 64 dimensions, as in all of OpenAI's models. Throws OpenAiError, which begins with
-/// `name`.
+/// WhisperForConditionalGeneration. Heads have 64 dimensions, as in all of OpenAI's models. Throws
+/// OpenAiError, which begins with `name`.
 [[nodiscard]] inline std::pair<WhisperConfig, looptorch::TensorMap> convert_openai(
     looptorch::TensorMap weights, const std::string& name) {
   const auto fail = [&](const auto&... parts) {

@@ -13,9 +13,9 @@
 #include <spectrogram_gan_vit/gan/model.hpp>
 #include <spectrogram_gan_vit/gan/objectives.hpp>
 #include <spectrogram_gan_vit/gan/train_options.hpp>
+#include <spectrogram_gan_vit/vit/flags.hpp>
 #include <spectrogram_gan_vit/vit/model.hpp>
 #include <spectrogram_gan_vit/vit/objective.hpp>
-#include <spectrogram_gan_vit/vit/flags.hpp>
 #include <spectrogram_gan_vit/vit/train_options.hpp>
 #include <spectrogram_gan_vit/vit/unfreezing.hpp>
 

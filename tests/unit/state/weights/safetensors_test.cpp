@@ -178,8 +178,11 @@ TEST_CASE("safetensors: a header length that cannot be is refused before it is b
   };
   refuses("", "0 bytes are too few");
   refuses(std::string(7, '\0'), "7 bytes are too few");
-  refuses(std::string(8, '\xFF'), "is no safetensors file, or damaged: its first 8 bytes give a header of 18446744073709551615 bytes");
-  refuses(std::string("\x03\0\0\0\0\0\0\0{}", 10), "is cut off, or no safetensors file: header of 3 bytes in a file of 10");
+  refuses(
+      std::string(8, '\xFF'),
+      "is no safetensors file, or damaged: its first 8 bytes give a header of 18446744073709551615 bytes");
+  refuses(std::string("\x03\0\0\0\0\0\0\0{}", 10),
+          "is cut off, or no safetensors file: header of 3 bytes in a file of 10");
   CHECK_THROWS_AS(load_safetensors(folder / "none"), looptorch::FileError);
 }
 
