@@ -12,6 +12,7 @@
 #include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/text/hex.hpp>
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
@@ -21,14 +22,17 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace looptorch::detail {
 
 /// Returns a name of this start of the ranks, the same on all. All ranks call it. Throws RanksDiffer, which
-/// names a rank that is not there within `timeout`.
+/// names a rank that is not there within `timeout`. Rank 0 warns once of the first that is not there within
+/// `patience`.
 inline std::string agree_on_run(c10d::Store& store, std::int64_t rank, std::int64_t size,
-                                std::chrono::milliseconds timeout) {
+                                std::chrono::milliseconds timeout,
+                                std::chrono::milliseconds patience = std::chrono::seconds(10)) {
   const auto key = [](const char* what, const auto&... of) {
     std::string name = message("looptorch ", what);
     ((name += message(' ', of)), ...);
@@ -54,7 +58,8 @@ inline std::string agree_on_run(c10d::Store& store, std::int64_t rank, std::int6
     store.set(key("heard", start, rank), "yes");
     return start;
   }
-  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto begin = std::chrono::steady_clock::now();
+  bool has_warned = false;
   std::vector<std::string> told(static_cast<std::size_t>(size));
   for (std::int64_t other = 1; other < size;) {
     std::string& last = told[static_cast<std::size_t>(other)];
@@ -62,7 +67,11 @@ inline std::string agree_on_run(c10d::Store& store, std::int64_t rank, std::int6
       ++other;
       continue;
     }
-    if (std::chrono::steady_clock::now() > until) throw absent(other);
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited > timeout) throw absent(other);
+    if (waited > patience && !std::exchange(has_warned, true))
+      TORCH_WARN("looptorch: rank 0 waits for rank ", other, " of ", size, ", for ", timeout.count() / 1000,
+                 " s at most. WORLD_SIZE says how many processes must be started");
     if (store.check({key("here", other)}))
       if (const std::string name = text(key("here", other)); name != last)
         store.set(key("told", other, last = name), own);

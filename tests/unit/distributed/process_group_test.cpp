@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/warnings.hpp"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -64,8 +65,11 @@ TEST_CASE("Each start of the ranks has a name of its own, whatever an earlier on
 TEST_CASE("A rank that does not come is named") {
   using namespace std::chrono_literals;
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
-  CHECK_THROWS_WITH(lt::detail::agree_on_run(*store, /*rank=*/0, /*size=*/2, 1s),
+  looptorch::testing::Warnings warnings;
+  CHECK_THROWS_WITH(lt::detail::agree_on_run(*store, /*rank=*/0, /*size=*/2, 1s, /*patience=*/10ms),
                     "rank 1 is not there after 1 s");
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK_THAT(warnings.texts[0], Catch::Contains("rank 0 waits for rank 1 of 2, for 1 s at most"));
   CHECK_THROWS_WITH(lt::detail::agree_on_run(*store, /*rank=*/1, /*size=*/2, 1s),
                     "rank 0 is not there after 1 s");
 }
