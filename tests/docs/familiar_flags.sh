@@ -34,7 +34,7 @@ tables() {
   printf '| theirs | here |\n|---|---|\n'
   equals | awk -F'|' '{ gsub(/-/, "_", $1); if ($1 in here) here[$1] = here[$1] " or `--" $2 "`"; else { here[$1] = "`--" $2 "`"; order[++n] = $1 } }
     END { for (i = 1; i <= n; ++i) printf "| `--%s` | %s |\n", order[i], here[order[i]] }'
-  printf '\nFlags without an equal, in programs that have none of the table above for them:\n'
+  printf '\nThese flags have no equivalent here. A program that cannot translate one by the table above prints this advice instead:\n'
   printf '\n| theirs | in programs | instead |\n|---|---|---|\n'
   others | awk -F'|' '{ where = $2 == "batch-size" || $2 == "epochs" ? "that train" : "with `--" $2 "`"
       gsub(/-/, "_", $1); row = where " | " $3

@@ -33,10 +33,10 @@ namespace konkanivani {
   return {clips, looptorch::hard_batches(lengths, batches)};
 }
 
-/// The hardest batches at a run's batch size, and at the smaller ones that a preflight tries. The size is
-/// --batch-size if the number of clips limits most batches, else --batch-frames; a window of more and smaller
-/// batches then has about as many clips as before. A run that `resumes` cuts the batches that it has, and by
-/// --batch-size only. Holds the clips by reference.
+/// Selects the hardest batches at the run's batch size, and at the smaller sizes that a preflight tries. The
+/// size is --batch-size if the number of clips limits most batches, else --batch-frames. With smaller batches
+/// a window has more of them, so it still holds about as many clips. A run that `resumes` splits the batches
+/// of its original plan, and only by --batch-size. Holds the clips by reference.
 class HardestBatches {
  public:
   HardestBatches(const SpeechDataset& clips, const BatchSize& size, std::uint64_t seed, bool resumes = false)

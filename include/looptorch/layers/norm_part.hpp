@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Implements layer normalisation as the first part of a custom autograd node: of norm_heads.hpp or
-// feed_forward.hpp. In a block of CheckpointMode::light such a node keeps its input and its matmuls' results,
-// and normalises again in backward, so the block need not run a second time. The kernels are
-// at::layer_norm's.
+// Implements layer normalisation as the first step of the custom autograd nodes in norm_heads.hpp and
+// feed_forward.hpp. In a block of CheckpointMode::light these nodes save their input and the results of their
+// matmuls, and normalise again in backward, so the block need not run a second time. Calls the same kernels
+// as at::layer_norm.
 #pragma once
 
 #include <looptorch/layers/linear_node.hpp>

@@ -20,8 +20,8 @@
 
 namespace looptorch::detail {
 
-// A Reduction adds this rank's numbers to a RankReduction as it is made. The collective overwrites them with
-// those of all ranks, and `take` hands these to the run.
+// UpdateReduction and WindowReduction work alike: the constructor adds this rank's values to a RankReduction,
+// the collective replaces them with those of all ranks, and `take` passes the result to the run.
 
 /// Losses, weight and fault of one update's window.
 class UpdateReduction {

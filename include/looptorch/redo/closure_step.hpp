@@ -53,8 +53,8 @@ struct LbfgsStateOf {
 };
 
 /// An optimizer's state as it was before a step: LBFGS's history. Shares the history's tensors, which a step
-/// replaces but does not change, so it costs one gradient, and the pairs that the step drops. Other
-/// optimizers' states are not known, and are dropped.
+/// replaces but does not change, so it costs the memory of one gradient and of the pairs that the step drops.
+/// Other optimizers' states are not known, and are dropped.
 template <class Optimizer>
 class StateBeforeStep {
  public:

@@ -68,8 +68,8 @@ inline void save(const ListedPolicies& listed, StateDict& state) {
   put_names(state, "listed.on_request", on_request);
 }
 
-/// Returns how a policy may differ: by its declaration here, else by its run's. Snapshots of earlier versions
-/// have none.
+/// Returns how a policy may differ in a resume: the rule that it declares here or, if it is not listed here,
+/// the one that the snapshot recorded. Snapshots of earlier versions have none.
 [[nodiscard]] inline ResumeRule resume_rule(const std::string& name, const ListedPolicies& here,
                                             const StateDict& state) {
   if (const auto own = here.resume_rule.find(name); own != here.resume_rule.end()) return own->second;

@@ -30,7 +30,7 @@ concept Associative = requires {
   typename T::key_type;
 };
 
-/// Texts and paths: a list of as many as there are samples has one per sample.
+/// A string or a path. A list of them that is as long as the batch has one per sample.
 template <class T>
 concept TextLike = Opaque<T> && !std::is_arithmetic_v<T> && !std::is_enum_v<T>;
 
@@ -134,10 +134,10 @@ template <class Batch>
 concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
     detail::sliceable<std::remove_cvref_t<Batch>>();
 
-/// Returns samples [begin, end) of `batch`. Without a member `slice`, takes them of each tensor with a
-/// dimension, along the first, and of each list of texts or tensors with one element a sample; everything
-/// else is copied unchanged. Throws UsageError for a tensor with another first dimension than the batch's,
-/// and for a list of tensors that may have one element a sample or not.
+/// Returns samples [begin, end) of `batch`, by its member `slice` if it has one. Otherwise slices each tensor
+/// along its first dimension, and each list of texts or tensors that has one element per sample; 0-dim
+/// tensors and everything else are copied unchanged. Throws UsageError for a tensor with another first
+/// dimension than the batch's, and for a list of tensors that may have one element a sample or not.
 template <SliceableBatch Batch>
 [[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch samples = batch;

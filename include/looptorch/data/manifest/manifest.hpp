@@ -27,12 +27,12 @@ struct ManifestOptions {
 /// Returns the utterances of a manifest, at least one. The format follows from the name: `.csv`, `.tsv`, JSON
 /// lines otherwise. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A
 /// file whose name the disk spells in another normal form of Unicode is found. Blank lines, a byte order mark
-/// and keys or columns that are not of an `Utterance` are ignored. The keys are the members' names; also
-/// `begin` for `start`, NeMo's `offset`, which with `duration` chooses a part as `start` and `end` do, and
-/// `lang`, `source_lang` and `target_lang`. Keys that contradict one another make a line wrong. Throws
-/// ManifestError at the first wrong line: not a JSON object or not a row of the header's columns, not UTF-8,
-/// a missing or empty `audio_filepath` or `text`, a wrong type, a duration or range that is not positive, a
-/// missing audio file. Throws FileError for a manifest that cannot be read.
+/// and keys or columns that are not of an `Utterance` are ignored. The keys are the names of Utterance's
+/// members. Also read are `begin` for `start`; NeMo's `offset`, which together with `duration` selects a part
+/// of a file; `lang`, `source_lang` and `target_lang`. Keys that contradict one another make a line wrong.
+/// Throws ManifestError at the first wrong line: not a JSON object or not a row of the header's columns, not
+/// UTF-8, a missing or empty `audio_filepath` or `text`, a wrong type, a duration or range that is not
+/// positive, a missing audio file. Throws FileError for a manifest that cannot be read.
 ///
 /// Audio may also be called `file_name`, `audio_file`, `audio_path`, `audio` or `wav_filename`, and the text
 /// `transcription`, `sentence` or `transcript`. For a folder, reads its metadata.csv, .tsv or .jsonl. Without

@@ -25,8 +25,9 @@ bool applies_in_backward(Engine& engine) {
   return engine.stack().any_enabled([]<class P>() { return updates_in_backward<P>(); });
 }
 
-/// Counts earlier updates, and runs before_update without gradients, for schedules. Keeps the factor that
-/// hooks give. Throws UsageError if a policy vetoes the update.
+/// Prepares an update that is applied during backward: reads the outcomes of earlier updates, then calls
+/// `before_update` without gradients, so that schedules can set their rates. Stores the factor by which hooks
+/// scale the gradients. Throws UsageError if a policy vetoes the update.
 template <std::size_t I, class Engine>
 void prepare_update_in_backward(Engine& engine) {
   UpdateWork& work = engine.works()[I];

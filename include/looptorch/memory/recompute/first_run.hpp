@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a checkpointed block in forward. Autograd builds the block's graph as usual, but stores in place of
-// each saved tensor how backward gets it: the tensor is an argument of the block, is held, or is recomputed.
+// Runs a checkpointed block in the forward pass. Autograd builds the block's graph as usual, but where a node
+// would save a tensor, it records where backward will find it: among the block's arguments, in memory (a
+// tensor that is not recomputed), or among the results of the second run.
 #pragma once
 
 #include <looptorch/base/tensors/visit_held.hpp>

@@ -53,9 +53,9 @@ struct KeptResult {
 /// True on a thread that saves a block's inputs.
 inline thread_local bool saving_block_inputs = false;
 
-/// Marks tensors saved while it lives as inputs of a block, which unpacks an input again for each node that
-/// saved it and for its second run. A block around it therefore holds such a tensor, once recomputed, until
-/// the pass of backward ends. Any other tensor is unpacked by one node, once a pass, and dropped at once.
+/// Marks the tensors that are saved during its lifetime as inputs of a block. An input is unpacked several
+/// times: by each node that saved it, and for the block's second run. So a block around it that recomputes
+/// the input keeps it until the pass of backward ends. Any other tensor is unpacked once a pass, and dropped.
 class BlockInputsScope {
  public:
   BlockInputsScope() : previous_(std::exchange(saving_block_inputs, true)) {}

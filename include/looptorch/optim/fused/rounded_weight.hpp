@@ -54,8 +54,8 @@ inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const 
   return (wide.view(at::kInt) + lost.to(at::kInt) * 256).view(at::kFloat);
 }
 
-/// Replaces a bf16 weight and its 8 bits more by `wide`, fp32, unless the device finds the overflow flag set.
-/// On a CPU the rounding's bits follow from the number of the update.
+/// Replaces a bf16 weight and the 8 extra bits that are stored for it by `wide`, fp32, unless the device
+/// finds the overflow flag set. On a CPU the rounding's bits follow from the number of the update.
 inline void split_corrected(const at::Tensor& weight, const at::Tensor& lost, const at::Tensor& wide,
                             const FusedFactors& factors, const at::Tensor& step) {
   const at::Tensor bits =

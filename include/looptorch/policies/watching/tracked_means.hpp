@@ -16,14 +16,15 @@
 
 namespace looptorch::detail {
 
-/// A mean whose growth is the metric of a window.
+/// A running mean, and the number of windows that it covered when the last window ended. If that number has
+/// changed since, the current window has added to the mean.
 struct TrackedMean {
   std::size_t update;
   std::string_view name;
   report::MetricId id;
-  std::int64_t windows = 0;  ///< That the mean had at the last window's end.
+  std::int64_t windows = 0;  ///< That the mean covered at the last call of `grew`.
 
-  /// True if `mean` has another window than at the last call.
+  /// True if `mean` covers another number of windows than at the last call.
   [[nodiscard]] bool grew(const RunningMean& mean) {
     return std::exchange(windows, mean.windows()) != mean.windows();
   }
