@@ -95,14 +95,17 @@ class RankWatch {
     shared_->point = point;
   }
 
-  /// Tells the others that this rank has failed, and waits until they could read it. Does nothing unless it
+  /// Tells the others that this rank has failed, and waits until they could read it. A rank that ends since
+  /// another has failed returns at once, except rank 0: the store may end with it. Does nothing unless it
   /// watches.
   void fail(std::string what) {
     if (!shared_->is_watching) return;
     {
       const std::lock_guard lock(shared_->mutex);
-      if (!shared_->reported_failure.empty()) return;  // this rank ends because of it
-      shared_->own_failure = shared_->seen_silence.empty() ? std::move(what) : shared_->seen_silence;
+      const std::string& of_other = shared_->reported_failure;
+      if (!of_other.empty() && shared_->rank != 0) return;
+      const std::string& silence = shared_->seen_silence;
+      shared_->own_failure = !of_other.empty() ? of_other : !silence.empty() ? silence : std::move(what);
     }
     const auto until = Clock::now() + kPatienceForReaders;
     while (!shared_->others_know && Clock::now() < until)

@@ -17,8 +17,12 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
+#include <future>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <thread>
 
 namespace lt = looptorch;
 
@@ -348,6 +352,36 @@ TEST_CASE("A rank that ends because another is silent tells of the silence, not 
   CHECK(first.starts_with("rank 1 shows no sign of life"));
   watches[0]->fail("rank 0 ended in step 3: " + first);
   CHECK(said_by(2) == first);  // heard, as it was told
+}
+
+TEST_CASE("Rank 0, with which the store may end, does not end before all have heard why") {
+  using namespace std::chrono_literals;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto watch_of = [&](std::int64_t rank) {
+    auto watch = std::make_unique<lt::detail::RankWatch>(store, rank, 3);
+    watch->begin_fit();
+    return watch;
+  };
+  const auto zero = watch_of(0), one = watch_of(1);
+  const auto failing = std::async(std::launch::async, [&] { one->fail("rank 1 ended: no more disk"); });
+  std::string heard;
+  for (int tries = 0; tries < 100 && heard.empty(); ++tries) {
+    std::this_thread::sleep_for(50ms);
+    try {
+      zero->check("a moment");
+    } catch (const lt::RanksDiffer& error) {
+      heard = error.what();
+    }
+  }
+  CHECK(heard == "rank 1 ended: no more disk");
+  std::unique_ptr<lt::detail::RankWatch> two;
+  const auto late = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(500ms);
+    two = watch_of(2);
+  });
+  zero->fail(heard);
+  CHECK(store->check({"looptorch heard 1 2"}));
+  late.wait();
 }
 
 TEST_CASE("Of many ranks, those that do not read a silent one hear of it from those that do") {
