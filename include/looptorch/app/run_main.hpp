@@ -139,16 +139,15 @@ template <class Body>
     return report(error.what_without_backtrace(), kError);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(error.what(), kError);
-  } catch (const std::system_error& error) {
-    if (error.code() != std::errc::resource_unavailable_try_again)
-      return report(error.what(), kUnexpectedError);
-    return report(message("a thread cannot be started: ", error.code().message(),
-                          "; raise the limit of processes (ulimit -u, or the container's), or use fewer "
-                          "threads (--workers, OMP_NUM_THREADS)"),
-                  kError);
   } catch (const std::bad_alloc& error) {
     return report(error.what(), kError);
   } catch (const std::exception& error) {
+    const auto* const of_system = dynamic_cast<const std::system_error*>(&error);
+    if (of_system && of_system->code() == std::errc::resource_unavailable_try_again)
+      return report(message("a thread cannot be started: ", of_system->code().message(),
+                            "; raise the limit of processes (ulimit -u, or the container's), or use fewer "
+                            "threads (--workers, OMP_NUM_THREADS)"),
+                    kError);
     const bool out_of_memory = looptorch::detail::is_out_of_memory(std::current_exception());
     return report(error.what(), out_of_memory ? kError : kUnexpectedError);
   }

@@ -40,6 +40,7 @@ struct Table {
 
 LT_INLINE u64 size_of(const Entry& entry) { return entry.size_count_aligned / 16; }
 LT_INLINE bool is_aligned(const Entry& entry) { return entry.size_count_aligned % 2 != 0; }
+LT_INLINE bool overflowed(const Table& table) { return table.found_inf && *table.found_inf != 0.0f; }
 LT_INLINE double rate_of(const Table& table) { return table.rate ? *table.rate : table.lr; }
 LT_INLINE float step_of(const Table& table, const Entry& entry) {
   return *table.counts[entry.size_count_aligned / 2 % 8];
@@ -80,7 +81,7 @@ LT_INLINE Numbers numbers_of(const Table& table, double step) {
 template <class Update>
 LT_INLINE void update_parameter(const Table& table, const Update& update) {
   __shared__ Numbers numbers;
-  if (table.found_inf && *table.found_inf != 0.0f) return;
+  if (overflowed(table)) return;
   const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
   const Entry& entry = table.entries[index];
   const float step = step_of(table, entry);
