@@ -10,21 +10,31 @@
 
 namespace looptorch::detail {
 
+// clang-format off
+LOOPTORCH_DETAIL_KERNEL_STRUCTS(kCtcStructs,
+
+/// A launch's arguments.
+struct CtcTable {
+  const float* log_probs = nullptr;
+  i64 frame_stride = 0, clip_stride = 0;
+  const i64* targets = nullptr;
+  const i64* input_lengths = nullptr;
+  const i64* target_lengths = nullptr;
+  float* alpha = nullptr;         ///< `[frames][clips][states]`
+  float* losses = nullptr;        ///< `[clips]`
+  float* rows = nullptr;          ///< `[clips][4][states]`
+  const float* slopes = nullptr;  ///< `[clips]`, gradients of the losses.
+  float* gradient = nullptr;
+  i64 gradient_frame_stride = 0, gradient_clip_stride = 0;
+  i64 clips = 0, frames = 0, labels = 0, classes = 0, blank = 0;
+  u32 zero_infinity = 0, padding = 0;
+};
+)
+// clang-format on
+
 /// Kernels `ctc_forward` and `ctc_backward`, for log-probabilities in fp32.
 inline constexpr const char* kCtcCode = R"cuda(
-struct Table {
-  const float* log_probs;
-  i64 frame_stride, clip_stride;
-  const i64 *targets, *input_lengths, *target_lengths;
-  float* alpha;         // [frames][clips][states]
-  float* losses;        // [clips]
-  float* rows;          // [clips][4][states]
-  const float* slopes;  // [clips]: gradient of the losses
-  float* gradient;
-  i64 gradient_frame_stride, gradient_clip_stride;
-  i64 clips, frames, labels, classes, blank;
-  u32 zero_infinity, padding;
-};
+typedef CtcTable Table;
 
 constexpr u32 kThreads = 256;
 
@@ -130,19 +140,6 @@ extern "C" __global__ void __launch_bounds__(256) ctc_backward(LT_TABLE(Table) t
 }
 )cuda";
 
-/// A launch's arguments, as `Table` in the source.
-struct CtcTable {
-  const float* log_probs = nullptr;
-  std::int64_t frame_stride = 0, clip_stride = 0;
-  const std::int64_t *targets = nullptr, *input_lengths = nullptr, *target_lengths = nullptr;
-  float *alpha = nullptr, *losses = nullptr, *rows = nullptr;
-  const float* slopes = nullptr;
-  float* gradient = nullptr;
-  std::int64_t gradient_frame_stride = 0, gradient_clip_stride = 0;
-  std::int64_t clips = 0, frames = 0, labels = 0, classes = 0, blank = 0;
-  std::uint32_t zero_infinity = 0, padding = 0;
-};
-
-inline constexpr KernelSource kCtcSource{"CTC", {kCtcCode}, sizeof(CtcTable), 1};
+inline constexpr KernelSource kCtcSource{"CTC", {kCtcStructs, kCtcCode}, sizeof(CtcTable), 1};
 
 }  // namespace looptorch::detail

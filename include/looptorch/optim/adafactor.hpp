@@ -135,7 +135,7 @@ struct AdafactorRule {
     std::int64_t weight_bytes = 0;
     for (const at::Tensor& parameter : call.parameters)
       weight_bytes += static_cast<std::int64_t>(parameter.nbytes());
-    AdafactorLauncher launcher(one.device(), one.scalar_type(), ready, AdafactorHeader::of(options, call),
+    AdafactorLauncher launcher(one.device(), one.scalar_type(), ready, adafactor_header(options, call),
                                weight_bytes);
     std::vector<AdafactorTensors> reordered(call.parameters.size());  // copies of what has another format
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {

@@ -139,7 +139,7 @@ struct AdamW8bitRule {
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
     const Moments& moments = call.moments;
-    AdamWLauncher launcher(kKernels, "adamw_8bit", one, ready, AdamWHeader::of(options, call));
+    AdamWLauncher launcher(kKernels, "adamw_8bit", one, ready, adamw_header(options, call));
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
       const bool coded = has(moments.first_codes, i);
       launcher.add({.weights = call.parameters[i],

@@ -87,7 +87,7 @@ struct AdamWBf16Rule {
   static void update_by_kernel(const Options& options, const FusedCall<Moments>& call,
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
-    AdamWLauncher launcher(kKernels, "adamw_bf16", one, ready, AdamWHeader::of(options, call));
+    AdamWLauncher launcher(kKernels, "adamw_bf16", one, ready, adamw_header(options, call));
     for (std::size_t i = 0; i < call.parameters.size(); ++i)
       launcher.add({.weights = call.parameters[i],
                     .gradients = call.gradients[i],

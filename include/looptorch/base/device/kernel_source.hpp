@@ -2,16 +2,28 @@
 // Describes CUDA kernels as C++ text that is compiled at run time, and declares `KernelRunner`, which
 // compiles and launches them. A kernel takes one argument, a table of tensors that is passed by value. So one
 // launch processes many tensors without a copy to the device, and a captured graph keeps its own table.
+// Structs of a table are written once, by LOOPTORCH_DETAIL_KERNEL_STRUCTS, and used by host and kernel.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
+/// Defines structs, and the constant `text`, which is their definition for a kernel's source. Members have
+/// the types that `kKernelPreamble` names.
+#define LOOPTORCH_DETAIL_KERNEL_STRUCTS(text, ...) \
+  __VA_ARGS__                                      \
+  inline constexpr const char* text = #__VA_ARGS__ "\n";
+
 namespace looptorch::detail {
+
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+using i64 = std::int64_t;
 
 /// Threads in a thread block of every kernel.
 inline constexpr unsigned kKernelThreads = 256;

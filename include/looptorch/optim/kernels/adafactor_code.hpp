@@ -1,36 +1,66 @@
 // SPDX-License-Identifier: MIT
-// The source, in CUDA C++, of the first half of Adafactor's step: sums of squared gradients over tiles of 128
-// rows and at most 1024 columns, then the moments of rows and columns. Sums have a fixed order, without
-// atomics, so that a step repeats bit by bit.
+// Holds the header and entries of Adafactor's table, and the source, in CUDA C++, of the first half of
+// Adafactor's step: sums of squared gradients over tiles of 128 rows and at most 1024 columns, then the
+// moments of rows and columns. Sums have a fixed order, without atomics, so that a step repeats bit by bit.
 #pragma once
 
+#include <looptorch/base/device/kernel_source.hpp>
+
 namespace looptorch::detail {
+
+// clang-format off
+LOOPTORCH_DETAIL_KERNEL_STRUCTS(kAdafactorStructs,
+
+/// The numbers and addresses that a launch needs for all its parameters.
+struct AdafactorHeader {
+  double lr = 0;
+  double least_square = 0;           ///< Added to each squared gradient.
+  double least_size = 0;             ///< The least root mean square of a parameter, if `scaled`.
+  double clip = 0;                   ///< The largest root mean square of an update, before the rate.
+  double decay = 0;                  ///< A second moment keeps 1 - step^decay.
+  double beta1 = 0;                  ///< What a first moment keeps.
+  double weight_decay = 0;           ///< Parameters shrink by the rate x weight_decay.
+  const double* rate = nullptr;      ///< In place of `lr`; null: `lr`.
+  const float* divisor = nullptr;    ///< Of gradients; null: 1.
+  const float* found_inf = nullptr;  ///< Not 0: the launch changes nothing; null: 0.
+  u32 relative = 0;                  ///< 1: the rate is at most 1 / root(step).
+  u32 scaled = 0;                    ///< 1: the rate is multiplied by the parameter's root mean square.
+  u32 count = 0;                     ///< The number of parameters.
+  u32 padding = 0;                   ///< To a multiple of 8 bytes.
+};
+
+/// One parameter: `matrices` of `height` x `width` elements, each cut into `row_tiles` x `strips` tiles.
+struct AdafactorEntry {
+  void* weights = nullptr;
+  const void* gradients = nullptr;
+  float* rows = nullptr;             ///< Second moments of rows; null for fewer than two dimensions.
+  float* columns = nullptr;          ///< Those of columns; without `rows` those of all elements.
+  float* first = nullptr;            ///< First moments; null without beta1.
+  const float* step = nullptr;       ///< The updates made, this one included.
+  i64 matrices = 1;
+  i64 height = 1;                    ///< Rows of a matrix.
+  i64 width = 1;                     ///< Columns of a matrix.
+  i64 part = 1;                      ///< Elements of a part, whose rounding has a seed of its own.
+  i64 part_begin = 1;                ///< By how much the seed's salt grows from part to part.
+  float* row_partials = nullptr;     ///< `[strips][matrices * height]`, sums of squares over a tile's columns.
+  float* column_partials = nullptr;  ///< `[matrices][row_tiles][width]`, the same over its rows.
+  float* means = nullptr;            ///< `[matrices]`, means of the rows' moments.
+  double* sums = nullptr;            ///< `[tiles][2]`, sums of the update's squares and of the weights'.
+  float* rates = nullptr;            ///< `[2]`, the rates of the update and of weight decay.
+  u32 strips = 1;                    ///< Tiles across a matrix.
+  u32 row_tiles = 1;                 ///< Tiles down a matrix.
+  u32 strip_width = 4;               ///< Columns of a tile.
+  u32 aligned = 0;                   ///< 1: four elements are read at once.
+};
+)
+// clang-format on
 
 /// The kernels `adafactor_squares_*`, with a thread block for each tile, and `adafactor_moments`, with one
 /// for the rows of each matrix and one for every 64 of its columns.
 inline constexpr const char* kAdafactorSumsCode = R"cuda(
-struct Entry {
-  void* weights;
-  const void* gradients;
-  float *rows, *columns;   // rows: null for a parameter of fewer than two dimensions, whose squares are `columns`
-  float* first;            // null without beta1
-  const float* step;
-  i64 matrices, height, width;
-  i64 part, part_begin;    // elements of a part, whose rounding has a seed of its own; how much its number grows from part to part
-  float* row_partials;     // [strips][matrices * height]
-  float* column_partials;  // [matrices][row_tiles][width]
-  float* means;            // [matrices]: means of the rows' moments
-  double* sums;            // [tiles][2]: of the update's squares, of the weights' squares
-  float* rates;            // [2]: of the update, of weight decay
-  u32 strips, row_tiles, strip_width, aligned;
-};
+typedef AdafactorEntry Entry;
 
-struct Table {
-  double lr, least_square, least_size, clip, decay, beta1, weight_decay;
-  const double* rate;      // in place of lr; null: lr
-  const float* divisor;    // null: 1
-  const float* found_inf;  // null: 0
-  u32 relative, scaled, count, padding;
+struct Table : AdafactorHeader {
   u32 begins[LT_TENSORS];         // the first tile of each tensor
   u32 moment_begins[LT_TENSORS];  // the first thread block of each tensor in adafactor_moments
   Entry entries[LT_TENSORS];

@@ -23,40 +23,21 @@
 
 namespace looptorch::detail {
 
-/// The numbers and addresses that a launch needs for all its parameters. `Table` in the kernels' source begins
-/// with the same members.
-struct AdafactorHeader {
-  double lr = 0;
-  double least_square = 0;           ///< Added to each squared gradient.
-  double least_size = 0;             ///< The least root mean square of a parameter, if `scaled`.
-  double clip = 0;                   ///< The largest root mean square of an update, before the rate.
-  double decay = 0;                  ///< A second moment keeps 1 - step^decay.
-  double beta1 = 0;                  ///< What a first moment keeps.
-  double weight_decay = 0;           ///< Parameters shrink by the rate x weight_decay.
-  const double* rate = nullptr;      ///< In place of `lr`; null: `lr`.
-  const float* divisor = nullptr;    ///< Of gradients; null: 1.
-  const float* found_inf = nullptr;  ///< Not 0: the launch changes nothing; null: 0.
-  std::uint32_t relative = 0;        ///< 1: the rate is at most 1 / root(step).
-  std::uint32_t scaled = 0;          ///< 1: the rate is multiplied by the parameter's root mean square.
-  std::uint32_t count = 0;           ///< The number of parameters.
-  std::uint32_t padding = 0;         ///< To a multiple of 8 bytes.
-
-  template <class Options, class Call>
-  [[nodiscard]] static AdafactorHeader of(const Options& options, const Call& call) {
-    return {options.lr,
-            options.eps[0],
-            options.eps[1],
-            options.clip_threshold,
-            options.decay,
-            options.beta1,
-            options.weight_decay,
-            rate_or_null(call.rate),
-            number_or_null(call.factors.divisor),
-            number_or_null(call.factors.found_inf),
-            options.relative_step,
-            options.scale_parameter};
-  }
-};
+template <class Options, class Call>
+[[nodiscard]] AdafactorHeader adafactor_header(const Options& options, const Call& call) {
+  return {.lr = options.lr,
+          .least_square = options.eps[0],
+          .least_size = options.eps[1],
+          .clip = options.clip_threshold,
+          .decay = options.decay,
+          .beta1 = options.beta1,
+          .weight_decay = options.weight_decay,
+          .rate = rate_or_null(call.rate),
+          .divisor = number_or_null(call.factors.divisor),
+          .found_inf = number_or_null(call.factors.found_inf),
+          .relative = options.relative_step,
+          .scaled = options.scale_parameter};
+}
 
 /// One parameter's tensors, contiguous; `rows` is undefined for fewer than two dimensions, `first` without
 /// beta1.
@@ -64,38 +45,16 @@ struct AdafactorTensors {
   at::Tensor weights, gradients, rows, columns, first, step;
 };
 
-/// One parameter as the kernels see it, `Entry` in their source: `matrices` of `height` x `width` elements,
-/// each cut into `row_tiles` x `strips` tiles.
-struct AdafactorEntry {
-  void* weights;
-  const void* gradients;
-  float* rows;        ///< Second moments of rows; null for fewer than two dimensions.
-  float* columns;     ///< Those of columns; without `rows` those of all elements.
-  float* first;       ///< First moments; null without beta1.
-  const float* step;  ///< The updates made, this one included.
-  std::int64_t matrices = 1;
-  std::int64_t height = 1;        ///< Rows of a matrix.
-  std::int64_t width = 1;         ///< Columns of a matrix.
-  std::int64_t part = 1;          ///< Elements of a part, whose rounding has a seed of its own.
-  std::int64_t part_begin = 1;    ///< By how much the seed's salt grows from part to part.
-  float* row_partials = nullptr;  ///< `[strips][matrices * height]`, sums of squares over a tile's columns.
-  float* column_partials = nullptr;  ///< `[matrices][row_tiles][width]`, the same over its rows.
-  float* means = nullptr;            ///< `[matrices]`, means of the rows' moments.
-  double* sums = nullptr;            ///< `[tiles][2]`, sums of the update's squares and of the weights'.
-  float* rates = nullptr;            ///< `[2]`, the rates of the update and of weight decay.
-  std::uint32_t strips = 1;          ///< Tiles across a matrix.
-  std::uint32_t row_tiles = 1;       ///< Tiles down a matrix.
-  std::uint32_t strip_width = 4;     ///< Columns of a tile.
-  std::uint32_t aligned = 0;         ///< 1: four elements are read at once.
-
+/// One parameter as the kernels see it, and how much workspace it needs.
+struct AdafactorParameter : AdafactorEntry {
   /// Takes a parameter that has elements. `part_elements` are those of the parts that the CPU works on.
-  AdafactorEntry(const AdafactorTensors& tensors, std::int64_t part_elements)
-      : weights(memory_or_null(tensors.weights)),
-        gradients(tensors.gradients.const_data_ptr()),
-        rows(static_cast<float*>(memory_or_null(tensors.rows))),
-        columns(static_cast<float*>(memory_or_null(tensors.columns))),
-        first(static_cast<float*>(memory_or_null(tensors.first))),
-        step(tensors.step.const_data_ptr<float>()) {
+  AdafactorParameter(const AdafactorTensors& tensors, std::int64_t part_elements) {
+    weights = memory_or_null(tensors.weights);
+    gradients = tensors.gradients.const_data_ptr();
+    rows = static_cast<float*>(memory_or_null(tensors.rows));
+    columns = static_cast<float*>(memory_or_null(tensors.columns));
+    first = static_cast<float*>(memory_or_null(tensors.first));
+    step = tensors.step.const_data_ptr<float>();
     const std::int64_t size = tensors.weights.numel();
     width = rows ? tensors.weights.size(-1) : size;
     height = rows ? tensors.weights.size(-2) : 1;
@@ -138,10 +97,11 @@ struct AdafactorEntry {
 
 using AdafactorTable = KernelTable<AdafactorHeader, AdafactorEntry, 2>;
 
-inline constexpr KernelSource kAdafactorSource{"Adafactor",
-                                               {kLaneCode, kAdafactorSumsCode, kAdafactorUpdateCode},
-                                               AdafactorTable::kHeaderBytes,
-                                               AdafactorTable::kEntryBytes};
+inline constexpr KernelSource kAdafactorSource{
+    "Adafactor",
+    {kLaneCode, kAdafactorStructs, kAdafactorSumsCode, kAdafactorUpdateCode},
+    AdafactorTable::kHeaderBytes,
+    AdafactorTable::kEntryBytes};
 
 /// Updates parameters of one device and dtype, which are added one by one. Launches when a table is full,
 /// when the next parameter's workspace would go beyond a limit, and by `flush`.
@@ -160,22 +120,22 @@ class AdafactorLauncher {
 
   void add(const AdafactorTensors& tensors, std::int64_t part_elements) {
     if (tensors.weights.numel() == 0) return;
-    const AdafactorEntry entry(tensors, part_elements);
-    if (workspace_bytes_ + entry.workspace_bytes() > workspace_limit_) flush();
-    entries_.push_back(entry);
-    workspace_bytes_ += entry.workspace_bytes();
-    if (entries_.size() == capacity_) flush();
+    const AdafactorParameter parameter(tensors, part_elements);
+    if (workspace_bytes_ + parameter.workspace_bytes() > workspace_limit_) flush();
+    parameters_.push_back(parameter);
+    workspace_bytes_ += parameter.workspace_bytes();
+    if (parameters_.size() == capacity_) flush();
   }
 
   void flush() {
-    if (entries_.empty()) return;
+    if (parameters_.empty()) return;
     const at::Tensor workspace = fill_table();
     launch(kernel_name("adafactor_squares", type_), tiles_);
     launch("adafactor_moments", moment_blocks_);
     launch(kernel_name("adafactor_sizes", type_), tiles_);
     launch("adafactor_rates", table_.count());
     launch(kernel_name("adafactor_weights", type_), tiles_);
-    entries_.clear();
+    parameters_.clear();
     workspace_bytes_ = 0;
   }
 
@@ -185,18 +145,19 @@ class AdafactorLauncher {
   /// Returns the workspace, which the allocator keeps for this stream's next use once it is freed.
   at::Tensor fill_table() {
     std::int64_t tiles = 0, floats = 0;
-    for (const AdafactorEntry& entry : entries_) tiles += entry.tiles(), floats += entry.floats();
+    for (const AdafactorParameter& parameter : parameters_)
+      tiles += parameter.tiles(), floats += parameter.floats();
     const at::Tensor workspace =
         at::empty({tiles * 2 + (floats + 1) / 2}, at::TensorOptions(device_).dtype(at::kDouble));
     auto* doubles = static_cast<double*>(workspace.mutable_data_ptr());
     auto* singles = reinterpret_cast<float*>(doubles + tiles * 2);
     table_.clear();
     tiles_ = moment_blocks_ = 0;
-    for (AdafactorEntry& entry : entries_) {
-      entry.take_workspace(doubles, singles);
-      table_.add(entry, {tiles_, moment_blocks_});
-      tiles_ += static_cast<std::uint32_t>(entry.tiles());
-      moment_blocks_ += static_cast<std::uint32_t>(entry.moment_blocks());
+    for (AdafactorParameter& parameter : parameters_) {
+      parameter.take_workspace(doubles, singles);
+      table_.add(parameter, {tiles_, moment_blocks_});
+      tiles_ += static_cast<std::uint32_t>(parameter.tiles());
+      moment_blocks_ += static_cast<std::uint32_t>(parameter.moment_blocks());
     }
     return workspace;
   }
@@ -211,7 +172,7 @@ class AdafactorLauncher {
   AdafactorTable table_;
   std::size_t capacity_;
   std::int64_t workspace_limit_, workspace_bytes_ = 0;
-  std::vector<AdafactorEntry> entries_;
+  std::vector<AdafactorParameter> parameters_;
   std::uint32_t tiles_ = 0, moment_blocks_ = 0;
 };
 

@@ -205,12 +205,10 @@ struct PlainBlock {
 
 template <Kind kKind, class Stored>
 LT_INLINE void update_blocks(const Entry& entry, float step, const Numbers& numbers, u32 lane, u32 thread_block) {
-  const u64 size = size_of(entry);
-  const bool aligned = is_aligned(entry);
   if (entry.first_extra)
-    for_blocks_of_warp(CodedBlock<kKind, Stored>(entry, step, numbers, lane), size, aligned, thread_block);
+    for_blocks_of_warp(CodedBlock<kKind, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
   else
-    for_blocks_of_warp(PlainBlock<kKind, Stored>(entry, step, numbers, lane), size, aligned, thread_block);
+    for_blocks_of_warp(PlainBlock<kKind, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
 }
 
 template <class Stored>
@@ -233,7 +231,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_fp16(LT_TABLE(Ta
 }
 )cuda";
 
-inline constexpr KernelSource kAdamW8bitSource{
-    "AdamW8bit", {kLaneCode, kAdamWCode, kAdamW8bitCode}, AdamWTable::kHeaderBytes, AdamWTable::kEntryBytes};
+inline constexpr KernelSource kAdamW8bitSource{"AdamW8bit",
+                                               {kLaneCode, kAdamWStructs, kAdamWCode, kAdamW8bitCode},
+                                               AdamWTable::kHeaderBytes,
+                                               AdamWTable::kEntryBytes};
 
 }  // namespace looptorch::detail

@@ -87,11 +87,9 @@ LT_INLINE void adamw_bf16(const Table& table) {
   update_parameter(table, [](const Entry& entry, float step, const Numbers& numbers, u32 lane, u32 thread_block) {
     constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kExact = kIsBf16<Stored> ? kSplit : kPlain;
     if (kIsBf16<Stored> && entry.lost)
-      for_blocks_of_warp(Bf16Block<kExact, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry),
-                         thread_block);
+      for_blocks_of_warp(Bf16Block<kExact, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
     else
-      for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry),
-                         thread_block);
+      for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
   });
 }
 
@@ -106,7 +104,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp16(LT_TABLE(Ta
 }
 )cuda";
 
-inline constexpr KernelSource kAdamWBf16Source{
-    "AdamWBf16", {kLaneCode, kAdamWCode, kAdamWBf16Code}, AdamWTable::kHeaderBytes, AdamWTable::kEntryBytes};
+inline constexpr KernelSource kAdamWBf16Source{"AdamWBf16",
+                                               {kLaneCode, kAdamWStructs, kAdamWCode, kAdamWBf16Code},
+                                               AdamWTable::kHeaderBytes,
+                                               AdamWTable::kEntryBytes};
 
 }  // namespace looptorch::detail

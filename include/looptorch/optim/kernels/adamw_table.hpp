@@ -5,46 +5,60 @@
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>
+#include <looptorch/base/device/kernel_source.hpp>
 #include <looptorch/optim/kernels/kernel_table.hpp>
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 namespace looptorch::detail {
 
-/// `Numbers` are those of optim/narrow/adam_numbers.hpp, computed by one thread of a thread block.
-inline constexpr const char* kAdamWCode = R"cuda(
-struct Entry {
-  void* weights;
-  const void* gradients;
-  void *first, *second;              // moments, or their codes
-  void *first_extra, *second_extra;  // scales of codes
-  void* lost;                        // bits that bf16 weights lack, or null
-  u64 size_count_aligned;  // size * 16 + the count's place * 2, and 1 more if all pointers are multiples of 16
+// clang-format off
+LOOPTORCH_DETAIL_KERNEL_STRUCTS(kAdamWStructs,
+
+/// AdamW's hyper-parameters, and the rate, factor and flag of a step on the device.
+struct AdamWHeader {
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  const double* rate = nullptr;      ///< In place of `lr`; null: `lr`.
+  const float* divisor = nullptr;    ///< Of gradients; null: 1.
+  const float* found_inf = nullptr;  ///< Not 0: the launch changes nothing; null: 0.
+  const float* steps[8] = {};        ///< Steps so far, this one included. Most parameters share one count.
+  u32 count = 0;                     ///< The number of parameters.
+  u32 padding = 0;                   ///< To a multiple of 8 bytes.
 };
 
-struct Table {
-  double lr, beta1, beta2, eps, weight_decay;
-  const double* rate;      // in place of lr; null: lr
-  const float* divisor;    // null: 1
-  const float* found_inf;  // null: 0
-  const float* counts[8];  // the steps so far, this one included
-  u32 count, padding;      // of tensors
+/// One parameter.
+struct AdamWEntry {
+  void* weights;
+  const void* gradients;
+  void* first;         ///< First moments, or their codes.
+  void* second;        ///< Second moments, or the codes of their roots.
+  void* first_extra;   ///< Scales of the codes; null for moments in fp32.
+  void* second_extra;  ///< The same of the second.
+  void* lost;          ///< Bits that bf16 weights lack; null: none are kept.
+  u64 size;            ///< Elements.
+  u32 step;            ///< Which of `steps`.
+  u32 aligned;         ///< 1: all pointers are multiples of 16.
+};
+)
+// clang-format on
+
+/// `Numbers` are those of optim/narrow/adam_numbers.hpp, computed by one thread of a thread block.
+inline constexpr const char* kAdamWCode = R"cuda(
+typedef AdamWEntry Entry;
+
+struct Table : AdamWHeader {
   u32 begins[LT_TENSORS];
   Entry entries[LT_TENSORS];
 };
 
-LT_INLINE u64 size_of(const Entry& entry) { return entry.size_count_aligned / 16; }
-LT_INLINE bool is_aligned(const Entry& entry) { return entry.size_count_aligned % 2 != 0; }
 LT_INLINE bool overflowed(const Table& table) { return table.found_inf && *table.found_inf != 0.0f; }
 LT_INLINE double rate_of(const Table& table) { return table.rate ? *table.rate : table.lr; }
-LT_INLINE float step_of(const Table& table, const Entry& entry) {
-  return *table.counts[entry.size_count_aligned / 2 % 8];
-}
+LT_INLINE float step_of(const Table& table, const Entry& entry) { return *table.steps[entry.step]; }
 
 struct Numbers {
   float gradient_factor, first_share, second_kept, second_share, weight_kept, rate, root_factor, eps;
@@ -91,33 +105,17 @@ LT_INLINE void update_parameter(const Table& table, const Update& update) {
 }
 )cuda";
 
-/// AdamW's hyper-parameters, and the rate, factor and flag of a step on the device.
-struct AdamWHeader {
-  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-  const double* rate = nullptr;
-  const float *divisor = nullptr, *found_inf = nullptr;
-  std::array<const float*, 8> counts{};
-  std::uint32_t count = 0, padding = 0;
-
-  template <class Options, class Call>
-  [[nodiscard]] static AdamWHeader of(const Options& options, const Call& call) {
-    return {options.lr,
-            options.betas[0],
-            options.betas[1],
-            options.eps,
-            options.weight_decay,
-            rate_or_null(call.rate),
-            number_or_null(call.factors.divisor),
-            number_or_null(call.factors.found_inf)};
-  }
-};
-
-struct AdamWEntry {
-  void* weights;
-  const void* gradients;
-  void *first, *second, *first_extra, *second_extra, *lost;
-  std::uint64_t size_count_aligned;
-};
+template <class Options, class Call>
+[[nodiscard]] AdamWHeader adamw_header(const Options& options, const Call& call) {
+  return {.lr = options.lr,
+          .beta1 = options.betas[0],
+          .beta2 = options.betas[1],
+          .eps = options.eps,
+          .weight_decay = options.weight_decay,
+          .rate = rate_or_null(call.rate),
+          .divisor = number_or_null(call.factors.divisor),
+          .found_inf = number_or_null(call.factors.found_inf)};
+}
 
 using AdamWTable = KernelTable<AdamWHeader, AdamWEntry, 1>;
 
@@ -141,14 +139,19 @@ class AdamWLauncher {
   void add(const AdamWTensors& tensors) {
     const auto size = static_cast<std::uint64_t>(tensors.weights.numel());
     if (size == 0) return;
-    AdamWEntry entry{memory_or_null(tensors.weights),     tensors.gradients.const_data_ptr(),
-                     memory_or_null(tensors.first),       memory_or_null(tensors.second),
-                     memory_or_null(tensors.first_extra), memory_or_null(tensors.second_extra),
-                     memory_or_null(tensors.lost),        size * 16};
-    entry.size_count_aligned +=
-        are_aligned({entry.weights, entry.gradients, entry.first, entry.second, entry.lost});
+    AdamWEntry entry{.weights = memory_or_null(tensors.weights),
+                     .gradients = tensors.gradients.const_data_ptr(),
+                     .first = memory_or_null(tensors.first),
+                     .second = memory_or_null(tensors.second),
+                     .first_extra = memory_or_null(tensors.first_extra),
+                     .second_extra = memory_or_null(tensors.second_extra),
+                     .lost = memory_or_null(tensors.lost),
+                     .size = size,
+                     .step = 0,
+                     .aligned = 0};
+    entry.aligned = are_aligned({entry.weights, entry.gradients, entry.first, entry.second, entry.lost});
     if (table_.is_full()) flush();
-    entry.size_count_aligned += place_of(tensors.step.const_data_ptr<float>()) * 2;
+    entry.step = index_of_step(tensors.step.const_data_ptr<float>());
     table_.add(entry, {thread_blocks_});
     thread_blocks_ += thread_blocks_of(size);
   }
@@ -156,18 +159,19 @@ class AdamWLauncher {
   void flush() {
     if (table_.is_empty()) return;
     runner_.launch(source_, kernel_.c_str(), device_, thread_blocks_, table_.data());
-    table_.clear(), thread_blocks_ = 0, counts_ = 0;
+    table_.clear(), thread_blocks_ = 0, steps_ = 0;
   }
 
  private:
-  /// Returns the place of a step count in the table, of which most parameters share one.
-  std::uint64_t place_of(const float* count) {
-    auto& counts = table_.header().counts;
-    for (std::size_t i = 0; i < counts_; ++i)
-      if (counts[i] == count) return i;
-    if (counts_ == counts.size()) flush();
-    table_.header().counts[counts_] = count;
-    return counts_++;
+  /// Returns which of the table's step counts this one is, and adds it unless it is there. Launches first if
+  /// there is no room.
+  std::uint32_t index_of_step(const float* step) {
+    auto& steps = table_.header().steps;
+    for (std::uint32_t i = 0; i < steps_; ++i)
+      if (steps[i] == step) return i;
+    if (steps_ == std::size(steps)) flush();
+    steps[steps_] = step;
+    return steps_++;
   }
 
   const KernelSource& source_;
@@ -176,7 +180,7 @@ class AdamWLauncher {
   KernelRunner& runner_;
   AdamWTable table_;
   std::uint32_t thread_blocks_ = 0;
-  std::size_t counts_ = 0;
+  std::uint32_t steps_ = 0;  // counts in the table
 };
 
 }  // namespace looptorch::detail

@@ -15,16 +15,28 @@
 
 namespace looptorch::detail {
 
-inline constexpr const char* kRoundedSumCode = R"cuda(
-struct Entry {
-  u16* sums;
-  const void* addends;
-  u64 size_and_aligned;  // size * 2, and 1 more if both pointers are multiples of 16
+// clang-format off
+LOOPTORCH_DETAIL_KERNEL_STRUCTS(kRoundedSumStructs,
+
+struct RoundedSumHeader {
+  u64 seed = 0;
+  u32 count = 0;    ///< The number of sums.
+  u32 padding = 0;  ///< To a multiple of 8 bytes.
 };
 
-struct Table {
-  u64 seed;
-  u32 count, padding;
+struct RoundedSumEntry {
+  void* sums;
+  const void* addends;
+  u64 size;     ///< Elements.
+  u64 aligned;  ///< 1: both pointers are multiples of 16.
+};
+)
+// clang-format on
+
+inline constexpr const char* kRoundedSumCode = R"cuda(
+typedef RoundedSumEntry Entry;
+
+struct Table : RoundedSumHeader {
   u32 begins[LT_TENSORS];
   Entry entries[LT_TENSORS];
 };
@@ -37,7 +49,7 @@ struct SumBlock {
   u32 words[8];
 
   LT_INLINE SumBlock(const Entry& entry, u64 seed, u32 lane)
-      : sums(entry.sums), addends((const Addend*)entry.addends), seed(seed) {
+      : sums((u16*)entry.sums), addends((const Addend*)entry.addends), seed(seed) {
     for (int i = 0; i < 8; ++i) words[i] = lane_word<0, 16>(element_of(i, lane));
   }
 
@@ -61,8 +73,8 @@ template <class Addend>
 LT_INLINE void rounded_sum(const Table& table) {
   const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
   const Entry& entry = table.entries[index];
-  for_blocks_of_warp(SumBlock<Addend>(entry, table.seed, threadIdx.x % kWarp), entry.size_and_aligned / 2,
-                     entry.size_and_aligned % 2 != 0, blockIdx.x - table.begins[index]);
+  for_blocks_of_warp(SumBlock<Addend>(entry, table.seed, threadIdx.x % kWarp), entry.size, entry.aligned,
+                     blockIdx.x - table.begins[index]);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) rounded_sum_fp32(LT_TABLE(Table) table) {
@@ -73,19 +85,10 @@ extern "C" __global__ void __launch_bounds__(256, 4) rounded_sum_bf16(LT_TABLE(T
 }
 )cuda";
 
-struct RoundedSumHeader {
-  std::uint64_t seed;
-  std::uint32_t count = 0, padding = 0;
-};
-struct RoundedSumEntry {
-  void* sums;
-  const void* addends;
-  std::uint64_t size_and_aligned;
-};
 using RoundedSumTable = KernelTable<RoundedSumHeader, RoundedSumEntry, 1>;
 
 inline constexpr KernelSource kRoundedSumSource{"a sum in bf16",
-                                                {kLaneCode, kRoundedSumCode},
+                                                {kLaneCode, kRoundedSumStructs, kRoundedSumCode},
                                                 RoundedSumTable::kHeaderBytes,
                                                 RoundedSumTable::kEntryBytes};
 
@@ -94,8 +97,8 @@ inline void add_rounded_by_kernel(const at::Tensor& sum, const at::Tensor& adden
                                   const ReadyKernels& ready) {
   const auto size = static_cast<std::uint64_t>(sum.numel());
   if (size == 0) return;
-  RoundedSumEntry entry{sum.mutable_data_ptr(), addend.const_data_ptr(), size * 2};
-  entry.size_and_aligned += are_aligned({entry.sums, entry.addends});
+  RoundedSumEntry entry{sum.mutable_data_ptr(), addend.const_data_ptr(), size, 0};
+  entry.aligned = are_aligned({entry.sums, entry.addends});
   RoundedSumTable table({seed}, ready.table_bytes);
   table.add(entry, {0});
   ready.runner->launch(kRoundedSumSource,
