@@ -72,7 +72,7 @@ class Objective {
     require_used();
   }
 
-  /// Returns the column of the labels, which the data has behind those of the inputs; nothing if the labels
+  /// Returns the column of the labels, which the data has after those of the inputs; nothing if the labels
   /// are an input, or the model computes its loss without labels.
   [[nodiscard]] std::optional<Column> label_column() const {
     if (labels_ < inputs_ || is_own()) return std::nullopt;

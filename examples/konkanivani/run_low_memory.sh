@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
     --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
     --small)
       size=(--d-model 128 --encoder-layers 6 --decoder-layers 3)
-      hint="--max-seconds behind -- leaves out long clips"
+      hint="--max-seconds after -- leaves out long clips"
       ;;
     --memory-cap)
       [[ ${2-} =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "--memory-cap needs a number of GB"

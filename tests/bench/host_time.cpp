@@ -3,7 +3,7 @@
 // next to nothing, in one thread on a CPU; forward, backward and FusedAdamW's update by a Trainer.
 //
 //   host_time   reads lines "NET MODE" from stdin, makes steps, and answers each with a JSON object: us and
-//               operator calls a step, and the parameters' elements; behind a line "bytes -" also the most
+//               operator calls a step, and the parameters' elements; after a line "bytes -" also the most
 //               bytes of tensors that a step adds, which slows down what follows; host_time.py, the peer,
 //               sends them and takes turns. Modes: plain, light, recomputed, bf16 (autocast), exported (the
 //               net goes out by export_model and comes in as an ExportedModel) and unexported (the net with

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures what g++ and clang++ take for a translation unit without a precompiled header: user time and
-// memory, for <torch/torch.h> alone, with looptorch behind it, and for narrow headers only. Each row is the
+// memory, for <torch/torch.h> alone, with looptorch after it, and for narrow headers only. Each row is the
 // least of three turns, or of as many as LOOPTORCH_BENCH_TURNS says.
 #include <looptorch/base/error.hpp>
 
@@ -73,22 +73,23 @@ int main() {
       "looptorch::Accumulate<4>{}, looptorch::ClipGradNorm{1.0}, looptorch::ShowProgress{}";
   const std::string snapshots = all + ", looptorch::SnapshotEvery{.folder = \"run\"}";
   const std::string hand = "torch.h: a loop by hand";
-  return {{"torch.h alone", "", torch + "int main() {}\n"},
-          {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
-          {"torch.h, trainer.hpp, policies.hpp", "torch.h alone", torch + trainer + policies + "int main() {}\n"},
-          {"torch.h, loop.hpp", "torch.h alone", torch + loop + "int main() {}\n"},
-          {"torch.h, policies by name", "torch.h alone", torch + named + "int main() {}\n"},
-          {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
-          {hand, "", torch + by_hand},
-          {"torch.h: with policies", hand, training(torch + trainer, all)},
-          {"torch.h: with snapshots", hand, training(torch + trainer + with_snapshots, snapshots)},
-          {"torch.h: policies by name", hand, training(torch + named, all)},
-          {"narrow: with policies", hand, training(narrow, all)},
-          {"narrow: with snapshots", hand, training(narrow + with_snapshots, snapshots)}};
+  return {
+      {"torch.h alone", "", torch + "int main() {}\n"},
+      {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
+      {"torch.h, trainer.hpp, policies.hpp", "torch.h alone", torch + trainer + policies + "int main() {}\n"},
+      {"torch.h, loop.hpp", "torch.h alone", torch + loop + "int main() {}\n"},
+      {"torch.h, policies by name", "torch.h alone", torch + named + "int main() {}\n"},
+      {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
+      {hand, "", torch + by_hand},
+      {"torch.h: with policies", hand, training(torch + trainer, all)},
+      {"torch.h: with snapshots", hand, training(torch + trainer + with_snapshots, snapshots)},
+      {"torch.h: policies by name", hand, training(torch + named, all)},
+      {"narrow: with policies", hand, training(narrow, all)},
+      {"narrow: with snapshots", hand, training(narrow + with_snapshots, snapshots)}};
 }
 
-/// Runs the compiler, keeps the least that it took, and returns what this run took. Throws looptorch::Error if
-/// it fails.
+/// Runs the compiler, keeps the least that it took, and returns what this run took. Throws looptorch::Error
+/// if it fails.
 double compile(const std::string& compiler, Unit& unit, const fs::path& file) {
   std::ofstream(file) << unit.text;
   std::istringstream words(LOOPTORCH_COMPILE_ARGUMENTS);

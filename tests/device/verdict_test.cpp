@@ -171,7 +171,7 @@ TEST_CASE("gradients that are not finite in an update already vetoed end no fit,
   }
 }
 
-TEST_CASE("metrics have the losses of their own windows, also behind one whose update was skipped") {
+TEST_CASE("metrics have the losses of their own windows, also after one whose update was skipped") {
   if (!has_device()) return;
   const lt::testing::TemporaryFolder folder;
   torch::manual_seed(1);

@@ -84,11 +84,11 @@ namespace looptorch::detail {{
 inline constexpr std::u32string_view kDecompositions{{
 {literal(others)}, {3 * len(others)}}};
 
-/// The decompositions of U+F900 and the characters behind it.
+/// The decompositions of U+F900 and the characters after it.
 inline constexpr std::u32string_view kIdeographsFromF900{{
 {literal(ideographs[0])}}};
 
-/// The decompositions of U+2F800 and the characters behind it.
+/// The decompositions of U+2F800 and the characters after it.
 inline constexpr std::u32string_view kIdeographsFrom2F800{{
 {literal(ideographs[1])}}};
 

@@ -24,7 +24,7 @@ def mix64(value):
     return value ^ value >> 31
 
 
-def lane_word(kind, bits, lane):
+def element_word(kind, bits, lane):
     return mix64((kind * LANES + lane + 1) * GOLDEN) >> 64 - bits
 
 
@@ -34,7 +34,7 @@ def block_word(update, block):
 
 def noise(kind, bits, shift, update, size):
     """Random numbers in [0, 1), one an element."""
-    words = [lane_word(kind, bits, i % LANES) ^ (block_word(update, i // LANES) >> shift & (1 << bits) - 1)
+    words = [element_word(kind, bits, i % LANES) ^ (block_word(update, i // LANES) >> shift & (1 << bits) - 1)
              for i in range(size)]
     return np.array(words, dtype=np.float64) / (1 << bits)
 

@@ -56,7 +56,7 @@ struct CorpusClip {
   return clips;
 }
 
-/// Returns a number with so many digits behind the point, in any locale.
+/// Returns a number with so many digits after the point, in any locale.
 [[nodiscard]] inline std::string fixed_text(double value, int digits) {
   std::array<char, 32> text;
   return {text.data(),

@@ -44,7 +44,7 @@ class ArrivingLogMel {
   /// Takes the next samples, float32 `[T]` on the CPU. Throws UsageError after `finish`.
   void add(const at::Tensor& samples_T) {
     if (finished_)
-      throw looptorch::UsageError("ArrivingLogMel: samples were added behind the end of the sound");
+      throw looptorch::UsageError("ArrivingLogMel: samples were added after the end of the sound");
     const at::Tensor whole_T = samples_T.contiguous();
     const float* samples = whole_T.const_data_ptr<float>();
     pending_.insert(pending_.end(), samples, samples + whole_T.numel());
@@ -107,7 +107,7 @@ class ArrivingLogMel {
   at::Tensor next(std::int64_t count) {
     if (computed() == 0) mirror_beginning();
     const auto needed = static_cast<std::size_t>((count - 1) * kHop + kWindow);
-    if (pending_.size() < needed) pending_.resize(needed, 0.0F);  // silence behind the end
+    if (pending_.size() < needed) pending_.resize(needed, 0.0F);  // silence after the end
     const at::Tensor samples_1T =
         at::from_blob(pending_.data(), {1, static_cast<std::int64_t>(needed)}, at::kFloat);
     const at::Tensor mel_MF = looptorch::audio::mel_of_frames(samples_1T, window_W_, kHop, count, power_)[0]

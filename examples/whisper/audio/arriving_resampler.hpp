@@ -33,7 +33,7 @@ class ArrivingResampler {
     return take(end);
   }
 
-  /// Returns the rest, behind which the sound is silent.
+  /// Returns the rest, after which the sound is silent.
   [[nodiscard]] at::Tensor finish() { return take(resampler_.length(arrived_)); }
 
  private:

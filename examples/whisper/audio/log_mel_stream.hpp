@@ -118,7 +118,7 @@ class LogMelStream {
     held_MF_ = at::empty({options.mel_bins, 0}, at::kFloat);
   }
 
-  /// Returns the frames from `first` on, float32 `[M, count]`; behind the recording's end those of silence.
+  /// Returns the frames from `first` on, float32 `[M, count]`; after the recording's end those of silence.
   /// Throws UsageError if a call before began at a later frame.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_)

@@ -115,7 +115,7 @@ class PcmReader {
                                                            " bytes of samples, ", total_, " are there"));
     if (has_second_)
       throw looptorch::audio::ClipError(
-          looptorch::message("-: another WAV file lies behind the ", *announced_,
+          looptorch::message("-: another WAV file lies after the ", *announced_,
                              " bytes of samples that the first header announces; join files with `sox a.wav "
                              "b.wav -t wav - |`, not with cat"));
     if (has_header_) return;

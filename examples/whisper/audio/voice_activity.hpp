@@ -33,7 +33,7 @@ struct VoiceOptions {
   std::int64_t min_speech = 10;      ///< Shorter bursts are no speech.
   std::int64_t min_silence = 50;     ///< Shorter silences belong to the speech around them.
   std::int64_t lead_in = 20;         ///< Added before speech,
-  std::int64_t hangover = 40;        ///< and behind it.
+  std::int64_t hangover = 40;        ///< and after it.
   std::int64_t floor_window = 1000;  ///< The noise floor is the minimum over so many frames.
 };
 

@@ -93,7 +93,7 @@ inline void check_tokenizer_kind(const looptorch::Json& json) {
 /// Returns the effect of an added token's flag.
 [[nodiscard]] inline std::string flag_meaning(std::string_view flag) {
   if (flag == "single_word") return "it is not found within a word";
-  return flag == "lstrip" ? "it takes away the blanks before it" : "it takes away the blanks behind it";
+  return flag == "lstrip" ? "it takes away the blanks before it" : "it takes away the blanks after it";
 }
 
 /// Returns the two tokens of a merge, which older files write as "a b" and newer ones as ["a", "b"].

@@ -27,7 +27,7 @@ struct ClipError : Error {
 struct ClipTooLong : ClipError {
   using ClipError::ClipError;
 };
-/// Thrown for a part that begins behind the file's end, or ends more than kEndSlack behind it: the text is
+/// Thrown for a part that begins after the file's end, or ends more than kEndSlack after it: the text is
 /// another recording's, or the times are wrong.
 struct ClipOutside : ClipError {
   using ClipError::ClipError;
@@ -41,11 +41,11 @@ struct ClipTooLoud : ClipError {
   using ClipError::ClipError;
 };
 
-/// Seconds by which a manifest's clip may end behind its file's end, since manifests round times.
+/// Seconds by which a manifest's clip may end after its file's end, since manifests round times.
 inline constexpr double kEndSlack = 0.1;
 
-/// Throws ClipOutside for a clip that begins behind the end of its file, which lasts `seconds`, or ends more
-/// than kEndSlack behind it. A clip without `end` has the `duration` of its line at most.
+/// Throws ClipOutside for a clip that begins after the end of its file, which lasts `seconds`, or ends more
+/// than kEndSlack after it. A clip without `end` has the `duration` of its line at most.
 inline void check_within(const Utterance& clip, double seconds) {
   constexpr double kRounding = 1e-6;
   const auto refuse = [&](const auto&... why) {

@@ -85,7 +85,7 @@ class ClipReader {
 
  private:
   static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
-  static constexpr double kBeyond = 0.1;  // seconds behind the limit, which show that a clip is too long
+  static constexpr double kBeyond = 0.1;  // seconds after the limit, which show that a clip is too long
 
   /// Returns the samples between two times. Throws ClipOutside or ClipError if there are none.
   [[nodiscard]] at::Tensor decoded(const Utterance& clip, double start, double end) const try {

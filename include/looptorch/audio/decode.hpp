@@ -61,7 +61,7 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
       std::min(std::round(options.end * static_cast<double>(rate)), static_cast<double>(length));
   if (first >= end) {
     const auto between = std::isinf(options.end)
-                             ? looptorch::message("behind ", options.start, " s")
+                             ? looptorch::message("after ", options.start, " s")
                              : looptorch::message("between ", options.start, " s and ", options.end, " s");
     throw AudioRangeError(looptorch::message(path.string(), ": holds ",
                                              static_cast<double>(length) / static_cast<double>(rate),
@@ -75,10 +75,10 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// Returns the file's samples, or those between `start` and `end`. The samples of a range equal that part of
 /// the whole file: bit for bit at the file's own rate, up to rounding if resampled. The part before `start`
 /// is not decoded, except for some seconds of Vorbis and Opus, all of MP3, and formats in which libsndfile
-/// cannot seek. The part behind `end` is decoded only if the file does not state its length.
+/// cannot seek. The part after `end` is decoded only if the file does not state its length.
 ///
 /// Joined files (MP3, Ogg, FLAC) are read one after the other. If a header was never finished, everything
-/// behind it is read as sound; a warning names the first such file.
+/// after it is read as sound; a warning names the first such file.
 ///
 /// Throws
 /// - FileError for a path that is no readable file

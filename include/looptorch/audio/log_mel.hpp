@@ -37,7 +37,7 @@ struct LogMelOptions {
 /// Each clip of a batch has its own maximum, so that its features do not depend on the other clips.
 ///
 /// Digital silence has no dynamic range: its features are -1.5 everywhere, which is also the value of the
-/// padding behind a very quiet clip. A louder clip's padding lies 2 below its maximum. Calling is const and
+/// padding after a very quiet clip. A louder clip's padding lies 2 below its maximum. Calling is const and
 /// safe from several threads; no gradient flows to the samples. On a GPU matmuls never use TF32, and
 /// only the first call on a device waits for it.
 class LogMel {

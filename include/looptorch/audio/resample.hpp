@@ -136,7 +136,7 @@ inline void Resampler::choose_blocks() {
 }
 
 /// Returns the filter's impulse response, without its scale, at multiples of 1 / up of an input sample, with
-/// a zero before and behind it.
+/// a zero before and after it.
 inline at::Tensor Resampler::prototype() const {
   const double beta = 0.1102 * (kStopbandDb - 8.7), cutoff = narrowing() * (1 - kTransition / 2);
   const std::int64_t half = reach_ * up_;
@@ -172,7 +172,7 @@ inline at::Tensor Resampler::operator()(const at::Tensor& samples) const {
 }
 
 /// Returns the clips, each beginning at a whole block, with `reach` zeros before it and at least as many
-/// behind.
+/// after.
 inline at::Tensor Resampler::padded(const at::Tensor& samples_BT, std::int64_t rows) const {
   const std::int64_t clips = samples_BT.size(0), count = samples_BT.size(1), pitch = (rows + 1) * block_in_;
   const at::Tensor whole = at::empty({clips, pitch}, samples_BT.options());

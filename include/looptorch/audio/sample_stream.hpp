@@ -39,7 +39,7 @@ class SampleStream {
   /// Returns the number of samples returned so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
 
-  /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none behind it. Throws
+  /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none after it. Throws
   /// AudioError for a file that ends before its announced length, and for samples that are not finite.
   [[nodiscard]] at::Tensor next(std::int64_t count) {
     const SampleRange wanted{position_, std::min(position_ + count, length())};

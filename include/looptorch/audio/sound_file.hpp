@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a sound file through libsndfile, for `decode`, `probe` and SampleStream, and corrects what libsndfile
 // gets wrong. Finds the exact length where libsndfile estimates it, reads all streams of a file that was
-// joined from several, and reads samples behind a header that was never finished.
+// joined from several, and reads samples after a header that was never finished.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -131,7 +131,7 @@ class SoundFile {
     if (const auto begins = FlacScan(*file_).beginnings(); begins.size() > 1) return take_flac(whole, begins);
     // WAV, AIFF, AU, W64, CAF, SPHERE: a header announces the bytes of samples.
     if (auto data = DataHeader(*file_).data()) return take_announced(*std::move(data));
-    // MPEG, as MP3, behind any tags.
+    // MPEG, as MP3, after any tags.
     if (take_mpeg(MpegScan(*file_).parts())) return;
     // All else that libsndfile reads. Given the name, it searches any .mp3 for frames and prints messages.
     const bool by_name = !small_extension(path_).starts_with(".mp");

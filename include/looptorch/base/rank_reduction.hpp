@@ -54,7 +54,7 @@ class RankReduction {
   void first_text(const std::string& what, std::optional<std::string>& text) {
     enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, {.text = &text});
   }
-  /// `text` becomes those of all ranks, one behind the other in their order.
+  /// `text` becomes those of all ranks, one after the other in their order.
   void append(const std::string& what, std::string& text) {
     enter(what, {Kind::append, 0.0, text}, {.appended = &text});
   }

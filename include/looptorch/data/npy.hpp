@@ -126,7 +126,7 @@ class NpyFile {
            type_.bytes, " bytes, and ", there, " bytes are there");
     bytes_ = elements * type_.bytes;
     if (bytes_ != there)
-      fail("has ", there - bytes_, " bytes behind its array of shape ", at::IntArrayRef(header_.shape),
+      fail("has ", there - bytes_, " bytes after its array of shape ", at::IntArrayRef(header_.shape),
            "; a file holds one array");
   }
 

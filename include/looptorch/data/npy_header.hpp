@@ -49,7 +49,7 @@ class NpyHeaderParser {
       break;
     }
     skip_blanks();
-    if (at_ != text_.size()) fail("has more behind its end");
+    if (at_ != text_.size()) fail("has more after its end");
     if (!dtype_ || !order_ || !shape_) fail("lacks one of 'descr', 'fortran_order' and 'shape'");
     return {*dtype_, *order_, *shape_, product(*shape_)};
   }

@@ -21,6 +21,7 @@
 
 namespace looptorch::detail {
 
+/// Exchanges layers' statistics between the ranks that have a batch, while the others wait in `end`.
 class BatchStatistics {
  public:
   using Turn = Ranks::Turn;
@@ -64,10 +65,15 @@ class BatchStatistics {
     if (first == turns_.end() || std::ranges::all_of(turns_, [](Turn each) { return each == Turn::now; }))
       return;
     at::NoGradGuard no_gradients;
+    std::vector<std::pair<ProcessGroup::Work, at::Tensor>> under_way;
     for (const at::Tensor& buffer : buffers_) {
       const at::Tensor sent = buffer.detach().cpu().contiguous();
-      group_.wait(*group_.broadcast_statistics(sent, first - turns_.begin()), kMoment);
-      if (!sent.is_same(buffer)) buffer.detach().copy_(sent);
+      under_way.emplace_back(group_.broadcast_statistics(sent, first - turns_.begin()), sent);
+    }
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const auto& [work, sent] = under_way[i];
+      group_.wait(*work, kMoment);
+      buffers_[i].detach().copy_(sent);
     }
   }
 

@@ -27,7 +27,8 @@ struct BucketMember {
   std::vector<BucketSlice> slices = {};           ///< all of it, in the order of memory; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
-  std::int64_t version = 0;  ///< of the gradient that was packed
+  bool has_gradient = false;  ///< when it was packed
+  std::int64_t version = 0;   ///< of the gradient that was packed
 };
 
 struct GradientBucket {

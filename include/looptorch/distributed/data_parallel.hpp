@@ -181,20 +181,19 @@ struct DataParallel {
   static std::string differing_buffers(const torch::nn::Module& model, detail::GroupRanks& ranks) {
     const auto buffers = model.named_buffers();
     if (buffers.size() == 0) return {};
-    std::vector<double> largest, smallest;  // of the ranks' hashes; the smallest negated
-    for (const auto& named : buffers) {
-      largest.push_back(static_cast<double>(stable_hash(named.value()) >> 11));  // exact as a double
-      smallest.push_back(-largest.back());
-    }
+    std::string hashes;  // of this rank's buffers; after the exchange of all ranks', in their order
+    for (const auto& named : buffers) hashes += hex_of(stable_hash(named.value()));
+    const std::size_t of_rank = hashes.size(), digits = of_rank / buffers.size();
     RankReduction reduction;
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      reduction.max("the largest of " + buffers[i].key(), largest[i]);
-      reduction.max("the smallest of " + buffers[i].key(), smallest[i]);
-    }
+    reduction.append("the hashes of buffers", hashes);
     ranks.all_reduce(reduction, "the comparison of buffers");
     std::string names;
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-      if (largest[i] != -smallest[i]) names += (names.empty() ? "" : ", ") + buffers[i].key();
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      bool differs = false;
+      for (std::size_t at = i * digits; at < hashes.size(); at += of_rank)
+        differs |= hashes.compare(at, digits, hashes, i * digits, digits) != 0;
+      if (differs) names += (names.empty() ? "" : ", ") + buffers[i].key();
+    }
     return names;
   }
 

@@ -190,8 +190,6 @@ class GradientBuckets {
       const at::Tensor& own = member.parameter.grad();
       if (own.defined()) require_dense(own, "DataParallel");
       const at::Tensor gradient = chunks.with(index, own);
-      for (const at::Tensor& counts : bucket.counts)
-        counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
       const bool is_cut = member.slices.size() > 1;
       const at::Tensor source = is_cut && gradient.defined() ? gradient.contiguous().view({-1}) : gradient;
       for (Slice& slice : member.slices) {
@@ -206,10 +204,23 @@ class GradientBuckets {
           at::mul_out(slice.view, part, at::scalar_tensor(factor, at::kDouble));
       }
       member.packed = true;
+      member.has_gradient = gradient.defined();
       member.version = version_of(own);
       ++bucket.filled;
-      for (; next < buckets.size() && buckets[next].filled == buckets[next].end - buckets[next].first; ++next)
+      for (; next < buckets.size() && buckets[next].filled == buckets[next].end - buckets[next].first;
+           ++next) {
+        write_counts(buckets[next]);
         launch(buckets[next].flat, buckets[next].by_rank);
+      }
+    }
+
+    /// Writes 1 for each gradient of a bucket, and 0 for those that this rank lacks.
+    void write_counts(const Bucket& bucket) const {
+      for (const at::Tensor& counts : bucket.counts) {
+        counts.fill_(1.0);
+        for (std::size_t i = bucket.first; i < bucket.end; ++i)
+          if (!members[i].has_gradient) counts[static_cast<std::int64_t>(i - bucket.first)].zero_();
+      }
     }
   };
 
@@ -251,14 +262,19 @@ class GradientBuckets {
     ++buckets.back().end;
   }
 
-  /// Calls `use(member, has_any)` for each parameter. `has_any` is true if some rank had a gradient of it, by
-  /// the counts that `rank` received.
+  /// Calls `use(member, has_any)` for each parameter. `has_any` is true if some rank had a gradient of it.
+  /// Reads the counts that `rank` received, which costs a host sync, only for parameters without a gradient
+  /// on this rank.
   template <class Use>
   void each_member(std::size_t rank, Use&& use) {
     for (const Bucket& bucket : state_->buckets) {
-      const at::Tensor counts = bucket.counts[rank].cpu().to(at::kDouble);
+      at::Tensor counts;
+      const auto received = [&](std::size_t i) {
+        if (!counts.defined()) counts = bucket.counts[rank].cpu().to(at::kDouble);
+        return counts.const_data_ptr<double>()[i - bucket.first] > 0;
+      };
       for (std::size_t i = bucket.first; i < bucket.end; ++i)
-        use(state_->members[i], counts.const_data_ptr<double>()[i - bucket.first] > 0);
+        use(state_->members[i], state_->members[i].has_gradient || received(i));
     }
   }
 

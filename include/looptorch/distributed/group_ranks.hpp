@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Implements the loop's interface Ranks (loop/ranks.hpp) on a process group: reduces numbers by Gloo, sums
-// gradients in buckets, shards optimizers and runs SyncBN. DataParallel makes a GroupRanks for each fit.
+// gradients in buckets, shards optimizers and runs SyncBN. DataParallel makes one GroupRanks for
+// its Trainer, which begins and ends each fit with it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -74,7 +75,7 @@ class GroupRanks final : public Ranks {
   }
 
   void all_reduce(RankReduction& reduction, const std::string& point) override {
-    require_whole();
+    require_unbroken();
     point_ = point;
     if (group_) group_->watch().at(point);
     const std::string mine = point + '\n' + reduction.message();
@@ -97,7 +98,7 @@ class GroupRanks final : public Ranks {
   }
 
   std::vector<std::string> ask(const std::string& request) override {
-    require_whole();
+    require_unbroken();
     if (!group_) return {};
     const std::string point = "a request to all ranks";
     (void)group_->gather(std::string(kRequest) + request, point);
@@ -135,12 +136,12 @@ class GroupRanks final : public Ranks {
 
   void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
     if (!overlap_ || (syncs_batch_norm_ && !has_buckets(parameters))) return;  // new ones are agreed on
-    require_whole();
+    require_unbroken();
     GradientBuckets& buckets = buckets_of(parameters);
     if (chunks() == 0 || buckets.chunk() == chunks_here() - 1) buckets.arm(factor);
   }
   void begin_sums(const std::vector<at::Tensor>& parameters, double factor) override {
-    require_whole();
+    require_unbroken();
     GradientBuckets& buckets = buckets_of(parameters);
     if (chunks() > 0) buckets.enter_chunk(chunks_here() - 1);
     buckets.send_rest(factor);
@@ -198,24 +199,28 @@ class GroupRanks final : public Ranks {
     group_->leave_together();
   }
 
-  /// Broadcasts the tensors of rank 0.
+  /// Broadcasts the tensors of rank 0, several at a time: waiting for each would cost a round trip a tensor.
   void broadcast(const std::vector<at::Tensor>& tensors) {
     if (!group_) return;
     at::NoGradGuard no_gradients;
+    std::vector<Broadcast> under_way;
+    std::int64_t bytes = 0;
     for (const at::Tensor& tensor : distinct(tensors)) {
       if (tensor.numel() == 0) continue;
       const at::Tensor sent = tensor.detach().contiguous();
-      const at::Tensor bytes = sent.view({-1}).view(at::kByte);  // backends do not know every type
-      group_->wait(*group_->broadcast(bytes), "the broadcast of the model");
-      if (rank() != 0 && !sent.is_same(tensor)) tensor.detach().copy_(sent);
+      under_way.push_back({group_->broadcast(sent.view({-1}).view(at::kByte)),  // backends lack some types
+                           tensor, sent});
+      bytes += static_cast<std::int64_t>(sent.nbytes());
+      if (bytes >= bucket_bytes_) finish(under_way), bytes = 0;
     }
+    finish(under_way);
   }
 
   /// Returns the number of reductions' collectives so far.
   [[nodiscard]] std::int64_t reductions() const { return reductions_; }
 
  private:
-  void require_whole() const {
+  void require_unbroken() const {
     if (broken_)
       throw RanksDiffer("an exception ended a window of this rank alone: the ranks have to begin anew");
   }
@@ -284,6 +289,22 @@ class GroupRanks final : public Ranks {
     ProcessGroup::Work work;
     at::Tensor flat;
   };
+  struct Broadcast {
+    ProcessGroup::Work work;
+    at::Tensor tensor, sent;  // the same, or a contiguous copy
+  };
+
+  void finish(std::vector<Broadcast>& under_way) const {
+    for (const Broadcast& each : under_way) {
+      group_->wait(*each.work, "the broadcast of the model");
+      if (rank() == 0) continue;
+      if (each.sent.const_data_ptr() != each.tensor.const_data_ptr())
+        each.tensor.detach().copy_(each.sent);
+      else
+        each.tensor.unsafeGetTensorImpl()->bump_version();  // the backend wrote to its memory
+    }
+    under_way.clear();
+  }
   [[nodiscard]] std::int64_t chunks_here() const { return chunks() / size(); }
 
   ProcessGroup* group_;
@@ -294,7 +315,7 @@ class GroupRanks final : public Ranks {
   std::vector<std::unique_ptr<GradientBuckets>> buckets_;  // one of each update's parameters
   GradientBuckets* buckets_in_flight_ = nullptr;
   std::vector<Sum> sums_in_flight_;
-  std::string point_ = "the beginning";
+  std::string point_ = "the beginning";  // of the last reduction
   std::int64_t reductions_ = 0;
   bool broken_ = false;
   bool is_sharded_ = false, syncs_batch_norm_ = false;

@@ -37,7 +37,7 @@ namespace looptorch::detail {
 }
 
 #if LOOPTORCH_HAS_NCCL
-/// NCCL's options, with room behind them: LibTorch's constructor writes the `ncclConfig_t` of the nccl.h that
+/// NCCL's options, with room after them: LibTorch's constructor writes the `ncclConfig_t` of the nccl.h that
 /// it was built with, and that of a newer NCCL is larger than the one of this nccl.h.
 struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
   NcclOptions() {}  // leaves `room` as it is
@@ -96,7 +96,7 @@ inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10
 
 /// True for a collective of NCCL, which must be polled: its `wait(timeout)` aborts the group's connections
 /// when the time is over.
-[[nodiscard]] inline bool is_to_be_asked([[maybe_unused]] const c10d::Work& work) {
+[[nodiscard]] inline bool must_be_polled([[maybe_unused]] const c10d::Work& work) {
 #if LOOPTORCH_HAS_NCCL
   return dynamic_cast<const c10d::ProcessGroupNCCL::WorkNCCL*>(&work) != nullptr;
 #else
@@ -104,10 +104,10 @@ inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10
 #endif
 }
 
-/// Waits up to `limit` for a collective's end; returns whether it has ended. With `asks` it polls and sets no
-/// limit on the collective. The current stream continues after it. Throws what went wrong.
-inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool asks) {
-  if (!asks) return work.wait(limit), true;
+/// Waits up to `limit` for a collective's end; returns whether it has ended. With `polls` it polls and sets
+/// no limit on the collective. The current stream continues after it. Throws what went wrong.
+inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool polls) {
+  if (!polls) return work.wait(limit), true;
   const auto until = std::chrono::steady_clock::now() + limit;
   while (!work.isCompleted()) {
     if (std::chrono::steady_clock::now() > until) return false;
@@ -116,10 +116,10 @@ inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool 
   return work.wait(), true;
 }
 
-/// True if a collective that has ended succeeded although an exception was thrown: it ended behind a wait's
+/// True if a collective that has ended succeeded although an exception was thrown: it ended after a wait's
 /// limit. NCCL's cannot, and do not implement isSuccess.
-[[nodiscard]] inline bool ended_behind_limit(const c10d::Work& work, bool asks) {
-  return !asks && work.isSuccess();
+[[nodiscard]] inline bool ended_after_limit(const c10d::Work& work, bool polls) {
+  return !polls && work.isSuccess();
 }
 
 }  // namespace looptorch::detail

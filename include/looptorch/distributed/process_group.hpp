@@ -95,7 +95,7 @@ class ProcessGroup {
   [[nodiscard]] Work sum(const at::Tensor& tensor) {
     std::vector<at::Tensor> list{tensor};
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
-    return carrier_of(tensor).allreduce(list);
+    return backend_of(tensor).allreduce(list);
   }
   /// Connects the pairs of `sum_of_pair`. All ranks call it; their number is a power of two.
   void connect_pairs() {
@@ -119,14 +119,14 @@ class ProcessGroup {
     if (to != rank()) sent_ += static_cast<std::int64_t>(tensor.nbytes());
     c10d::ReduceOptions options;
     options.rootRank = to;
-    return carrier_of(tensor).reduce(list, options);
+    return backend_of(tensor).reduce(list, options);
   }
   /// Begins to broadcast `tensor` from rank `from`.
   [[nodiscard]] Work broadcast(const at::Tensor& tensor, std::int64_t from = 0) {
     std::vector<at::Tensor> list{tensor};
     c10d::BroadcastOptions options;
     options.rootRank = from;
-    return carrier_of(tensor).broadcast(list, options);
+    return backend_of(tensor).broadcast(list, options);
   }
 
   /// Connects the ranks again, for batch statistics, which are exchanged during sums of gradients.
@@ -155,13 +155,13 @@ class ProcessGroup {
   void wait(c10d::Work& work, const std::string& point) {
     auto on_failure = c10::make_scope_exit([this] { is_lost_ = true; });
     const auto begin = std::chrono::steady_clock::now();
-    const bool asks = detail::is_to_be_asked(work);
+    const bool polls = detail::must_be_polled(work);
     while (true) {
       try {
-        if (detail::ends_within(work, std::chrono::milliseconds(250), asks)) break;
+        if (detail::ends_within(work, std::chrono::milliseconds(250), polls)) break;
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
-          if (detail::ended_behind_limit(work, asks)) break;
+          if (detail::ended_after_limit(work, polls)) break;
           watch_->explain(point, detail::first_line(error.what()));
         }
       }
@@ -248,12 +248,12 @@ class ProcessGroup {
     if (address_.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
     return c10d::ProcessGroupGloo::createDeviceForHostname(address_);
   }
-  /// Returns what `work` returns, which connects this rank with others and may wait for them without a limit.
-  /// It runs in a thread, which stays behind if this throws: RanksDiffer, once a rank has failed or is
+  /// Returns what `connect` returns, which connects this rank with others and may wait for them without a
+  /// limit. It runs in a thread, which stays behind if this throws: RanksDiffer, once a rank has failed or is
   /// silent, or the limit is over.
-  template <class Work>
-  std::invoke_result_t<Work&> connecting(Work work) {
-    std::packaged_task<std::invoke_result_t<Work&>()> task(std::move(work));
+  template <class Connect>
+  std::invoke_result_t<Connect&> connecting(Connect connect) {
+    std::packaged_task<std::invoke_result_t<Connect&>()> task(std::move(connect));
     auto done = task.get_future();
     std::thread(std::move(task)).detach();
     const std::string point = "the connection of the ranks";
@@ -277,7 +277,7 @@ class ProcessGroup {
   }
 
   /// Returns the backend for a tensor. All ranks pass the same kind of device.
-  c10d::Backend& carrier_of(const at::Tensor& tensor) {
+  c10d::Backend& backend_of(const at::Tensor& tensor) {
     if (!detail::travels_by_nccl(tensor.device())) return *tensors_;
     if (!nccl_)
       nccl_ = detail::nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_),

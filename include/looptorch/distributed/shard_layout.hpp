@@ -26,7 +26,8 @@ class ShardLayout final : public OptimizerShards {
   /// cuts.
   static constexpr std::int64_t kGrain = 256;
 
-  /// With `by_element` large parameters are cut; otherwise each belongs to one rank.
+  /// `splits_` and `tensors_` of the base class are filled by `refresh`. With `by_element` large parameters
+  /// are cut; otherwise each belongs to one rank.
   ShardLayout(std::int64_t rank, std::int64_t size, bool by_element)
       : rank_(rank), by_element_(by_element), loads_(static_cast<std::size_t>(size)) {}
 
@@ -48,8 +49,7 @@ class ShardLayout final : public OptimizerShards {
   [[nodiscard]] bool are_known(const std::vector<at::Tensor>& now) const {
     return std::equal(now.begin(), now.end(), splits_.begin(), splits_.end(),
                       [](const at::Tensor& a, const std::unique_ptr<Split>& b) {
-                        return a.is_same(b->whole) &&
-                               a.numel() == b->ranges.back().begin + b->ranges.back().count;
+                        return a.is_same(b->whole) && a.numel() == size_of(*b);
                       });
   }
 
@@ -132,7 +132,7 @@ class ShardLayout final : public OptimizerShards {
     if (!split.is_cut()) return split.whole.detach();
     return flat(split.whole).narrow(0, split.mine.begin, split.mine.count);
   }
-  /// Points the part to the parameter's memory, which may have changed since the last refresh.
+  /// Points the shard to the parameter's memory, which may have changed since the last refresh.
   static void follow(Split& split) {
     if (!split.shard.defined()) return;
     const std::int64_t offset = split.is_cut() ? split.mine.begin : 0;

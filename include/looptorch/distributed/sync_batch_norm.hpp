@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Makes every BatchNorm module take its statistics over all ranks, as PyTorch's SyncBatchNorm does; LibTorch
-// has none. The model does not change: this header replaces LibTorch's batch_norm, which these modules call,
-// at the dispatcher's autograd keys. Outside of a micro-batch on several ranks, LibTorch's own code runs.
+// has none. The model does not change: a SyncBatchNormScope replaces, while it lives, LibTorch's batch_norm,
+// which these modules call, at the dispatcher's autograd keys. Outside of a micro-batch on several ranks,
+// LibTorch's own code runs.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -69,6 +70,7 @@ struct JoinedStatistics {
   }
 };
 
+/// BatchNorm in training, by statistics over all ranks, forward and backward.
 struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& scales, const std::optional<at::Tensor>& shifts,
@@ -126,12 +128,17 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   }
 
  private:
-  static constexpr double kForward = 10, kBackward = 11;
+  enum class Pass { forward, backward };
 
+  /// Returns what a layer's exchange is called: a number that is the same on all ranks that run this layer,
+  /// and differs between passes, between numbers of values, and from every `Ranks::Turn`.
+  static double code_of(Pass pass, std::int64_t values) {
+    return 10.0 + 2.0 * static_cast<double>(values) + (pass == Pass::backward ? 1.0 : 0.0);
+  }
   static BatchStatistics& exchange() {
     if (BatchStatistics* const active = BatchStatistics::active()) return *active;
     throw UsageError(
-        "a layer with batch statistics was differentiated behind its micro-batch, where ranks cannot agree");
+        "a layer with batch statistics was differentiated after its micro-batch, where ranks cannot agree");
   }
   static JoinedStatistics gather(const at::Tensor& values, std::int64_t channels) {
     const double count = static_cast<double>(values.numel()) / static_cast<double>(channels);
@@ -142,12 +149,10 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
       mine = at::cat({at::scalar_tensor(count, at::kDouble).view({1}), mean.cpu().to(at::kDouble),
                       variance.cpu().to(at::kDouble) * count});
     }
-    return JoinedStatistics::of(exchange().gather(kForward * kCodes + static_cast<double>(channels), mine),
-                                channels);
+    return JoinedStatistics::of(exchange().gather(code_of(Pass::forward, channels), mine), channels);
   }
   static at::Tensor sum_over_ranks(const at::Tensor& own) {
-    const auto given =
-        exchange().gather(kBackward * kCodes + static_cast<double>(own.numel()), own.cpu().to(at::kDouble));
+    const auto given = exchange().gather(code_of(Pass::backward, own.numel()), own.cpu().to(at::kDouble));
     at::Tensor all = given.front().clone();
     for (std::size_t i = 1; i < given.size(); ++i) all += given[i];
     return all.to(own.options());
@@ -155,8 +160,6 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   static void follow(const std::optional<at::Tensor>& running, const at::Tensor& now, double momentum) {
     if (running && running->defined()) running->mul_(1 - momentum).add_(now.to(running->options()), momentum);
   }
-
-  static constexpr double kCodes = 1e9;  // more than channels
 };
 
 /// Overrides LibTorch's batch_norm while it lives. instance_norm, which calls it, keeps its own statistics.

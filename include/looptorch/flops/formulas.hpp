@@ -78,7 +78,7 @@ inline std::int64_t convolution_backward_flops(OperatorInputs inputs) {
          at_places(inputs[1].toTensor(), shape(inputs, transposed ? 1 : 0).slice(2), inputs[2].toTensor());
 }
 
-/// Queries `[B, H, T, d]` as input Q, keys `[.., S, d]` and values `[.., S, e]` behind them: each pair of a
+/// Queries `[B, H, T, d]` as input Q, keys `[.., S, d]` and values `[.., S, e]` after them: each pair of a
 /// query and a key takes `OfKeys` products over d and `OfValues` over e. Masks, also causal ones, save
 /// nothing here.
 template <std::size_t Q, std::int64_t OfKeys, std::int64_t OfValues>

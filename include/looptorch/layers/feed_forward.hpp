@@ -116,7 +116,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
   std::string name() const override { return "FeedForwardBackward"; }
 
  private:
-  static constexpr std::size_t kFirstOfUp = 3;  ///< behind x and the norm's weight and bias
+  static constexpr std::size_t kFirstOfUp = 3;  ///< after x and the norm's weight and bias
 
   struct Saved {
     NormPart::Unpacked norm;

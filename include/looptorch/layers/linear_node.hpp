@@ -87,7 +87,7 @@ class LinearBackward final : public torch::autograd::Node {
   std::string name() const override { return "LinearBackward"; }
 
  private:
-  /// Returns the index of the residual among the node's inputs: behind x, weights and biases.
+  /// Returns the index of the residual among the node's inputs: after x, weights and biases.
   [[nodiscard]] std::size_t residual_at() const { return 1 + matmul_.parameters(); }
   /// Returns rows as the input lies, in its type.
   [[nodiscard]] at::Tensor as_input(const at::Tensor& rows) const {

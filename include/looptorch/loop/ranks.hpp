@@ -25,8 +25,9 @@ class Ranks {
   [[nodiscard]] virtual std::int64_t rank() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  /// Blocks until all ranks have reached this point, and fills `reduction`. Throws RanksDiffer, which names
-  /// rank and cause, if a rank is elsewhere, has failed or does not answer.
+  /// Blocks until all ranks have called this, and fills `reduction`. `point` says where in the run the ranks
+  /// are, for example "the end of step 7". Throws RanksDiffer, which names rank and cause, if a rank names
+  /// another point, has failed or does not answer.
   virtual void all_reduce(RankReduction& reduction, const std::string& point) = 0;
 
   /// Returns the number of chunks of a window. Each chunk's sums are kept apart and added in a fixed tree,

@@ -83,7 +83,7 @@ class ClassificationMetrics {
     const auto classes_N = predicted_classes(predicted, labels);
     const auto labels_N = labels.to(at::kLong);
     const auto is_label_N = labels_N.ge(0).logical_and(labels_N.lt(classes_));
-    // a row of labels, a column of predictions, and behind the last column those without one
+    // a row of labels, a column of predictions, and after the last column those without one
     const auto column_N = at::where(classes_N.ge(0).logical_and(classes_N.lt(classes_)), classes_N,
                                     at::full_like(classes_N, classes_));
     const auto cell_N = at::where(is_label_N, labels_N * (classes_ + 1) + column_N,

@@ -50,7 +50,7 @@ namespace detail {
 
 [[nodiscard]] constexpr bool is_apostrophe(char32_t c) { return c == U'\'' || c == U'\u2019'; }
 
-/// The state of the normaliser: the words so far, and the characters behind the last of them.
+/// The state of the normaliser: the words so far, and the characters after the last of them.
 class TextNormalizer {
  public:
   void add(char32_t c) {

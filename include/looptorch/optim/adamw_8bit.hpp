@@ -146,8 +146,8 @@ struct AdamW8bitRule {
                     .gradients = call.gradients[i],
                     .first = (coded ? moments.first_codes : moments.first)[i],
                     .second = (coded ? moments.root_codes : moments.second)[i],
-                    .first_extra = coded ? moments.first_scales[i] : none,
-                    .second_extra = coded ? moments.root_scales[i] : none,
+                    .first_scales = coded ? moments.first_scales[i] : none,
+                    .second_scales = coded ? moments.root_scales[i] : none,
                     .lost = keeps_lost(call, i) ? moments.lost[i] : none,
                     .step = moments.steps[i]});
     }

@@ -93,8 +93,8 @@ struct AdamWBf16Rule {
                     .gradients = call.gradients[i],
                     .first = call.moments.first[i],
                     .second = call.moments.second[i],
-                    .first_extra = none,
-                    .second_extra = none,
+                    .first_scales = none,
+                    .second_scales = none,
                     .lost = is_split(call, i) ? call.moments.lost[i] : none,
                     .step = call.moments.steps[i]});
     launcher.flush();
@@ -132,7 +132,7 @@ struct AdamWBf16Rule {
                                 .size = parameter.numel(),
                                 .update = static_cast<std::uint64_t>(step),
                                 .numbers = AdamNumbers::of(options, step, call.factors.divisor_on_host())};
-    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
     constexpr std::int64_t kBlocksATask = 64;
     at::parallel_for(0, (parameter.numel() + kCount - 1) / kCount, kBlocksATask,
                      [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });

@@ -83,8 +83,8 @@ struct Profile {
       write(state);
     else if (state.traced_from == 0)
       tell(message("Profile: no trace was written: steps ", first, " to ", last,
-                   " were asked for, and the fit began behind step ", state.begin_step,
-                   " and ended behind step ", fit.run.progress().step));
+                   " were asked for, and the fit began after step ", state.begin_step,
+                   " and ended after step ", fit.run.progress().step));
   }
 
   /// A range of the trace. Closes the ranges within it when destroyed.

@@ -28,7 +28,7 @@ namespace looptorch {
 ///     curve.add(step, {loss, wer});
 class LearningCurve {
  public:
-  /// Takes the columns behind the first one, "step". Touches no file before the first `add`. Throws
+  /// Takes the columns after the first one, "step". Touches no file before the first `add`. Throws
   /// UsageError for no column, and for one whose name is empty or contains a comma, a quote or a line end.
   LearningCurve(std::filesystem::path file, const std::vector<std::string>& columns)
       : file_(std::move(file)), header_("step"), columns_(columns.size()) {
@@ -49,7 +49,7 @@ class LearningCurve {
   void add(std::int64_t step, const std::vector<double>& values) const {
     if (values.size() != columns_)
       throw UsageError(message(file_.string(), ": ", values.size(), " values for the ", columns_,
-                               " columns behind \"step\""));
+                               " columns after \"step\""));
     auto text = header_ + '\n' + rows_before(step) + std::to_string(step);
     for (const double value : values) text += std::isnan(value) ? ",nan" : message(',', value);
     write_file_atomically(file_, text + '\n');

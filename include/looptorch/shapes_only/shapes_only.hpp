@@ -16,7 +16,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 #include <looptorch/shapes_only/accelerator_autocast.hpp>
 #include <looptorch/shapes_only/accelerator_kernels.hpp>
 #include <looptorch/shapes_only/arguments.hpp>

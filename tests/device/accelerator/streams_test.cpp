@@ -56,7 +56,7 @@ TEST_CASE("sim: a copy to pinned memory is there after the event, not before") {
   event.record(stream_now());
   CHECK(std::isnan(host[0].item<float>()));
   CHECK(violations_with("the host touched pinned memory") == 1);
-  a.fill_(7);  // behind the copy
+  a.fill_(7);  // after the copy
   event.synchronize();
   CHECK(host[0].item<float>() == 3);
 
@@ -145,7 +145,7 @@ TEST_CASE("sim: a tensor goes to pinned memory and back without a wait") {
       for (int i = 0; i < 3; ++i) {
         const at::Tensor a = at::full({3000}, i, kHere) * 2;
         host.copy_(a, /*non_blocking=*/true);
-        back.push_back(host.to(kDevice, /*non_blocking=*/true));  // behind the first copy, on the same stream
+        back.push_back(host.to(kDevice, /*non_blocking=*/true));  // after the first copy, on the same stream
       }
     }
     for (int i = 0; i < 3; ++i) CHECK(back[static_cast<std::size_t>(i)].mean().item<float>() == 2 * i);
@@ -183,7 +183,7 @@ TEST_CASE("sim: copies that may run beside kernels are counted") {
   (void)copy_on(copies, host);  // no kernel to run beside
   CHECK(count.counts().copies_beside == 0);
   const at::Tensor a = at::ones({4}, kHere);
-  (void)host.to(kDevice, /*non_blocking=*/true);  // behind the kernel
+  (void)host.to(kDevice, /*non_blocking=*/true);  // after the kernel
   CHECK(count.counts().copies_beside == 0);
   (void)copy_on(copies, host);
   CHECK(count.counts().copies_beside == 1);
@@ -191,7 +191,7 @@ TEST_CASE("sim: copies that may run beside kernels are counted") {
   (void)copy_on(copies, host);
   CHECK(count.counts().copies_beside == 1);
   const sim::CountWaits next;
-  (void)(a + 1);  // behind none of the last two copies
+  (void)(a + 1);  // after none of the last two copies
   CHECK(next.counts().copies_passed == 2);
   (void)copy_on(copies, host);
   wait_for(copies, stream_now());

@@ -26,7 +26,7 @@ struct Program {
   void wait(int later, int earlier) { timeline.stream_waits(later, timeline.stream(earlier)); }
 };
 
-/// a and b on one stream; c and d on another, d behind a; e on a third, behind d.
+/// a and b on one stream; c and d on another, d after a; e on a third, after d.
 std::string run(std::optional<std::uint64_t> seed) {
   Program program;
   program.queue.take_order_from(seed);
@@ -66,7 +66,7 @@ TEST_CASE("sim: seeds give every order that streams and events allow, and no oth
   CHECK(orders.size() == allowed);
 }
 
-TEST_CASE("sim: a wait runs what it covers, with all that this comes behind") {
+TEST_CASE("sim: a wait runs what it covers, with all that this comes after") {
   Program program;
   program.issue(1, 'a');
   program.issue(2, 'b');

@@ -192,7 +192,7 @@ TEST_CASE("what has no 8 bits is refused, and nothing is changed", "[int8]") {
   CHECK(lt::hold_base_in_int8(*trained) == 2);
 }
 
-TEST_CASE("weights are loaded before, and a file of the plain model is refused behind it", "[int8]") {
+TEST_CASE("weights are loaded before, and a file of the plain model is refused after it", "[int8]") {
   lt::testing::TemporaryFolder folder;
   Net net = adapted_net();
   const auto file = folder.path() / "weights.safetensors";

@@ -64,7 +64,7 @@ TEST_CASE("A reader that cuts uses the beginning of a clip that is too long") {
   CHECK(reader(file, 4).size(0) == 16'000);
 }
 
-TEST_CASE("A clip whose end or duration lies behind its file's end is outside, not shortened") {
+TEST_CASE("A clip whose end or duration lies after its file's end is outside, not shortened") {
   const TemporaryFolder folder;
   const auto file = write_tone(folder / "a.wav", 3.5);
   const OnLongClip on_long = GENERATE(OnLongClip::refuse, OnLongClip::cut);
@@ -81,7 +81,7 @@ TEST_CASE("A clip whose end or duration lies behind its file's end is outside, n
                     EndsWith("b.wav: lasts 1.5 s, and its line says that it lasts 1.7 s"));
 }
 
-TEST_CASE("A clip that begins behind its file's end is outside, and one of less than a sample is no clip") {
+TEST_CASE("A clip that begins after its file's end is outside, and one of less than a sample is no clip") {
   const TemporaryFolder folder;
   const auto file = write_tone(folder / "a.wav", 2, 0.5, 8000);
   const ClipReader reader({.limits = {.max_seconds = 2}});
@@ -89,7 +89,7 @@ TEST_CASE("A clip that begins behind its file's end is outside, and one of less 
     CHECK_THROWS_AS(reader(file, start, end), looptorch::audio::ClipOutside);
   CHECK_THROWS_AS(reader(file, 12), looptorch::audio::ClipOutside);
   CHECK_THROWS_WITH(reader(file, 12), EndsWith("a.wav: lasts 2 s, and the clip begins at 12 s"));
-  CHECK_THROWS_WITH(decode(file, {.start = 12}), EndsWith("a.wav: holds 2 s; no sample lies behind 12 s"));
+  CHECK_THROWS_WITH(decode(file, {.start = 12}), EndsWith("a.wav: holds 2 s; no sample lies after 12 s"));
   CHECK_THROWS_AS(reader(file, 1, 1.00001), looptorch::audio::ClipError);
   CHECK_THROWS_WITH(reader(file, 1, 1.00001),
                     EndsWith("a.wav: holds 2 s; no sample lies between 1 s and 1.00001 s"));

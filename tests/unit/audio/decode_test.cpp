@@ -212,7 +212,7 @@ TEST_CASE(
   CHECK_FALSE(from_near(folder / "long", (seconds - 1) * rate, 2 * rate).defined());
 }
 
-TEST_CASE("behind silence, which does not show an Opus decoder's state, a range has the same bits") {
+TEST_CASE("after silence, which does not show an Opus decoder's state, a range has the same bits") {
   const TemporaryFolder folder;
   const int format = GENERATE(kVorbis, kOpus);
   write(folder / "long", format, speech(60, 16000, 1, 22, 40));
@@ -320,7 +320,7 @@ TEST_CASE("a file that was cut off anywhere is refused") {
   }
 }
 
-TEST_CASE("an Ogg file that ends behind one of its pages is refused") {
+TEST_CASE("an Ogg file that ends after one of its pages is refused") {
   const TemporaryFolder folder;
   const int format = GENERATE(kVorbis, kOpus);
   write(folder / "whole", format, noise(160'000));
@@ -441,7 +441,7 @@ TEST_CASE("no byte of a header, whatever its value, does more than give samples 
   CHECK(refused > 20);
 }
 
-TEST_CASE("chunks before and behind the samples do no harm") {
+TEST_CASE("chunks before and after the samples do no harm") {
   const TemporaryFolder folder;
   write(folder / "a.wav", kWav, ramp(1000));
   std::string bytes = bytes_of(folder / "a.wav");

@@ -54,7 +54,7 @@ TEST_CASE("Sound of a report: clips are played whole, as far as the limit goes")
   CHECK(std::get<SoundExample>(other[0]).samples.size() == 4000);
 }
 
-TEST_CASE("Sound of a report: files are read once, and added behind what is there") {
+TEST_CASE("Sound of a report: files are read once, and added after what is there") {
   const TemporaryFolder folder;
   const std::vector<TitledClip> clips{tone(folder / "a.wav", 1)};
   SoundExamples sounds;

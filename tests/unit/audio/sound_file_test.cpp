@@ -603,7 +603,7 @@ TEST_CASE("An unfinished header is told once, and no finished one is") {
   CHECK(text.find("never finished") == text.rfind("never finished"));
 }
 
-TEST_CASE("A header that states no samples, with whole chunks behind them, is believed") {
+TEST_CASE("A header that states no samples, with whole chunks after them, is believed") {
   const TemporaryFolder folder;
   std::string bytes = written(folder / "empty.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, 0);
   bytes += std::string("LIST\x04\0\0\0abcd", 12);

@@ -59,7 +59,7 @@ TEST_CASE("a StateDict gives back what was put in, by type, and names what is mi
   CHECK_THROWS_WITH(state.get<double>("whole"), Catch::Contains("another type under 'whole'"));
 }
 
-TEST_CASE("nested states stand behind a prefix, and only that prefix") {
+TEST_CASE("nested states stand after a prefix, and only that prefix") {
   lt::StateDict inner, outer;
   inner.set("a", 1);
   inner.set("b.c", 2);

@@ -39,7 +39,7 @@ TEST_CASE("what is no header is refused in a sentence") {
   refused("{}", "lacks one of 'descr', 'fortran_order' and 'shape'");
   refused(begin, "has no \"(\"");
   refused(begin + "(1,)", "has no \"}\"");
-  refused(begin + "(1, 2)} more", "has more behind its end");
+  refused(begin + "(1, 2)} more", "has more after its end");
   refused(begin + "(-1,)}", "has a shape that is no tuple of sizes");
   refused(begin + "(1.5,)}", "has no \")\"");
   refused(begin + "(99999999999999999999,)}", "has a shape that is no tuple of sizes");

@@ -76,7 +76,7 @@ TEST_CASE("arrays of other kinds are refused by name, each with what to write") 
   refused("records.npy", "the header describes records of several fields");
   refused("objects.npy", "holds Python objects (dtype object), which only a pickle makes, and none is run");
   refused("archive.npz", "is an archive of arrays (.npz); save each by itself");
-  refused("two.npy", "has 140 bytes behind its array of shape [3]; a file holds one array");
+  refused("two.npy", "has 140 bytes after its array of shape [3]; a file holds one array");
 }
 
 TEST_CASE("an array that is cut off anywhere is refused") {

@@ -205,7 +205,7 @@ TEST_CASE("rank: NaN on one rank", "[.ranks]") {
         std::string::npos);
   CHECK((said.find("rank 1: ") == 0) == (ranks::rank() != 1));
   CHECK(net->first->weight.equal(before));
-  CHECK(trainer.fit(toy::batches(3), {.epochs = 1}).steps == 3);  // the run goes on behind it
+  CHECK(trainer.fit(toy::batches(3), {.epochs = 1}).steps == 3);  // the run goes on after it
 }
 
 struct SlicedBatch {

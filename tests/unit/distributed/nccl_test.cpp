@@ -37,18 +37,18 @@ class DeviceWork final : public c10d::Work {
   bool fails_;
 };
 
-TEST_CASE("A collective of a device is asked whether it has ended, and never given a limit") {
+TEST_CASE("A collective of a device is polled, and never given a limit") {
   using std::chrono::milliseconds;
   DeviceWork soon(3);
-  CHECK(lt::detail::ends_within(soon, std::chrono::seconds(10), /*asks=*/true));
+  CHECK(lt::detail::ends_within(soon, std::chrono::seconds(10), /*polls=*/true));
   CHECK(soon.streams_behind == 1);
   DeviceWork late(1 << 30);
-  CHECK_FALSE(lt::detail::ends_within(late, milliseconds(5), /*asks=*/true));
+  CHECK_FALSE(lt::detail::ends_within(late, milliseconds(5), /*polls=*/true));
   CHECK(late.streams_behind == 0);
   DeviceWork broken(1, /*fails=*/true);
-  CHECK_THROWS_WITH(lt::detail::ends_within(broken, milliseconds(5), /*asks=*/true), "a connection broke");
+  CHECK_THROWS_WITH(lt::detail::ends_within(broken, milliseconds(5), /*polls=*/true), "a connection broke");
   DeviceWork limited(1);
-  CHECK_THROWS_WITH(lt::detail::ends_within(limited, milliseconds(5), /*asks=*/false), "aborted by a limit");
+  CHECK_THROWS_WITH(lt::detail::ends_within(limited, milliseconds(5), /*polls=*/false), "aborted by a limit");
 }
 
 TEST_CASE("Tensors of CUDA devices travel by NCCL where it is compiled in, all others by Gloo") {
@@ -56,7 +56,7 @@ TEST_CASE("Tensors of CUDA devices travel by NCCL where it is compiled in, all o
   CHECK_FALSE(lt::detail::travels_by_nccl(at::Device(at::kPrivateUse1, 0)));
   CHECK(lt::detail::travels_by_nccl(at::Device(at::kCUDA, 0)) == (LOOPTORCH_HAS_NCCL != 0));
   DeviceWork other(1);
-  CHECK_FALSE(lt::detail::is_to_be_asked(other));
+  CHECK_FALSE(lt::detail::must_be_polled(other));
 }
 
 /// A backend of two ranks whose calls do what a test gives.

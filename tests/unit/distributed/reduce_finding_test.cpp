@@ -128,7 +128,7 @@ Outcome train(const Setup& of) {
       outcome.first_batch = error.first_batch;
       outcome.of_loss = dynamic_cast<const lt::NonFiniteLoss*>(&error) != nullptr;
       CHECK(error.step == 2);
-      CHECK(trainer.fit(batches(false), {.max_steps = 6}).steps == 6);  // the run goes on behind it
+      CHECK(trainer.fit(batches(false), {.max_steps = 6}).steps == 6);  // the run goes on after it
     }
     for (const at::Tensor& parameter : net->parameters())
       outcome.weights.push_back(parameter.detach().clone());

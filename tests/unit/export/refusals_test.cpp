@@ -160,7 +160,7 @@ TEST_CASE("unregistered aliases of weights and inputs are refused") {
          "uses a tensor that requires gradients and is neither registered nor made of registered ones");
 }
 
-TEST_CASE("memory that is filled behind the tracer is refused") {
+TEST_CASE("memory that is filled after the tracer is refused") {
   expect(refused([](Net& net, const at::Tensor& x) {
            return net(x) * at::tensor({1.F, 2.F, 3.F, 4.F});
          }),

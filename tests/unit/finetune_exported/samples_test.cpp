@@ -67,7 +67,7 @@ TEST_CASE("a batch is padded to the model's fixed size, and not to the most of a
   CHECK(batch(open, {0, 1}).tensors[0].sizes() == at::IntArrayRef({2, 2}));
 }
 
-TEST_CASE("each dimension is padded behind its numbers") {
+TEST_CASE("each dimension is padded after its numbers") {
   const auto data = samples({{.name = "x", .padding = 9}});
   std::vector<fe::Row> rows{{{torch::ones({2, 1})}}, {{torch::ones({1, 3})}}};
   const auto made = data.collate(rows).tensors[0];

@@ -137,7 +137,7 @@ TEST_CASE("ctc_loss: texts that fit exactly, repeat, are empty or too long") {
   const Result found = ours(given);
   check_close(found, expected, 1e-5);
   for (const Result& result : {operations, found}) {
-    CHECK(result.gradient.select(1, 0).slice(0, 3).eq(0).all().item<bool>());  // behind its length
+    CHECK(result.gradient.select(1, 0).slice(0, 3).eq(0).all().item<bool>());  // after its length
     if (given.options.zero_infinity) CHECK(result.gradient.slice(1, 3).eq(0).all().item<bool>());
   }
 }

@@ -20,9 +20,10 @@ toy::Net net_here() {
   return net;
 }
 
-/// Trains three windows an epoch by hand, elements clipped to `limit` behind a norm of at most `max_norm`; returns how
-/// many were clipped in each epoch.
-std::vector<std::int64_t> by_hand(toy::Net& net, const std::vector<toy::Batch>& data, double max_norm, double limit) {
+/// Trains three windows an epoch by hand, elements clipped to `limit` after a norm of at most `max_norm`;
+/// returns how many were clipped in each epoch.
+std::vector<std::int64_t> by_hand(toy::Net& net, const std::vector<toy::Batch>& data, double max_norm,
+                                  double limit) {
   torch::optim::SGD sgd(net->parameters(), 0.1);
   std::vector<std::int64_t> clipped;
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -44,7 +45,8 @@ std::vector<std::int64_t> by_hand(toy::Net& net, const std::vector<toy::Batch>& 
 
 }  // namespace
 
-TEST_CASE("the page's clipping policy clips and counts as the loop by hand, behind ClipGradNorm wherever it is listed") {
+TEST_CASE(
+    "the page's clipping policy clips and counts as the loop by hand, after ClipGradNorm wherever it is listed") {
   const auto data = toy::batches(3);
   auto theirs = net_here();
   const auto clipped = by_hand(theirs, data, 0.5, 0.02);

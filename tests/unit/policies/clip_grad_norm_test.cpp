@@ -179,7 +179,7 @@ TEST_CASE("a finite loss with a NaN gradient is refused, and its own window is n
     good.fit(with_zeros(2), {.max_steps = 1});
     CHECK(toy::distance(ours, theirs) == 0.0);
     CHECK(trainer.updates()[0].skipped == 1);
-    CHECK(trainer.fit(with_zeros(2), {.epochs = 1}).steps == 3);  // goes on behind it
+    CHECK(trainer.fit(with_zeros(2), {.epochs = 1}).steps == 3);  // goes on after it
     CHECK(std::isfinite(toy::distance(ours, theirs)));
 
     auto skipping = toy::net();

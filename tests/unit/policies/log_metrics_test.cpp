@@ -417,7 +417,7 @@ TEST_CASE("LogMetrics: the page says of all time where it went") {
     INFO(phase);
     CHECK(time[phase] > 0);
   }
-  // No more than the fit took, and no less than up to its last row, behind which a snapshot may still follow.
+  // No more than the fit took, and no less than up to its last row, after which a snapshot may still follow.
   std::ifstream file(folder / "metrics.jsonl");
   double last = 0;
   report::MetricNames names;
@@ -588,7 +588,7 @@ TEST_CASE("LogMetrics: the rows up to a snapshot are in the files when its state
                       lt::LogMetrics{.folder = folder.path(), .flush_seconds = 1e9},
                       log_metrics::BehindSnapshots{[&](lt::WindowContext& window) {
                         const std::int64_t step = window.run.progress().step;
-                        if (step % 5 != 0 || step == 40) return;  // that of the end is written behind it
+                        if (step % 5 != 0 || step == 40) return;  // that of the end is written after it
                         CHECK(std::int64_t(curves(folder.path()).at("loss").size()) == step);
                       }});
   trainer.fit(toy::batches(40));
@@ -616,7 +616,7 @@ TEST_CASE("LogMetrics: a run that was interrupted has one row a step") {
   CHECK(steps == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
-TEST_CASE("LogMetrics: what a policy behind it publishes at an epoch's end belongs to that step") {
+TEST_CASE("LogMetrics: what a policy after it publishes at an epoch's end belongs to that step") {
   const TemporaryFolder folder;
   ToyRun run;
   lt::Trainer trainer(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path()},

@@ -243,8 +243,8 @@ TEST_CASE("Profile: a run that ends early, before the steps, or within them by a
   CHECK_FALSE(std::filesystem::exists(folder / "trace.json"));
   CHECK(
       told ==
-      "Profile: no trace was written: steps 7 to 9 were asked for, and the fit began behind step 0 and ended "
-      "behind step 6");
+      "Profile: no trace was written: steps 7 to 9 were asked for, and the fit began after step 0 and ended "
+      "after step 6");
 
   int calls = 0;
   const auto fails = [&](toy::Net& net, const toy::Batch& batch) {

@@ -221,7 +221,7 @@ TEST_CASE("the remedy for waiting depends on workers and cores") {
   CHECK_FALSE(is_data_bound({.batches = 90, .wait_seconds = 0.9}, 0.2));
 }
 
-TEST_CASE("samples that are skipped are told, and a fit continues at the right batch behind them") {
+TEST_CASE("samples that are skipped are told, and a fit continues at the right batch after them") {
   const Rows rows{.count = 12, .broken = 1};  // samples 2 and 3: batch 1
   const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
   CHECK(count(shown(lt::PinnedPrefetchLoader(rows, options), {.epochs = 2}),
@@ -243,7 +243,7 @@ TEST_CASE("samples that are skipped are told, and a fit continues at the right b
   CHECK(torch::equal(interrupted, net_after({6}, nullptr)));
 }
 
-TEST_CASE("a loss that is NaN behind a batch that was skipped is reported by its batch's number") {
+TEST_CASE("a loss that is NaN after a batch that was skipped is reported by its batch's number") {
   struct Bad : Rows {
     at::Tensor get(std::int64_t index) const {
       return index == 10 ? torch::full({4}, NAN, torch::kDouble) : Rows::get(index);

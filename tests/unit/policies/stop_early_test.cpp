@@ -153,7 +153,7 @@ TEST_CASE("what is published between two fits counts") {
   CHECK(result.steps == 3);
 }
 
-TEST_CASE("a value that is published behind it counts one window later, in a run that is resumed too") {
+TEST_CASE("a value that is published after it counts one window later, in a run that is resumed too") {
   const std::vector<double> values{5, 4, 6, 3, 6, 6, 6, 6, 6, 6};
   using State = lt::StopEarly::State;
   const auto train = [&](const std::filesystem::path& folder, std::vector<std::int64_t> ends) {
@@ -170,7 +170,7 @@ TEST_CASE("a value that is published behind it counts one window later, in a run
       lt::FitOptions options{.epochs = 1, .resume = part == 0 ? std::filesystem::path() : folder};
       if (part < ends.size()) options.max_steps = ends[part];
       const auto result = trainer.fit(toy::batches(10), options);
-      if (part == ends.size()) CHECK(result.steps == 9);  // the fourth 6 behind the 3 is that of step 8
+      if (part == ends.size()) CHECK(result.steps == 9);  // the fourth 6 after the 3 is that of step 8
       state = trainer.policy<lt::StopEarly>();
     }
     return state;
@@ -185,7 +185,7 @@ TEST_CASE("a value that is published behind it counts one window later, in a run
   }
 }
 
-TEST_CASE("a value that is published behind it in a fit's last window counts in the next fit's first one") {
+TEST_CASE("a value that is published after it in a fit's last window counts in the next fit's first one") {
   const auto step_of_best = [](const std::vector<std::int64_t>& ends) {
     auto net = toy::net();
     torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -51,7 +51,7 @@ TEST_CASE("a file of other columns is refused and left as it is, as are values t
                     file.string() + ": has the columns \"step,loss\", and the curve has \"step,loss,wer\"");
   CHECK(read_file(file) == "step,loss\n1,2\n");
   CHECK_THROWS_WITH(LearningCurve(file, {"loss"}).add(2, {1, 1}),
-                    Contains(": 2 values for the 1 columns behind \"step\""));
+                    Contains(": 2 values for the 1 columns after \"step\""));
   CHECK_THROWS_WITH(LearningCurve(file, {}), Contains("needs a column beside the step"));
   for (const char* name : {"", "a,b", "a\"", "a\nb"})
     CHECK_THROWS_AS(LearningCurve(file, {name}), looptorch::UsageError);

@@ -46,7 +46,7 @@ TEST_CASE("MetricLog: rows in order, and a column that comes later") {
         "{\"step\":2,\"epoch\":0,\"seconds\":1.0,\"loss\":1.0,\"more\":7.0}\n");
 }
 
-TEST_CASE("MetricLog: continues behind a step, and drops what comes after it") {
+TEST_CASE("MetricLog: continues after a step, and drops what comes after it") {
   const TemporaryFolder folder;
   const auto write = [&](std::int64_t from, std::vector<std::int64_t> steps) {
     report::MetricLog log(folder.path(), from, {});

@@ -32,7 +32,7 @@ namespace {
 
 using looptorch::ShapesOnly;
 
-/// Counts from here on, with the virtual blocks behind it.
+/// Counts from here on, with the virtual blocks after it.
 looptorch::HostMemory& counted() { return looptorch::HostMemory::counted(); }
 
 struct Work {

@@ -62,7 +62,7 @@ struct GivenFlag {
 struct CommandWords {
   std::vector<GivenFlag> flags = {};
   std::vector<std::string> positional = {};
-  bool wants_help = false;  ///< `--help` was met; words behind it are not looked at
+  bool wants_help = false;  ///< `--help` was met; words after it are not looked at
 };
 
 /// Throws CommandLineError if two flags of one group were given.
@@ -169,7 +169,7 @@ class WordReader {
     const std::string lower = lower_case(text);
     return lower == "true" ? Truth::yes : lower == "false" ? Truth::no : Truth::none;
   }
-  /// Returns the value of a flag that is a word by itself, and consumes a "true" or "false" behind it, as
+  /// Returns the value of a flag that is a word by itself, and consumes a "true" or "false" after it, as
   /// Python's parsers do; without either the flag is true.
   bool is_true(const std::string& word, const std::optional<std::string>& value) {
     const Truth truth = truth_of(next_value(value));
@@ -205,7 +205,7 @@ class WordReader {
     return {};
   }
 
-  /// Returns the number of the flag that `flag`, the hyphenated name in `word`, means; that behind the last
+  /// Returns the number of the flag that `flag`, the hyphenated name in `word`, means; that after the last
   /// is `--help`.
   [[nodiscard]] std::size_t number_of(const std::string& word, const std::string& flag) const {
     const std::string name = flag.starts_with("--") ? flag.substr(2) : "";

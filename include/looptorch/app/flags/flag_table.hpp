@@ -26,7 +26,7 @@ struct ListedFlag {
   std::function<std::vector<std::string>()> values = {};
   std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
   bool is_required = false, is_preset = false;
-  bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it
+  bool is_negation = false;  ///< the `--no-name` of the flag after it, with which help shows it
 
   [[nodiscard]] std::string name() const { return "--" + form.names.front(); }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads from the header of an uncompressed file (WAV, AIFF, AU, W64, CAF, NIST SPHERE) where its samples
 // should be and how many bytes they should have. SoundFile compares this with the file's size to detect
-// truncation, which libsndfile ignores. Also finds the samples behind an unfinished header, such as a pipe or
+// truncation, which libsndfile ignores. Also finds the samples after an unfinished header, such as a pipe or
 // an interrupted recorder leaves; libsndfile would find none.
 #pragma once
 
@@ -156,7 +156,7 @@ class DataHeader {
   }
 
   /// Returns the samples from `begin` on, with a header whose `size` counts them and `more` bytes. Skips
-  /// copies of the header, which libsndfile and sox write before and behind them into a pipe.
+  /// copies of the header, which libsndfile and sox write before and after them into a pipe.
   [[nodiscard]] std::optional<AnnouncedData> unfinished(std::uint64_t begin, const Field& size,
                                                         std::uint64_t lead, std::uint64_t more) const {
     std::uint64_t first = begin, end = file_.size();
@@ -212,7 +212,7 @@ class DataHeader {
     return AnnouncedData{.offset = kHeader, .bytes = bytes, .is_shorten = is_shorten};
   }
 
-  /// Returns the number behind the field's type, which libsndfile writes as text where others write a number.
+  /// Returns the number after the field's type, which libsndfile writes as text where others write a number.
   static std::optional<std::uint64_t> number_in(std::string_view header, std::string_view field) {
     const auto begin = header.find(field);
     const auto space = begin == header.npos ? begin : header.find(' ', begin + field.size());

@@ -44,7 +44,7 @@ struct FlacFrame {
   const unsigned block = byte(2) >> 4, rate = byte(2) & 0xf, channels = byte(3) >> 4;
   if (block == 0 || rate == 0xf || channels > 10) return std::nullopt;
   FlacFrame frame{.number = byte(4), .counts_samples = (byte(1) & 1) != 0};
-  std::size_t at = 5;  // behind the first byte of the frame's number, whose leading ones count its bytes
+  std::size_t at = 5;  // after the first byte of the frame's number, whose leading ones count its bytes
   if (byte(4) & 0x80) {
     unsigned mask = 0x40;
     for (; byte(4) & mask; mask >>= 1) frame.number = frame.number << 6 | (byte(at++) & 0x3f);

@@ -109,7 +109,7 @@ class FlacScan {
     return Range{first, first + frame->samples};
   }
 
-  /// Returns a frame from `offset` on, within the window of one, that begins at or behind sample `least`.
+  /// Returns a frame from `offset` on, within the window of one, that begins at or after sample `least`.
   /// Some bytes look like the header of a frame.
   [[nodiscard]] std::optional<Range> frame_behind(std::uint64_t least, std::uint64_t offset,
                                                   const Header& header) {

@@ -68,9 +68,9 @@ struct MpegFrame {
 /// value is 0.
 struct MpegInfo {
   std::int64_t frames = 0;
-  std::uint64_t bytes = 0;              ///< of this frame and those behind it
+  std::uint64_t bytes = 0;              ///< of this frame and those after it
   bool has_delay = false;               ///< the next two are stated
-  std::int64_t delay = 0, padding = 0;  ///< samples that the encoder put before and behind the sound
+  std::int64_t delay = 0, padding = 0;  ///< samples that the encoder put before and after the sound
 };
 
 namespace mpeg {

@@ -75,7 +75,7 @@ class MpegScan {
  public:
   explicit MpegScan(const InputFile& file) : bytes_(file) {}
 
-  /// Returns the parts of a file that begins with a frame, behind any tags; none if it does not. With
+  /// Returns the parts of a file that begins with a frame, after any tags; none if it does not. With
   /// `anywhere` the first kilobytes may be the rest of a frame.
   [[nodiscard]] MpegParts parts(bool anywhere = false) {
     skip_tags();
@@ -102,7 +102,7 @@ class MpegScan {
     return mpeg_frame(bytes_.at(offset, MpegFrame::kHeader));
   }
 
-  /// Skips the tags at the beginning, and zeros behind them, which their sizes may not count.
+  /// Skips the tags at the beginning, and zeros after them, which their sizes may not count.
   void skip_tags() {
     while (const std::uint64_t tag = mpeg_tag_bytes(bytes_, at_)) {
       at_ += tag;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds tags (ID3, APE, Lyrics3) before and behind MPEG audio and, in joined files, between its frames, so
+// Finds tags (ID3, APE, Lyrics3) before and after MPEG audio and, in joined files, between its frames, so
 // that they are not taken for sound.
 #pragma once
 

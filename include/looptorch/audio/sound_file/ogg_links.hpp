@@ -32,7 +32,7 @@ struct OggLink {
   std::optional<OggGap> gap = {};  ///< the first one
 };
 
-/// Finds a gap in the numbers of the pages of one link. A recording of radio may begin anywhere: behind a
+/// Finds a gap in the numbers of the pages of one link. A recording of radio may begin anywhere: after a
 /// stream's headers a first page of sound may have any number.
 class OggNumbers {
  public:

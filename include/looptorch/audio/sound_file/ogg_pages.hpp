@@ -120,7 +120,7 @@ class OggIndex {
     return low;
   }
 
-  /// Returns the first page at or behind `offset`. Bytes that look like one count only if the next page
+  /// Returns the first page at or after `offset`. Bytes that look like one count only if the next page
   /// follows them.
   [[nodiscard]] std::optional<OggPage> page_from(std::uint64_t offset) const {
     constexpr std::string_view kCapture = "OggS";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Presents ranges of a file and bytes in memory to libsndfile as one file, without a copy on disk. SoundFile
 // makes such files of one stream among several that were joined, of a stream's headers with its last pages,
-// and of a completed header with the samples behind it.
+// and of a completed header with the samples after it.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

@@ -25,7 +25,7 @@ class SoundPart {
   /// Reads the file at `path` unchanged.
   explicit SoundPart(std::filesystem::path path) : path_(std::move(path)) {}
   explicit SoundPart(PiecedFile bytes) : bytes_(std::move(bytes)) {}
-  /// Frames of MPEG, of which libsndfile estimates the length: `frames` are there, behind `delay` others.
+  /// Frames of MPEG, of which libsndfile estimates the length: `frames` are there, after `delay` others.
   /// Without `frames` they are to be counted.
   SoundPart(const PiecedFile& mpeg, std::int64_t delay, std::int64_t frames = kUnknown)
       : bytes_(mpeg.range(0, mpeg.size(), empty_id3())),

@@ -36,7 +36,7 @@ struct ConfigError : Error {
 ///
 ///     ModelConfig config = kFields.load("model/config.json");
 ///
-/// A rule between fields (one divides another) needs a function of your own behind `load`.
+/// A rule between fields (one divides another) needs a function of your own after `load`.
 template <class Config, class... Rows>
 class ConfigFields {
  public:

@@ -209,7 +209,7 @@ inline constexpr std::u32string_view kDecompositions{
     U"\U0001d1bb\U0001d1b9\U0001d165\U0001d1bc\U0001d1ba\U0001d165\U0001d1bd\U0001d1bb\U0001d16e"
     U"\U0001d1be\U0001d1bc\U0001d16e\U0001d1bf\U0001d1bb\U0001d16f\U0001d1c0\U0001d1bc\U0001d16f", 3237};
 
-/// The decompositions of U+F900 and the characters behind it.
+/// The decompositions of U+F900 and the characters after it.
 inline constexpr std::u32string_view kIdeographsFromF900{
     U"\u8c48\u66f4\u8eca\u8cc8\u6ed1\u4e32\u53e5\u9f9c\u9f9c\u5951\u91d1\u5587\u5948\u61f6\u7669\u7f85\u863f"
     U"\u87ba\u88f8\u908f\u6a02\u6d1b\u70d9\u73de\u843d\u916a\u99f1\u4e82\u5375\u6b04\u721b\u862d\u9e1e\u5d50"
@@ -241,7 +241,7 @@ inline constexpr std::u32string_view kIdeographsFromF900{
     U"\u97ff\u980b\u983b\u9b12\u9f9c\U0002284a\U00022844\U000233d5\u3b9d\u4018\u4039\U00025249\U00025cd0"
     U"\U00027ed3\u9f43\u9f8e"};
 
-/// The decompositions of U+2F800 and the characters behind it.
+/// The decompositions of U+2F800 and the characters after it.
 inline constexpr std::u32string_view kIdeographsFrom2F800{
     U"\u4e3d\u4e38\u4e41\U00020122\u4f60\u4fae\u4fbb\u5002\u507a\u5099\u50e7\u50cf\u349e\U0002063a\u514d"
     U"\u5154\u5164\u5177\U0002051c\u34b9\u5167\u518d\U0002054b\u5197\u51a4\u4ecc\u51ac\u51b5\U000291df\u51f5"

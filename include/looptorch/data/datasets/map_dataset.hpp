@@ -60,7 +60,7 @@ class MapDataset {
   static_assert(
       detail::Maps<Function, sample_t<Inner>>,
       "looptorch: MapDataset's function cannot be called with this sample. It takes the sample, and a "
-      "`const SampleContext&` behind it if it draws, and is const. See docs/errors.md#map-dataset");
+      "`const SampleContext&` after it if it draws, and is const. See docs/errors.md#map-dataset");
   static constexpr bool kDraws = detail::MapsSeeded<Function, sample_t<Inner>>;
   static constexpr bool kSeeded = kDraws || SeededDataset<Inner>;
   static constexpr bool kCollates =

@@ -41,7 +41,7 @@ struct MadeBatch {
   std::vector<SkippedSample> skipped = {};  ///< skipped samples in the order of their failures
   bool as_planned = true;
   bool end = false;  ///< a stream's end: neither this batch nor a later one exists
-  std::shared_ptr<const StateDict> stream = {};  ///< a stream's position behind this batch, if it has one
+  std::shared_ptr<const StateDict> stream = {};  ///< a stream's position after this batch, if it has one
 };
 
 /// Throws if the batch is no longer needed. The exception never reaches the user.

@@ -77,7 +77,7 @@ auto transformed_batch() {
 /// Yields a loader's batches on `device`, each passed there through `transform(batch)` or `transform(batch,
 /// const BatchContext&)`, without gradients. A loader given as an lvalue is held by reference and must
 /// outlive this. An exception of the transform becomes a LoaderError instead of its batch; for the first
-/// batch `begin()` throws it. `++` continues behind it, and so does `skip(error.batch + 1)` in its epoch, as
+/// batch `begin()` throws it. `++` continues after it, and so does `skip(error.batch + 1)` in its epoch, as
 /// for the loader's own errors. As a range it has all members of the loader.
 ///
 ///     OnDevice mels(loader, device, audio::LogMel());   // the loader yields samples [B, T]
@@ -87,7 +87,7 @@ class OnDevice {
   using Given = typename Inner::Batch;
   static_assert(detail::TransformsBatch<Transform, Given>,
                 "looptorch: OnDevice's transform cannot be called with this batch. It takes the batch, and a "
-                "`const BatchContext&` behind it if it draws, and is const. See docs/errors.md#on-device");
+                "`const BatchContext&` after it if it draws, and is const. See docs/errors.md#on-device");
   static_assert(
       BatchLike<Given>,
       "looptorch: OnDevice cannot find the tensors of this batch to move them. See docs/errors.md#batch");

@@ -303,7 +303,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   bool hangs_ = false;
   std::optional<SkippedSample> first_skipped_;
   FailuresInARow failures_;
-  std::shared_ptr<const StateDict> stream_;  // position behind the current batch, if any
+  std::shared_ptr<const StateDict> stream_;  // position after the current batch, if any
   std::optional<GlobalRngCheck> draws_;      // set until the first batch
   Clock::time_point handed_out_;
   std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above

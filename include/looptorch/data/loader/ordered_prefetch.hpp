@@ -40,7 +40,7 @@ struct PrefetchTimeout {
 ///
 /// The consumer's side (constructor, `next`, `cancel`, destructor) belongs to one thread. With 0 workers
 /// `next` makes the value itself. An exception of `make` reaches the consumer once, instead of its value, and
-/// ends the sequence: values before it are delivered, none behind it.
+/// ends the sequence: values before it are delivered, none after it.
 template <class Value>
 class OrderedPrefetch {
   static_assert(

@@ -42,7 +42,7 @@ namespace looptorch {
 /// iterator throws.
 ///
 /// An exception of a sample or a collate becomes a `LoaderError` instead of its batch and ends the epoch.
-/// `skip(error.batch + 1)` continues behind it, and `on_error = OnError::skip` skips such samples and
+/// `skip(error.batch + 1)` continues after it, and `on_error = OnError::skip` skips such samples and
 /// lists them. A batch that has lost all its samples is skipped, and leaves a gap in the numbers. A stream
 /// whose samples fail a thousand times in a row throws LoaderError. A batch that does not arrive within
 /// `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving` of its time, the
@@ -176,7 +176,7 @@ class PinnedPrefetchLoader {
 
   std::default_sentinel_t end() const { return {}; }
 
-  /// Returns the reader's position, behind the batches that it has processed. `begin_epoch` and `skip` move
+  /// Returns the reader's position, after the batches that it has processed. `begin_epoch` and `skip` move
   /// it too.
   [[nodiscard]] LoaderPosition position() const { return log_->position; }
 

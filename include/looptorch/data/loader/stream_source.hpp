@@ -193,7 +193,7 @@ class StreamSource final : public Regroupable {
   }
 
   /// Reads the samples of batch `number`, fewer at the end, and returns them with the stream's position
-  /// behind them.
+  /// after them.
   std::pair<Read, std::shared_ptr<const StateDict>> take_turn(Visit& visit, std::int64_t number,
                                                               const std::stop_token& stop) const {
     const TurnLock::Turn turn = visit.turns.wait_for(number);

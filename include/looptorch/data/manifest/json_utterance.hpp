@@ -50,7 +50,7 @@ struct ClipTimes {
 };
 
 /// Returns the part from `start`, which the line calls `start_key`, to `end`. NeMo's `offset` is a start, and
-/// behind either one `duration` is the length of the part. Beside `start` and `end`, or without both,
+/// after either one `duration` is the length of the part. Beside `start` and `end`, or without both,
 /// `duration` only informs.
 [[nodiscard]] inline ClipTimes part_of(const JsonFields& fields, std::string_view start_key) {
   const auto duration = fields.optional_seconds("duration"), offset = fields.optional_seconds("offset");

@@ -22,7 +22,7 @@ struct TranscriptOptions {
   double max_seconds = 30;
   double min_peak = 0.01;  ///< smallest result of `peak`
   /// Returns the largest magnitude of a segment's samples, 1 at full scale; empty: no segment is dropped as
-  /// quiet. If it throws a looptorch::Error, the segment is wrong, for instance one that ends behind the
+  /// quiet. If it throws a looptorch::Error, the segment is wrong, for instance one that ends after the
   /// recording's end.
   std::function<double(const Utterance&)> peak{};
   bool strict = false;  ///< the first wrong segment ends the reading

@@ -137,7 +137,7 @@ class GraphWriter {
     const auto& schema = node.op.schema();
     const std::string op = node.name(), base = schema.name().substr(schema.name().find("::") + 2);
     std::vector<Json> inputs;
-    std::size_t needed = 0;  // positional arguments behind the last that is not its default are left out
+    std::size_t needed = 0;  // positional arguments after the last that is not its default are left out
     for (std::size_t i = 0; i < node.arguments.size(); ++i) {
       const auto& declared = schema.arguments()[i];
       const auto* constant = node.arguments[i].constant();

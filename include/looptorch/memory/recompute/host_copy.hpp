@@ -85,7 +85,7 @@ class HostElements {
 class HostCopy {
   struct Key {};
 
-  /// Calls `f` with the copy stream as the current one, ordered behind the computation so far.
+  /// Calls `f` with the copy stream as the current one, ordered after the computation so far.
   template <class F>
   auto on_copy_stream(F&& f) const {
     order(used_on_, copies_);

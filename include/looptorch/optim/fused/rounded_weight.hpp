@@ -42,9 +42,9 @@ inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const 
   const at::Tensor noise = at::empty_like(weight, at::kInt);
   auto* const words = noise.mutable_data_ptr<std::int32_t>();
   for (std::int64_t i = 0; i < noise.numel(); ++i) {
-    const auto lane = static_cast<std::size_t>(i) % kLanes;
-    const std::uint64_t random = block_word(seed, static_cast<std::uint64_t>(i) / kLanes);
-    words[i] = static_cast<std::int32_t>((kLaneWords<0, 16>[lane] ^ (random & 0xFFFF)) >> 8);
+    const auto element = static_cast<std::size_t>(i) % kBlockElements;
+    const std::uint64_t random = block_word(seed, static_cast<std::uint64_t>(i) / kBlockElements);
+    words[i] = static_cast<std::int32_t>((kElementWords<0, 16>[element] ^ (random & 0xFFFF)) >> 8);
   }
   return noise;
 }

@@ -108,6 +108,14 @@ struct Tile {
   }
 };
 
+// Calls `work(entry, tile)` for the tile of this thread block, unless gradients have overflowed.
+template <class Work>
+LT_INLINE void for_tile(const Table& table, const Work& work) {
+  if (overflowed(table)) return;
+  const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
+  work(table.entries[index], blockIdx.x - table.begins[index]);
+}
+
 // ---- Sums of squares ----
 
 template <class Stored, bool kFull>
@@ -160,13 +168,12 @@ LT_INLINE void sum_squares(const Table& table, const Entry& entry, u32 index, Sh
 
 template <class Stored>
 LT_INLINE void sum_squares(const Table& table) {
-  if (overflowed(table)) return;
-  const u32 index = tensor_of(table.begins, table.count, blockIdx.x), tile = blockIdx.x - table.begins[index];
-  const Entry& entry = table.entries[index];
-  Shares shares = {0, 0};
-  if (!entry.rows) shares = shares_of(table, entry);
-  if (entry.aligned) sum_squares<Stored, true>(table, entry, tile, shares);
-  else sum_squares<Stored, false>(table, entry, tile, shares);
+  for_tile(table, [&](const Entry& entry, u32 tile) {
+    Shares shares = {0, 0};
+    if (!entry.rows) shares = shares_of(table, entry);
+    if (entry.aligned) sum_squares<Stored, true>(table, entry, tile, shares);
+    else sum_squares<Stored, false>(table, entry, tile, shares);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) adafactor_squares_fp32(LT_TABLE(Table) table) {

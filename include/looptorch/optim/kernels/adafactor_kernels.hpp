@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Launches Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16. They
 // compute the sums of squared gradients, the moments, the size of the update, the rates, and the weights.
-// Norms are added in fp64 over tiles of 128 x 1024. The workspace takes less than a hundredth of the
-// parameters' bytes, but at least 1 MiB.
+// Norms are added in fp64 over tiles of 128 x 1024. A launch's workspace takes at most 1/128 of the
+// parameters' bytes or 1 MiB, whichever is more, unless a single parameter of many small matrices, as a
+// convolution's is, needs more.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>
 #include <looptorch/base/device/kernel_source.hpp>
 #include <looptorch/optim/kernels/adafactor_code.hpp>
 #include <looptorch/optim/kernels/adafactor_update_code.hpp>
+#include <looptorch/optim/kernels/block_code.hpp>
 #include <looptorch/optim/kernels/kernel_table.hpp>
-#include <looptorch/optim/kernels/lane_code.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -99,7 +100,7 @@ using AdafactorTable = KernelTable<AdafactorHeader, AdafactorEntry, 2>;
 
 inline constexpr KernelSource kAdafactorSource{
     "Adafactor",
-    {kLaneCode, kAdafactorStructs, kAdafactorSumsCode, kAdafactorUpdateCode},
+    {kBlockCode, kAdafactorStructs, kAdafactorSumsCode, kAdafactorUpdateCode},
     AdafactorTable::kHeaderBytes,
     AdafactorTable::kEntryBytes};
 
@@ -107,8 +108,7 @@ inline constexpr KernelSource kAdafactorSource{
 /// when the next parameter's workspace would go beyond a limit, and by `flush`.
 class AdafactorLauncher {
  public:
-  /// `weight_bytes` are those of all parameters, of which the workspace takes less than a hundredth; a single
-  /// parameter of many small matrices, as a convolution is, may need more than its weights.
+  /// `weight_bytes` are those of all parameters.
   AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
                     const AdafactorHeader& header, std::int64_t weight_bytes)
       : device_(device),

@@ -55,11 +55,10 @@ LT_INLINE void sum_update(const Table& table, const Entry& entry, u32 index) {
 
 template <class Stored>
 LT_INLINE void sum_update(const Table& table) {
-  if (overflowed(table)) return;
-  const u32 index = tensor_of(table.begins, table.count, blockIdx.x), tile = blockIdx.x - table.begins[index];
-  const Entry& entry = table.entries[index];
-  if (entry.aligned) sum_update<Stored, true>(table, entry, tile);
-  else sum_update<Stored, false>(table, entry, tile);
+  for_tile(table, [&](const Entry& entry, u32 tile) {
+    if (entry.aligned) sum_update<Stored, true>(table, entry, tile);
+    else sum_update<Stored, false>(table, entry, tile);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) adafactor_sizes_fp32(LT_TABLE(Table) table) {
@@ -118,12 +117,12 @@ struct RowNoise {
       part += offset / entry.part, offset %= entry.part;
       seed = derive_seed(update, (u64)(part * entry.part_begin));
     }
-    u32 random = low_bits(block_word(seed, (u64)offset / kLanes), 16);
+    u32 random = low_bits(block_word(seed, (u64)offset / kBlockElements), 16);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const u32 lane = (u32)(offset + j) % kLanes;
-      if (!kFull && j > 0 && lane == 0) random = low_bits(block_word(seed, (u64)(offset + j) / kLanes), 16);
-      noise[j] = words[lane] ^ random;
+      const u32 element = (u32)(offset + j) % kBlockElements;
+      if (!kFull && j > 0 && element == 0) random = low_bits(block_word(seed, (u64)(offset + j) / kBlockElements), 16);
+      noise[j] = words[element] ^ random;
     }
     offset += entry.width;
   }
@@ -132,8 +131,8 @@ struct RowNoise {
 template <class Stored, bool kFull>
 LT_INLINE void move_weights(const Table& table, const Entry& entry, u32 index) {
   constexpr bool kNarrow = sizeof(Stored) == 2;
-  __shared__ u32 words[kLanes];
-  if (kNarrow) words[threadIdx.x] = lane_word<0, 16>(threadIdx.x);
+  __shared__ u32 words[kBlockElements];
+  if (kNarrow) words[threadIdx.x] = element_word<0, 16>(threadIdx.x);
   const Tile tile(entry, index);
   const Factors factors(entry, tile);  // ends with __syncthreads
   if (tile.count <= 0) return;
@@ -165,11 +164,10 @@ LT_INLINE void move_weights(const Table& table, const Entry& entry, u32 index) {
 
 template <class Stored>
 LT_INLINE void move_weights(const Table& table) {
-  if (overflowed(table)) return;
-  const u32 index = tensor_of(table.begins, table.count, blockIdx.x), tile = blockIdx.x - table.begins[index];
-  const Entry& entry = table.entries[index];
-  if (entry.aligned) move_weights<Stored, true>(table, entry, tile);
-  else move_weights<Stored, false>(table, entry, tile);
+  for_tile(table, [&](const Entry& entry, u32 tile) {
+    if (entry.aligned) move_weights<Stored, true>(table, entry, tile);
+    else move_weights<Stored, false>(table, entry, tile);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3) adafactor_weights_fp32(LT_TABLE(Table) table) {

@@ -7,12 +7,12 @@
 
 #include <looptorch/base/device/kernel_source.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
-#include <looptorch/optim/kernels/lane_code.hpp>
+#include <looptorch/optim/kernels/block_code.hpp>
 
 namespace looptorch::detail {
 
 /// Codes as in optim/narrow/block_codes.hpp, `CodedBlock` for parameters whose moments are codes, and
-/// `PlainBlock` for those with fp32 moments. Their table entries lack `first_extra`, the pointer to the
+/// `PlainBlock` for those with fp32 moments. Their table entries lack `first_scales`, the pointer to the
 /// scales of the first moment's codes.
 inline constexpr const char* kAdamW8bitCode = R"cuda(
 template <int kBits, int kFraction>
@@ -82,13 +82,13 @@ struct CodedBlock {
   LT_INLINE CodedBlock(const Entry& entry, float step, const Numbers& numbers, u32 lane)
       : weights((Stored*)entry.weights), gradients((const Stored*)entry.gradients),
         first_codes((u8*)entry.first), root_codes((u8*)entry.second), lost((u8*)entry.lost),
-        first_scales((float*)entry.first_extra), root_scales((float*)entry.second_extra),
+        first_scales((float*)entry.first_scales), root_scales((float*)entry.second_scales),
         number((u64)step), rule(numbers) {
     for (int i = 0; i < 8; ++i) {
       const u32 element = element_of(i, lane);
-      of_first[i] = lane_word<0, SignedCode::kDropped>(element);
-      of_root[i] = lane_word<1, RootCode::kDropped>(element);
-      of_weight[i] = kNarrow ? lane_word<2, 16>(element) : 0u;
+      of_first[i] = element_word<0, SignedCode::kDropped>(element);
+      of_root[i] = element_word<1, RootCode::kDropped>(element);
+      of_weight[i] = kNarrow ? element_word<2, 16>(element) : 0u;
     }
   }
 
@@ -174,7 +174,7 @@ struct PlainBlock {
         first((float*)entry.first), second((float*)entry.second), lost((u8*)entry.lost),
         seed(derive_seed((u64)step, 0)), rule(numbers) {
     for (int i = 0; i < 8; ++i)
-      words[i] = kNarrow ? lane_word<0, 16>(element_of(i, lane)) : 0u;
+      words[i] = kNarrow ? element_word<0, 16>(element_of(i, lane)) : 0u;
   }
 
   template <bool kFull>
@@ -193,6 +193,7 @@ struct PlainBlock {
         const float slope = gradient[j] * rule.gradient_factor;
         mean[j] = rule.first(mean[j], slope), square[j] = rule.second(square[j], slope);
         const float wide = rule.weight(weight[j], mean[j], sqrtf(square[j]));
+        // `subtract_rounded` takes a difference, whose fp32 rounding is repeated here.
         weight[j] = kKind == kRounded ? weight[j] - (weight[j] - wide) : wide;
         noise[j] = words[h * 4 + j] ^ random;
       }
@@ -205,7 +206,7 @@ struct PlainBlock {
 
 template <Kind kKind, class Stored>
 LT_INLINE void update_blocks(const Entry& entry, float step, const Numbers& numbers, u32 lane, u32 thread_block) {
-  if (entry.first_extra)
+  if (entry.first_scales)
     for_blocks_of_warp(CodedBlock<kKind, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
   else
     for_blocks_of_warp(PlainBlock<kKind, Stored>(entry, step, numbers, lane), entry.size, entry.aligned, thread_block);
@@ -232,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_fp16(LT_TABLE(Ta
 )cuda";
 
 inline constexpr KernelSource kAdamW8bitSource{"AdamW8bit",
-                                               {kLaneCode, kAdamWStructs, kAdamWCode, kAdamW8bitCode},
+                                               {kBlockCode, kAdamWStructs, kAdamWCode, kAdamW8bitCode},
                                                AdamWTable::kHeaderBytes,
                                                AdamWTable::kEntryBytes};
 

@@ -7,7 +7,7 @@
 
 #include <looptorch/base/device/kernel_source.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
-#include <looptorch/optim/kernels/lane_code.hpp>
+#include <looptorch/optim/kernels/block_code.hpp>
 
 namespace looptorch::detail {
 
@@ -30,8 +30,8 @@ struct Bf16Block {
         second((u16*)entry.second), lost((u16*)entry.lost), number((u64)step), rule(numbers) {
     for (int i = 0; i < 8; ++i) {
       const u32 element = element_of(i, lane);
-      of_moments[i] = lane_word<0, 16>(element) | lane_word<1, 16>(element) << 16;
-      of_weight[i] = kKind == kRounded ? lane_word<2, 16>(element) : 0u;
+      of_moments[i] = element_word<0, 16>(element) | element_word<1, 16>(element) << 16;
+      of_weight[i] = kKind == kRounded ? element_word<2, 16>(element) : 0u;
     }
   }
 
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp16(LT_TABLE(Ta
 )cuda";
 
 inline constexpr KernelSource kAdamWBf16Source{"AdamWBf16",
-                                               {kLaneCode, kAdamWStructs, kAdamWCode, kAdamWBf16Code},
+                                               {kBlockCode, kAdamWStructs, kAdamWCode, kAdamWBf16Code},
                                                AdamWTable::kHeaderBytes,
                                                AdamWTable::kEntryBytes};
 

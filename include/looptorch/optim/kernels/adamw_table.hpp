@@ -37,8 +37,8 @@ struct AdamWEntry {
   const void* gradients;
   void* first;         ///< First moments, or their codes.
   void* second;        ///< Second moments, or the codes of their roots.
-  void* first_extra;   ///< Scales of the codes; null for moments in fp32.
-  void* second_extra;  ///< The same of the second.
+  void* first_scales;   ///< Scales of the codes; null for moments in fp32.
+  void* second_scales;  ///< The same of the second.
   void* lost;          ///< Bits that bf16 weights lack; null: none are kept.
   u64 size;            ///< Elements.
   u32 step;            ///< Which of `steps`.
@@ -121,7 +121,7 @@ using AdamWTable = KernelTable<AdamWHeader, AdamWEntry, 1>;
 
 /// One parameter's tensors; undefined where the rule has none.
 struct AdamWTensors {
-  const at::Tensor &weights, &gradients, &first, &second, &first_extra, &second_extra, &lost, &step;
+  const at::Tensor &weights, &gradients, &first, &second, &first_scales, &second_scales, &lost, &step;
 };
 
 /// Launches a kernel for parameters that are added one by one, each time its table is full, and by `flush`.
@@ -143,8 +143,8 @@ class AdamWLauncher {
                      .gradients = tensors.gradients.const_data_ptr(),
                      .first = memory_or_null(tensors.first),
                      .second = memory_or_null(tensors.second),
-                     .first_extra = memory_or_null(tensors.first_extra),
-                     .second_extra = memory_or_null(tensors.second_extra),
+                     .first_scales = memory_or_null(tensors.first_scales),
+                     .second_scales = memory_or_null(tensors.second_scales),
                      .lost = memory_or_null(tensors.lost),
                      .size = size,
                      .step = 0,

@@ -18,8 +18,8 @@
 
 namespace looptorch::detail {
 
-/// In a kernel's source: `struct Table : Header { u32 begins[kLists][LT_TENSORS]; Entry entries[LT_TENSORS]; }`.
-/// `Header` has a member `count`, the number of tensors.
+/// In a kernel's source: `struct Table : Header { u32 begins[kLists][LT_TENSORS]; Entry entries[LT_TENSORS];
+/// }`. `Header` has a member `count`, the number of tensors.
 template <class Header, class Entry, std::size_t kLists>
 class KernelTable {
  public:

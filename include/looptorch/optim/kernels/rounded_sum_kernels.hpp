@@ -5,8 +5,8 @@
 
 #include <looptorch/base/device/kernel_runner.hpp>
 #include <looptorch/base/device/kernel_source.hpp>
+#include <looptorch/optim/kernels/block_code.hpp>
 #include <looptorch/optim/kernels/kernel_table.hpp>
-#include <looptorch/optim/kernels/lane_code.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -50,7 +50,7 @@ struct SumBlock {
 
   LT_INLINE SumBlock(const Entry& entry, u64 seed, u32 lane)
       : sums((u16*)entry.sums), addends((const Addend*)entry.addends), seed(seed) {
-    for (int i = 0; i < 8; ++i) words[i] = lane_word<0, 16>(element_of(i, lane));
+    for (int i = 0; i < 8; ++i) words[i] = element_word<0, 16>(element_of(i, lane));
   }
 
   template <bool kFull>
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rounded_sum_bf16(LT_TABLE(T
 using RoundedSumTable = KernelTable<RoundedSumHeader, RoundedSumEntry, 1>;
 
 inline constexpr KernelSource kRoundedSumSource{"a sum in bf16",
-                                                {kLaneCode, kRoundedSumStructs, kRoundedSumCode},
+                                                {kBlockCode, kRoundedSumStructs, kRoundedSumCode},
                                                 RoundedSumTable::kHeaderBytes,
                                                 RoundedSumTable::kEntryBytes};
 

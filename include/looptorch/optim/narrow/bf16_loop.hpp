@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 #include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Bf16Loop {
 
   /// Updates blocks [begin, end).
   [[gnu::always_inline]] void run(std::int64_t begin, std::int64_t end) const {
-    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t at = block * kCount;
       if (at + kCount > size)
@@ -47,9 +47,9 @@ struct Bf16Loop {
 
   /// Updates a block of fewer than 256 elements, filled up with zeros.
   [[gnu::always_inline]] void run_last(std::int64_t at, std::int64_t block) const {
-    Stored weight[kLanes] = {}, gradient[kLanes] = {};
-    std::int16_t rest[kLanes] = {};
-    std::uint16_t mean[kLanes] = {}, square[kLanes] = {};
+    Stored weight[kBlockElements] = {}, gradient[kBlockElements] = {};
+    std::int16_t rest[kBlockElements] = {};
+    std::uint16_t mean[kBlockElements] = {}, square[kBlockElements] = {};
     const std::int64_t count = size - at;
     std::copy_n(weights + at, count, weight), std::copy_n(gradients + at, count, gradient);
     std::copy_n(first + at, count, mean), std::copy_n(second + at, count, square);
@@ -68,16 +68,16 @@ struct Bf16Loop {
     const auto of_first = static_cast<std::uint32_t>(random & 0xFFFF);
     const auto of_second = static_cast<std::uint32_t>(random >> 16 & 0xFFFF);
     const auto of_weight = static_cast<std::uint32_t>(random >> 32 & 0xFFFF);
-    for (std::size_t i = 0; i < kLanes; ++i) {
+    for (std::size_t i = 0; i < kBlockElements; ++i) {
       std::int16_t none = 0;
       std::int16_t& kept = kSplit ? rest[i] : none;
       const float slope = Weight::load(gradient[i], 0) * rule.gradient_factor;
       const float new_mean = rule.first(widen_bf16(mean[i]), slope);
       const float new_square = rule.second(widen_bf16(square[i]), slope);
       const float number = rule.weight(Weight::load(weight[i], kept), new_mean, quick_root(new_square));
-      mean[i] = round_bf16(new_mean, kLaneWords<0, 16>[i] ^ of_first);
-      square[i] = round_bf16(new_square, kLaneWords<1, 16>[i] ^ of_second);
-      Weight::store(number, kLaneWords<2, 16>[i] ^ of_weight, weight[i], kept);
+      mean[i] = round_bf16(new_mean, kElementWords<0, 16>[i] ^ of_first);
+      square[i] = round_bf16(new_square, kElementWords<1, 16>[i] ^ of_second);
+      Weight::store(number, kElementWords<2, 16>[i] ^ of_weight, weight[i], kept);
     }
   }
 };

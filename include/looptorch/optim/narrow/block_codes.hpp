@@ -6,7 +6,7 @@
 // fraction bits of the float x + 2, so coding needs no table and no branch.
 #pragma once
 
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 
 #include <cstdint>
 

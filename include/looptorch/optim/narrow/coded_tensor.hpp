@@ -19,7 +19,7 @@ namespace looptorch::detail {
 
 /// Returns how many blocks hold the elements of a parameter: the shape of its scales.
 [[nodiscard]] inline std::vector<std::int64_t> block_count(const at::Tensor& parameter) {
-  constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+  constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
   return {(parameter.numel() + kCount - 1) / kCount};
 }
 
@@ -30,7 +30,7 @@ struct CodedTensor {
 
 /// Returns the elements as [blocks, 256], filled up with zeros.
 [[nodiscard]] inline at::Tensor in_blocks(const at::Tensor& tensor) {
-  constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+  constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
   const std::int64_t surplus = tensor.numel() % kCount;
   const at::Tensor flat = tensor.flatten();
   return (surplus == 0 ? flat : at::constant_pad_nd(flat, {0, kCount - surplus})).view({-1, kCount});

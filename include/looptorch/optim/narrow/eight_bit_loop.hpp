@@ -5,7 +5,7 @@
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>
 #include <looptorch/optim/narrow/block_codes.hpp>
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 #include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct EightBitLoop {
 
   /// Updates blocks [begin, end).
   [[gnu::always_inline]] void run(std::int64_t begin, std::int64_t end) const {
-    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t at = block * kCount;
       if (at + kCount <= size)
@@ -47,9 +47,9 @@ struct EightBitLoop {
 
   /// Updates a block of fewer than 256 elements, filled up with zeros.
   [[gnu::always_inline]] void run_last(std::int64_t at, std::int64_t block) const {
-    Stored weight[kLanes] = {}, gradient[kLanes] = {};
-    Lost rest[kLanes] = {};
-    std::uint8_t first[kLanes] = {}, root[kLanes] = {};
+    Stored weight[kBlockElements] = {}, gradient[kBlockElements] = {};
+    Lost rest[kBlockElements] = {};
+    std::uint8_t first[kBlockElements] = {}, root[kBlockElements] = {};
     const std::int64_t count = size - at;
     std::copy_n(weights + at, count, weight), std::copy_n(gradients + at, count, gradient);
     std::copy_n(first_codes + at, count, first), std::copy_n(root_codes + at, count, root);
@@ -64,22 +64,22 @@ struct EightBitLoop {
                                         const Stored* __restrict gradient,
                                         std::uint8_t* __restrict first_code,
                                         std::uint8_t* __restrict root_code, std::int64_t block) const {
-    alignas(64) float first[kLanes], root[kLanes];
+    alignas(64) float first[kBlockElements], root[kBlockElements];
     const AdamNumbers rule = numbers;
     const float first_step = step_of<SignedCode>(first_scales[block]);
     const float root_step = step_of<RootCode>(root_scales[block]);
     std::uint32_t largest_first = 0, largest_root = 0;
     const auto of_weight =
         static_cast<std::uint32_t>(mix64(block_word(update, static_cast<std::uint64_t>(block)))) & 0xFFFF;
-    for (std::size_t i = 0; i < kLanes; ++i) {
+    for (std::size_t i = 0; i < kBlockElements; ++i) {
       Lost none = 0;
       Lost& kept = kCorrected ? rest[i] : none;
       const float slope = Weight::load(gradient[i], 0) * rule.gradient_factor;
       const float old_root = RootCode::decode(root_code[i], root_step);
       const float mean = rule.first(SignedCode::decode(first_code[i], first_step), slope);
       const float scale = quick_root(rule.second(old_root * old_root, slope));
-      Weight::store(rule.weight(Weight::load(weight[i], kept), mean, scale), kLaneWords<2, 16>[i] ^ of_weight,
-                    weight[i], kept);
+      Weight::store(rule.weight(Weight::load(weight[i], kept), mean, scale),
+                    kElementWords<2, 16>[i] ^ of_weight, weight[i], kept);
       first[i] = mean, root[i] = scale;
       largest_first = larger(largest_first, bits_of(mean) & ~kSignBit);
       largest_root = larger(largest_root, bits_of(scale));
@@ -93,10 +93,11 @@ struct EightBitLoop {
   [[gnu::always_inline]] void encode(const float* __restrict number, float largest,
                                      std::uint8_t* __restrict code, std::int64_t block) const {
     const float factor = factor_of<Code>(largest);
-    const auto& words = kLaneWords<kSet, Code::kDropped>;
+    const auto& words = kElementWords<kSet, Code::kDropped>;
     const std::uint64_t random = block_word(update, static_cast<std::uint64_t>(block)) >> (32 * kSet);
     const auto shared = static_cast<std::uint32_t>(random) & ((1u << Code::kDropped) - 1);
-    for (std::size_t i = 0; i < kLanes; ++i) code[i] = Code::encode(number[i], factor, words[i] ^ shared);
+    for (std::size_t i = 0; i < kBlockElements; ++i)
+      code[i] = Code::encode(number[i], factor, words[i] ^ shared);
   }
 };
 

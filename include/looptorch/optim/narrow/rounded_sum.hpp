@@ -7,7 +7,7 @@
 #include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/device/kernel_runner.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 #include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <ATen/Parallel.h>
@@ -38,7 +38,7 @@ struct RoundedSumLoop {
 
   /// Adds blocks [begin, end).
   [[gnu::always_inline]] void run(std::int64_t begin, std::int64_t end) const {
-    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t at = block * kCount, count = std::min(kCount, size - at);
       const auto random =
@@ -56,7 +56,7 @@ struct RoundedSumLoop {
     std::int16_t none = 0;
     for (std::int64_t i = 0; i < count; ++i)
       Sum::store(Sum::load(sum[i], 0) + widen(addend[i]),
-                 kLaneWords<0, 16>[static_cast<std::size_t>(i)] ^ random, sum[i], none);
+                 kElementWords<0, 16>[static_cast<std::size_t>(i)] ^ random, sum[i], none);
   }
   [[gnu::always_inline]] static float widen(float number) { return number; }
   [[gnu::always_inline]] static float widen(std::uint16_t bits) { return widen_bf16(bits); }
@@ -67,7 +67,7 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
   const RoundedSumLoop<Sum, Addend> loop{static_cast<std::uint16_t*>(sum.mutable_data_ptr()),
                                          static_cast<const Addend*>(addend.const_data_ptr()), sum.numel(),
                                          seed};
-  constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+  constexpr auto kCount = static_cast<std::int64_t>(kBlockElements);
   constexpr std::int64_t kBlocksATask = 64;
   at::parallel_for(0, (sum.numel() + kCount - 1) / kCount, kBlocksATask,
                    [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });

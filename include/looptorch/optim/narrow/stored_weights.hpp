@@ -4,7 +4,7 @@
 // tensor.
 #pragma once
 
-#include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/block_loop.hpp>
 
 #include <cstdint>
 

@@ -55,7 +55,7 @@ class HostBlock {
 /// Copies to host memory that the devices' current streams have been given and may not have made yet.
 class PendingCopies {
  public:
-  /// Notes a copy from `device`; call `record` behind the last.
+  /// Notes a copy from `device`; call `record` after the last.
   void add(c10::Device device) {
     for (const auto& [known, event] : events_)
       if (known == device) return;

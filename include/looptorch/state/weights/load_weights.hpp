@@ -60,7 +60,7 @@ struct NamedTensors {
   std::vector<RenamedTensor> renamed;
 };
 
-/// Returns the names behind the prefix by the names in the file. If no name has the prefix, wrappers are
+/// Returns the names after the prefix by the names in the file. If no name has the prefix, wrappers are
 /// removed from both.
 inline std::map<std::string, std::string> names_behind(const std::string& prefix, const TensorMap& tensors) {
   std::map<std::string, std::string> names;
@@ -136,7 +136,7 @@ inline std::string find_faults(const LoadReport& report, const TensorMap& own,
   auto faults = describe_faults(report, {options.allow_missing, options.allow_surplus});
   if (faults.empty() && report.loaded.empty() && !own.empty()) {
     faults = message("; no tensor of the file",
-                     options.prefix.empty() ? "" : " behind \"" + options.prefix + '"', " has a place in it");
+                     options.prefix.empty() ? "" : " after \"" + options.prefix + '"', " has a place in it");
   }
   return faults;
 }

@@ -99,7 +99,7 @@ class WrappedNames {
 /// Returns how one name became the other, without the end that they share: {"module.", ""}.
 [[nodiscard]] inline std::pair<std::string, std::string> changed_beginning(const RenamedTensor& tensor) {
   const std::string_view from = tensor.from, to = tensor.to;
-  std::size_t shared = 0;  // behind a dot in both, or a whole name
+  std::size_t shared = 0;  // after a dot in both, or a whole name
   for (std::size_t size = 1; size <= std::min(from.size(), to.size()); ++size) {
     if (from[from.size() - size] != to[to.size() - size]) break;
     const auto begins = [size](std::string_view name) {

@@ -114,13 +114,13 @@ void copy_on_device(const char* name, c10::Device device, const at::Tensor& from
   });
 }
 
-/// What is issued to `later` comes behind what was issued to `earlier`.
+/// What is issued to `later` comes after what was issued to `earlier`.
 void order(int earlier, int later) {
   driver().tick(earlier);
   driver().timeline.stream_waits(later, driver().timeline.stream(earlier));
 }
 
-/// On the stream of the source, which waits for that of the target before, and the other way round behind it.
+/// On the stream of the source, which waits for that of the target before, and the other way round after it.
 void copy_between_devices(const at::Tensor& from, const at::Tensor& to) {
   const Lock lock(driver().mutex);
   ++driver().ledger.counts.copies, ++driver().ledger.counts.peer_copies;

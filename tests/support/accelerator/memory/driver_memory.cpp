@@ -72,7 +72,7 @@ void Driver::free(void* data) noexcept {
   Block* const block = find(data);
   if (!block || !block->live) return ledger.violation("memory of a device was freed twice");
   if (is_kept_by_recording(data)) return;
-  Clock known = timeline.stream(block->stream);  // the allocator hands it out behind all of this
+  Clock known = timeline.stream(block->stream);  // the allocator hands it out after all of this
   known.join(timeline.host());
   auto others = block->recorded;
   others.reset(static_cast<std::size_t>(block->stream));
@@ -90,7 +90,7 @@ void Driver::free(void* data) noexcept {
   state.pool.make_reusable(*block);
 }
 
-/// Poisons a block behind the work of its stream.
+/// Poisons a block after the work of its stream.
 void Driver::poison_late(Block& block) {
   poison(in(Copy::issued, block.data), block.size);
   if (!options.behind_host) return;

@@ -128,7 +128,7 @@ TEST_CASE("familiar flags: those of Accelerate, Lightning and scripts are unders
   CHECK(program.training.resume == "run/5");
 }
 
-TEST_CASE("familiar flags: True and False behind a flag without a value") {
+TEST_CASE("familiar flags: True and False after a flag without a value") {
   CHECK(parsed({"--chunking", "True"}).chunking);
   CHECK(parsed({"--chunking=true"}).chunking);
   CHECK_FALSE(parsed({"--chunking", "--chunking", "False"}).chunking);

@@ -29,7 +29,7 @@ int status_of(Body body) {
 
 }  // namespace
 
-TEST_CASE("A signal is recorded while signals are watched, and has its usual effect before and behind that") {
+TEST_CASE("A signal is recorded while signals are watched, and has its usual effect before and after that") {
   for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
     {
       const StopSignals signals;
@@ -65,7 +65,7 @@ TEST_CASE("A signal is recorded while signals are watched, and has its usual eff
   }
 }
 
-TEST_CASE("A closed terminal's SIGHUP is recorded, however often it comes, and a SIGTERM behind it acts") {
+TEST_CASE("A closed terminal's SIGHUP is recorded, however often it comes, and a SIGTERM after it acts") {
   const int hung_up = status_of([] {
     const StopSignals signals;
     ::raise(SIGHUP);

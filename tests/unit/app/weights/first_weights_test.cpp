@@ -168,7 +168,7 @@ TEST_CASE("app: weights of two players come from names, from two dictionaries, a
   CHECK(net->discriminator->weight.equal(before.at("discriminator.weight")));
 }
 
-TEST_CASE("app: a program's translation comes behind the rules and without wrappers") {
+TEST_CASE("app: a program's translation comes after the rules and without wrappers") {
   const app::FirstWeightsOptions options{.parts = {},
                                          .translate = [](lt::TensorMap& tensors) -> std::string {
                                            if (!tensors.contains("theirs.weight")) return {};

@@ -59,7 +59,7 @@ TEST_CASE("parallel_for_each takes no more threads than it may, the caller's amo
   CHECK(alone == std::this_thread::get_id());
 }
 
-TEST_CASE("parallel_for_each throws what the first item in order threw, and begins none behind it") {
+TEST_CASE("parallel_for_each throws what the first item in order threw, and begins none after it") {
   for (const std::int64_t threads : {1, 4}) {
     CAPTURE(threads);
     std::atomic<int> begun{0};

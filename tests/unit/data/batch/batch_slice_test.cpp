@@ -24,7 +24,7 @@ struct Clips {
   std::int64_t width = 7;
 };
 
-/// Has frames of all samples behind one another.
+/// Has frames of all samples after one another.
 struct Packed {
   template <class Visit>
   void each_tensor(Visit&& visit) {

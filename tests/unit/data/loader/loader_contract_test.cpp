@@ -74,7 +74,7 @@ std::vector<std::string> told(const SkippedSamples& skipped) {
 
 // --- samples that fail ---
 
-TEST_CASE("a failing sample is reported with its path, once, and the loader continues behind it on request") {
+TEST_CASE("a failing sample is reported with its path, once, and the loader continues after it on request") {
   const Watchdog watchdog("failing sample");
   const std::int64_t workers = GENERATE(0, 1, 3);
   PinnedPrefetchLoader loader(Files{.broken = {4}}, {.batch_size = 3, .workers = workers}, {}, kKeep);
@@ -544,7 +544,7 @@ TEST_CASE("requests, waits and the queue's lengths add up over epochs") {
     CHECK((inline_.stats().asked == 3 * epoch && inline_.stats().waited_for == 3 * epoch));
   }
 
-  // One worker, which begins a sample once those before it are ready, and makes none behind `last`.
+  // One worker, which begins a sample once those before it are ready, and makes none after `last`.
   std::atomic<std::int64_t> begun = 0, last = 0;
   struct Gated {
     std::atomic<std::int64_t>*begun, *last;

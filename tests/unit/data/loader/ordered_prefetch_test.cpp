@@ -120,7 +120,7 @@ TEST_CASE("an exception arrives once, in its place, and ends the sequence") {
   CHECK_FALSE(values.next());
 }
 
-TEST_CASE("nothing is begun behind an exception") {
+TEST_CASE("nothing is begun after an exception") {
   const Watchdog watchdog("nothing behind an exception");
   std::atomic<std::int64_t> furthest = 0;
   Prefetch values(0, 1'000, 2, 2, [&](std::int64_t number, const Stop&) -> std::int64_t {

@@ -11,7 +11,7 @@ using namespace exported_programs;
 
 namespace {
 
-/// Returns the loss, all gradients, and all buffers behind a step.
+/// Returns the loss, all gradients, and all buffers after a step.
 std::vector<at::Tensor> step(lt::ExportedModel& model, const std::string& name) {
   torch::manual_seed(3);
   auto loss = loss_of(model->forward(inputs_of(recorded(name))));

@@ -42,7 +42,7 @@ TEST_CASE("The convolution module is its five layers, with silence in place of p
   CHECK(largest_difference(module(x_BTD, valid_BT), wanted) < 1e-4);
 }
 
-TEST_CASE("A block's valid frames do not depend on the padding behind them, in training too") {
+TEST_CASE("A block's valid frames do not depend on the padding after them, in training too") {
   for (const auto positions : {Positions::sinusoidal, Positions::relative}) {
     auto config = tiny_config();
     config.positions = positions;

@@ -5,7 +5,7 @@
 
 using namespace konkanivani_test;
 
-TEST_CASE("A decoder layer is PyTorch's TransformerDecoderLayer with the norm behind") {
+TEST_CASE("A decoder layer is PyTorch's TransformerDecoderLayer with the norm after") {
   const auto config = tiny_config();
   konkanivani::DecoderLayer ours(config);
   torch::nn::TransformerDecoderLayer theirs(
@@ -77,7 +77,7 @@ TEST_CASE("Decoding with the cache gives the scores of decoding without, and row
   CHECK(cache.length == 5);
 }
 
-TEST_CASE("What stands behind a text does not change its scores, nor do states behind a clip") {
+TEST_CASE("What stands after a text does not change its scores, nor do states after a clip") {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(2);
   konkanivani::Decoder decoder(tiny_config());

@@ -134,7 +134,7 @@ TEST_CASE("A clip too short for its text counts 0, and has no gradient") {
   CHECK(scores.grad()[1].abs().sum().item<double>() > 0);
 }
 
-TEST_CASE("Frames behind a clip's length and labels behind its end have no gradient") {
+TEST_CASE("Frames after a clip's length and labels after its end have no gradient") {
   const auto targets = konkanivani::make_targets(kTexts);
   FixedScores scores;
   konkanivani::joint_loss(scores, encoded(), targets, {}).sum.backward();

@@ -37,7 +37,7 @@ ModelConfig config_of(const Variant& variant) {
   return config;
 }
 
-/// The clips' first `lengths` frames, and rubbish behind them.
+/// The clips' first `lengths` frames, and rubbish after them.
 at::Tensor padded(const at::Tensor& mel_BMF, const std::vector<int64_t>& lengths, int64_t frames,
                   double rubbish) {
   auto out = at::full({mel_BMF.size(0), mel_BMF.size(1), frames}, rubbish);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kRoles = 3;
 
-/// Changes gradients as role 0, 1 or 2 does, and runs behind the role before. The letter is all that its name
+/// Changes gradients as role 0, 1 or 2 does, and runs after the role before. The letter is all that its name
 /// has: `shift` says which letter plays which role.
 template <char Letter, int Shift>
 struct Actor {

@@ -134,7 +134,7 @@ TEST_CASE("weights that are cast once a window give the bits of a cast in each m
   check_bits(loss_of, 11, lt::Accumulate<4>{});
   check_bits<lt::fp16>(loss_of, 11, lt::Accumulate<4>{}, lt::ClipGradNorm{0.5});
   check_bits(loss_of, 11, lt::Accumulate<4>{}, lt::UpdateInBackward<lt::SumsInBf16>{});
-  // Twice in one forward, and once more without gradients before or behind.
+  // Twice in one forward, and once more without gradients before or after.
   check_bits(
       [](Net& net, const toy::Batch& batch) {
         {

@@ -140,7 +140,7 @@ TEST_CASE("a running total tells whether any loss in it was not finite") {
   }
 }
 
-TEST_CASE("a further fit continues behind the window whose loss was NaN") {
+TEST_CASE("a further fit continues after the window whose loss was NaN") {
   const auto check = [](auto make, std::int64_t window) {
     auto ours = toy::net(), theirs = toy::net();
     auto a = make(ours->parameters()), b = make(theirs->parameters());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An after_update that throws: the update has been made, so that the window counts, and the next fit goes on
-// behind it.
+// after it.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -244,7 +244,7 @@ TEST_CASE("a group keeps its own full rate when another leaves, changes places w
     CHECK(rate(optimizer, 0) == 0.001);
     CHECK(rate(optimizer, 1) == 0.5);
   }
-  SECTION("is replaced by one behind the others") {
+  SECTION("is replaced by one after the others") {
     lt::FusedAdamW optimizer(groups());
     auto other = torch::zeros({2}, torch::requires_grad());
     const auto rates = train(optimizer, [&](auto& all) {

@@ -41,7 +41,7 @@ TEST_CASE("growth: a few bytes in each window are noticed after seven blocks, wi
   CHECK(*found == Approx(512));
 }
 
-TEST_CASE("growth: noticed behind noise, and when it begins late") {
+TEST_CASE("growth: noticed after noise, and when it begins late") {
   std::mt19937 random(1);
   CHECK(growth_noticed([&](int i) { return 50 * kMega + 4000 * i + std::int64_t(random() % 9000); }) > 0);
   const int late = growth_noticed([](int i) { return 50 * kMega + 4000 * std::max(0, i - 200); });

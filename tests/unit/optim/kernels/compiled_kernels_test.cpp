@@ -40,7 +40,7 @@ struct Usage {
   int registers = 0, spilled = 0, stack = 0;
 };
 
-/// Reads the assembler's report: a kernel's properties are behind its name, others' between them.
+/// Reads the assembler's report: a kernel's properties are after its name, others' between them.
 std::vector<Usage> usages_in(const std::string& log) {
   static const std::regex entry(R"(Compiling entry function '(\w+)')"),
       properties(R"(Function properties for (\w+))"),
@@ -85,9 +85,9 @@ void check_all(const std::vector<std::string>& names, const std::vector<int>& ca
   const auto nvrtc = opened(names);
   if (!nvrtc) return;
   for (const int capability : capabilities)
-    for (const KernelSource* source : {&lt::detail::kAdamW8bitSource, &lt::detail::kAdamWBf16Source,
-                                       &lt::detail::kAdafactorSource, &lt::detail::kRoundedSumSource,
-                                       &lt::detail::kCtcSource})
+    for (const KernelSource* source :
+         {&lt::detail::kAdamW8bitSource, &lt::detail::kAdamWBf16Source, &lt::detail::kAdafactorSource,
+          &lt::detail::kRoundedSumSource, &lt::detail::kCtcSource})
       check_compiled(*nvrtc, *source, capability);
 }
 

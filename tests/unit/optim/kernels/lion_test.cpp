@@ -5,7 +5,7 @@
 
 #include <looptorch/optim/fused/fused_optimizer.hpp>
 #include <looptorch/optim/kernels/adamw_table.hpp>
-#include <looptorch/optim/kernels/lane_code.hpp>
+#include <looptorch/optim/kernels/block_code.hpp>
 
 #include "support/kernels/compared_steps.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The optimizers' kernels and that of sums in bf16, emulated on CPU threads, beside the CPU's loops.
-// Tests optim/kernels: adamw_8bit_kernels, adamw_bf16_kernels, adamw_table, lane_code, kernel_table
+// Tests optim/kernels: adamw_8bit_kernels, adamw_bf16_kernels, adamw_table, block_code, kernel_table
 // Tests optim/kernels: adafactor_code, adafactor_update_code, adafactor_kernels, rounded_sum_kernels
 #include "support/precompiled.hpp"
 

@@ -37,7 +37,8 @@ std::string caught(const SeededBug& bug, const std::vector<typename Optimizer::O
           const ComparedLists lists{.shapes = shapes, .type = type, .misaligned = misaligned, .steps = 2};
           const Differences found = compare_steps<Optimizer>(lists, of, kernels);
           if (!found.none())
-            return lt::message(found.first, ": ", found.wrong, " wrong, ", found.rounded, " rounded otherwise");
+            return lt::message(found.first, ": ", found.wrong, " wrong, ", found.rounded,
+                               " rounded otherwise");
         } catch (const EmulatedFault& fault) {
           return fault.what();
         }
@@ -76,16 +77,16 @@ void check_adafactor(const SeededBug& bug, const std::vector<Shape>& shapes = kM
 }  // namespace
 
 TEST_CASE("without a bug nothing is caught") {
-  const SeededBug none{"kLanes = 256;", "kLanes = 256u;"};
+  const SeededBug none{"kBlockElements = 256;", "kBlockElements = 256u;"};
   CHECK(caught<lt::AdamW8bit>(none, kAdamW8bit, {{257}, {1}, {17000}, {700}}) == "");
   CHECK(caught<lt::AdamWBf16>(none, kAdamWBf16, {{257}, {1}, {17000}}) == "");
   CHECK(caught<lt::Adafactor>(none, kAdafactor, kMatrices) == "");
 }
 
 TEST_CASE("seeded bugs in AdamW8bit's kernel are caught") {
-  check_8bit({"lane_word<1, RootCode::kDropped>", "lane_word<0, RootCode::kDropped>"});
-  check_8bit({"if (aligned && left >= kLanes)", "if (aligned)"});
-  check_8bit({"if (aligned && left >= kLanes)", "if (left >= kLanes)"});
+  check_8bit({"element_word<1, RootCode::kDropped>", "element_word<0, RootCode::kDropped>"});
+  check_8bit({"if (aligned && left >= kBlockElements)", "if (aligned)"});
+  check_8bit({"if (aligned && left >= kBlockElements)", "if (left >= kBlockElements)"});
   check_8bit({"  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);\n  __syncthreads();",
               "  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);"});
   check_8bit({"if (overflowed(table)) return;", ""});
@@ -115,7 +116,7 @@ TEST_CASE("seeded bugs in Adafactor's kernels are caught") {
   check_adafactor({"value = warp_sum(value);\n  __syncthreads();", "value = warp_sum(value);"});
   check_adafactor({"rows = entry.height - row < kRows ? entry.height - row : kRows;", "rows = kRows;"});
   check_adafactor({"tile < entry.row_tiles; tile += kThreads / kGroup", "tile < entry.row_tiles; ++tile"});
-  check_adafactor({"if (!kFull && j > 0 && lane == 0) random", "if (false) random"});
+  check_adafactor({"if (!kFull && j > 0 && element == 0) random", "if (false) random"});
   check_adafactor({"  partial[part][lane] = sum;\n  __syncthreads();", "  partial[part][lane] = sum;"});
   check_adafactor({"excess = excess < 1.0 ? 1.0 : excess;", ""});
   check_adafactor({"if (offset >= entry.part)", "if (false)"}, {{1100, 1000}});

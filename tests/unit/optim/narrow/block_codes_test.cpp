@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What each code stands for, against the tables of tests/parity/narrow_optimizers.py, and its rounding.
-// Tests optim/narrow: lanes, adam_numbers, block_codes, coded_tensor, eight_bit_loop
+// Tests optim/narrow: block_loop, adam_numbers, block_codes, coded_tensor, eight_bit_loop
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/narrow/coded_tensor.hpp>
@@ -95,7 +95,7 @@ TEST_CASE("quick_root is a root within 5e-6") {
 TEST_CASE("the random bits of blocks are even, and differ by update and block") {
   double sum = 0;
   for (std::uint64_t update = 0; update < 4096; ++update)
-    sum += static_cast<double>((kLaneWords<0, 16>[3] ^ (block_word(update, 1) & 0xFFFF)));
+    sum += static_cast<double>((kElementWords<0, 16>[3] ^ (block_word(update, 1) & 0xFFFF)));
   CHECK(sum / 4096 == Approx(32767.5).epsilon(0.03));
   CHECK(block_word(1, 2) != block_word(2, 1));
   CHECK(block_word(1, 0) != block_word(0, 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shares of the full rate where a decay begins, at its end, behind it, and where it has no steps.
+// Shares of the full rate where a decay begins, at its end, after it, and where it has no steps.
 // Tests policies/schedule: lr_cycles
 #include "support/precompiled.hpp"
 
@@ -18,7 +18,7 @@ TEST_CASE("decays: one without steps begins at the full rate, and is at its end 
   CHECK(share_at(CosineDecay{}, {.steps = 0, .length = -5}) == 1);
 }
 
-TEST_CASE("decays: behind the end the rate stays as it is there") {
+TEST_CASE("decays: after the end the rate stays as it is there") {
   CHECK(share_at(LinearDecay{.final_ratio = 0.25}, {.steps = 30, .length = 10}) == 0.25);
   CHECK(share_at(CosineDecay{.final_ratio = 0.25}, {.steps = 30, .length = 10}) == 0.25);
   CHECK(share_at(PolynomialDecay{.power = 2, .final_ratio = 0.25}, {.steps = 30, .length = 10}) == 0.25);

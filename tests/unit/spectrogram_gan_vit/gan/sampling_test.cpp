@@ -149,7 +149,7 @@ TEST_CASE("A spectrogram becomes sound that has this spectrogram") {
   CHECK(extreme.isfinite().all().item<bool>());
 }
 
-TEST_CASE("The loudness behind the z-scores is kept with the model, and a wrong file refused by name") {
+TEST_CASE("The loudness after the z-scores is kept with the model, and a wrong file refused by name") {
   const TemporaryFolder folder;
   const auto file = folder / "loudness.json";
   gan::save_loudness(file, {.mean = -31.5, .deviation = 12.25});

@@ -198,7 +198,7 @@ TEST_CASE("load weights: nothing at all is an error even where all may be missin
   const TemporaryFolder folder;
   save_safetensors(folder / "x", other_state());
   refuses(folder / "x", {.allow_missing = true, .prefix = "model."},
-          "no tensor of the file behind \"model.\" has a place in it");
+          "no tensor of the file after \"model.\" has a place in it");
   save_safetensors(folder / "x", {{"other", torch::ones({1})}});
   refuses(folder / "x", {.allow_missing = true, .allow_surplus = true},
           "no tensor of the file has a place in it");

@@ -40,7 +40,7 @@ class FileMutator : public looptorch::testing::Mutator {
   using Mutator::Mutator;
 
   /// Several changes to a safetensors file: to header, length and data, with the length set right more often
-  /// than not, so that the faults behind it are reached.
+  /// than not, so that the faults after it are reached.
   std::string mutate_file(const std::string& original) {
     const auto length = static_cast<std::size_t>(header_length(original));
     auto header = original.substr(8, length), data = original.substr(8 + length);

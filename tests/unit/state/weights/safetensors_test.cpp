@@ -264,7 +264,7 @@ TEST_CASE("safetensors: a file beyond 4 GB") {
   const auto tensors = load_safetensors(path).tensors;
   CHECK(torch::equal(tensors.at("tail"), torch::tensor({42, -42}, at::kInt)));
   CHECK(tensors.at("bulk").nbytes() == kBulk);
-  tensors.at("bulk")[4999][999'999] = 3;  // the page of the tail: copied, with what stands behind
+  tensors.at("bulk")[4999][999'999] = 3;  // the page of the tail: copied, with what stands after
   CHECK(tensors.at("bulk")[4999][999'999].item<int>() == 3);
   CHECK(tensors.at("tail")[0].item<int>() == 42);
   std::filesystem::resize_file(path, begin + kBulk + 7);

@@ -82,7 +82,7 @@ TEST_CASE("A frame is ready when all of its samples have arrived") {
   CHECK_THROWS_AS(frames(0, 3), looptorch::UsageError);
   frames.finish();
   CHECK(frames(0, 3000).sizes() == at::IntArrayRef{80, 3000});
-  CHECK_THROWS_WITH(frames.add(at::ones({1})), Contains("behind the end of the sound"));
+  CHECK_THROWS_WITH(frames.add(at::ones({1})), Contains("after the end of the sound"));
 }
 
 TEST_CASE("A sound shorter than a frame, and one of no samples, have LogMel's frames") {

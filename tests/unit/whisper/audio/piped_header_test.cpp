@@ -198,7 +198,7 @@ TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not re
   }
 }
 
-TEST_CASE("Two WAV files one behind the other in a pipe are refused once the first was read, as in a file") {
+TEST_CASE("Two WAV files one after the other in a pipe are refused once the first was read, as in a file") {
   const TemporaryFolder folder;
   const int channels = GENERATE(1, 3);
   std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, channels, 20'001);
@@ -213,13 +213,13 @@ TEST_CASE("Two WAV files one behind the other in a pipe are refused once the fir
     CHECK(given == std::size_t(2 * 20'001 * channels));
     CHECK_THROWS_AS(reader.check_end(), looptorch::audio::ClipError);
     CHECK_THROWS_WITH(reader.check_end(),
-                      Catch::Matchers::StartsWith("-: another WAV file lies behind the " +
+                      Catch::Matchers::StartsWith("-: another WAV file lies after the " +
                                                   std::to_string(given) + " bytes of samples"));
   }
   CHECK_THROWS_AS(looptorch::audio::decode(folder / "two.wav"), looptorch::audio::AudioError);
 }
 
-TEST_CASE("A part of a sample behind a header of unknown size is skipped, in a pipe as in a file") {
+TEST_CASE("A part of a sample after a header of unknown size is skipped, in a pipe as in a file") {
   const TemporaryFolder folder;
   std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16);
   const std::string size = GENERATE(std::string(4, '\0'), std::string(4, '\xff'));

@@ -34,7 +34,7 @@ struct Folder : TemporaryFolder {
 
 }  // namespace
 
-TEST_CASE("A segment that ends or begins behind its recording's end is wrong before it is packed") {
+TEST_CASE("A segment that ends or begins after its recording's end is wrong before it is packed") {
   const Folder folder;
   const auto check = whisper::detail::check_segments({});
   CHECK_NOTHROW(check(folder.segment(0.5, 2)));

@@ -181,7 +181,7 @@ TEST_CASE("Windows keep the short and the quiet segments, which lie between othe
                             Contains("b.json:2: lasts 21 s, more than 20 s"));
 }
 
-TEST_CASE("A segment that ends well behind its recording is wrong, one that ends a little later is not") {
+TEST_CASE("A segment that ends well after its recording is wrong, one that ends a little later is not") {
   const Folder folder;
   folder.write_tone("b.wav", 22.3, 0.5);
   folder.write_transcript("b.json", 10, R"(,{"text": "a little later", "start": 21, "duration": 1.38},

@@ -111,7 +111,7 @@ TEST_CASE("A window knows when the segment begins that its longest end cuts off,
   CHECK(cut_off({first, segment("b", 36, 40)}) == 28);      // overlaps
   CHECK_FALSE(cut_off({first}));
   CHECK_FALSE(cut_off({first, segment("b", 38, 39)}));                   // fits
-  CHECK_FALSE(cut_off({first, segment("b", 39, 40)}));                   // begins behind the window
+  CHECK_FALSE(cut_off({first, segment("b", 39, 40)}));                   // begins after the window
   CHECK_FALSE(cut_off({first, segment("b", 38.99, 40)}));                // none of its sound is in the window
   CHECK_FALSE(cut_off({segment("a", 10, 35), segment("b", 37.5, 40)}));  // untold speech may come before
   CHECK_FALSE(cut_off({first, segment("b", 38, 40, "de")}));

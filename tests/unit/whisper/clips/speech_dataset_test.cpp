@@ -165,7 +165,7 @@ TEST_CASE(
     "A long recording is refused without being decoded whole, and names Whisper's limit where that is it") {
   TemporaryFolder folder;
   const auto file = write_tone(folder / "long.wav", 40);
-  // Damage behind what has to be decoded to see that the clip is too long.
+  // Damage after what has to be decoded to see that the clip is too long.
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(-16, std::ios::end);
   stream.write("damaged", 7);

@@ -198,7 +198,7 @@ TEST_CASE("A search without a text is refused") {
   CHECK_THROWS_WITH(decoded_texts(model, mel, options), Catch::Contains("a patience of 0.1"));
 }
 
-TEST_CASE("The probability of no speech is that behind the start token") {
+TEST_CASE("The probability of no speech is that after the start token") {
   auto model = tiny_model();
   torch::NoGradGuard no_grad;
   const auto mel = at::randn({2, 6, 24}) * 3;

@@ -40,6 +40,6 @@ TEST_CASE("A beam follows several texts, unless they are drawn") {
   CHECK_FALSE(DecodingOptions{.beam_size = 2, .temperature = 0.2}.uses_beam());
 }
 
-TEST_CASE("Timestamps begin behind the token that stands for none") {
+TEST_CASE("Timestamps begin after the token that stands for none") {
   CHECK(whisper::SpecialTokens{.no_timestamps = 41}.first_timestamp() == 42);
 }

@@ -140,7 +140,7 @@ TEST_CASE("The prompt says language, task and whether there are timestamps") {
                     "the model cannot translate: it knows English only");
 }
 
-TEST_CASE("The language is the most probable of the languages' tokens behind the start") {
+TEST_CASE("The language is the most probable of the languages' tokens after the start") {
   auto model = tiny_model();
   torch::NoGradGuard no_grad;
   const auto mel = at::randn({6, 6, 24}) * 3;

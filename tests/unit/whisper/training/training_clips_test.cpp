@@ -121,7 +121,7 @@ TEST_CASE("Targets have timestamps or previous text as often as asked for") {
   CHECK(clips.get(1, context).tokens == clips.get(1, context).tokens);
 }
 
-TEST_CASE("Nothing of the previous text is learnt, and everything behind it is") {
+TEST_CASE("Nothing of the previous text is learnt, and everything after it is") {
   std::vector<whisper::Sample> samples{
       {.mel_MT = at::zeros({2, 3}),
        .tokens = {kPrevious, 7, 8, kStart, kTime, 5, kTime + 9, kEnd},
@@ -190,7 +190,7 @@ TEST_CASE("SpecAugment hides parts of the clip, not of its padding, by the sampl
   CHECK(at::equal(plain.get(0, {.seed = 3}).mel_MT, mel_MT));
   const auto hidden = masked.get(0, {.seed = 3}).mel_MT;
   CHECK_FALSE(at::equal(hidden, mel_MT));
-  CHECK(at::equal(hidden.slice(1, 200), mel_MT.slice(1, 200)));  // behind the 2 s of the clip
+  CHECK(at::equal(hidden.slice(1, 200), mel_MT.slice(1, 200)));  // after the 2 s of the clip
   CHECK(at::equal(hidden, masked.get(0, {.seed = 3}).mel_MT));
   CHECK_FALSE(at::equal(hidden, masked.get(0, {.seed = 4}).mel_MT));
   CHECK(at::equal(speech.get(0).mel_MT, mel_MT));

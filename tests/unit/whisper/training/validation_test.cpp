@@ -57,7 +57,7 @@ Batch batch(const std::vector<std::string>& texts, const whisper::Tokenizer& tok
 }
 
 /// A run of a straight line, validated every second step, whose curve lies in `folder`. It ends with an
-/// exception behind step `fails_at`.
+/// exception after step `fails_at`.
 void fit(const std::filesystem::path& folder, int64_t fails_at, bool resumes = false) {
   torch::manual_seed(1);
   torch::nn::Linear line(1, 1);

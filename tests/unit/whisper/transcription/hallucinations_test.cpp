@@ -29,7 +29,7 @@ Segment spoken(double start, int words, double probability) {
 Segment said(double start, int words = 4) { return spoken(start, words, 0.9); }
 Segment invented(double start, int words = 4) { return spoken(start, words, 0.01); }
 
-/// A window of 30 s from 100 s on of a recording of 200 s, behind a word that ended at 99.5 s.
+/// A window of 30 s from 100 s on of a recording of 200 s, after a word that ended at 99.5 s.
 constexpr TranscribedWindow kWindow{.place = {10000, 3000}, .recording = 20000, .last_speech = 99.5};
 
 }  // namespace
@@ -44,7 +44,7 @@ TEST_CASE("Words that are ordinary are kept, and a window ends with its last wor
   CHECK(SilenceSkipper(2)(segments, closed, 12000).seek == 12000);
 }
 
-TEST_CASE("A window whose first words are invented begins anew behind the silence before them") {
+TEST_CASE("A window whose first words are invented begins anew after the silence before them") {
   std::vector<Segment> segments{invented(107), said(110)};
   const auto skipped = SilenceSkipper(2)(segments, kWindow, 12000);
   CHECK((skipped.repeats && skipped.seek == 10700));

@@ -136,8 +136,8 @@ TEST_CASE("Punctuation joins its word, and segments take their words and their e
   CHECK(whisper::last_end({}) == 0);
 }
 
-TEST_CASE("Long words at the ends of sentences and behind pauses are cut to twice the usual") {
-  // The median is 0.3 s: the sign lasts 0.6 at most, and so does the word behind it.
+TEST_CASE("Long words at the ends of sentences and after pauses are cut to twice the usual") {
+  // The median is 0.3 s: the sign lasts 0.6 at most, and so does the word after it.
   const auto sign =
       timed({segment(10, 30, 5)}, {aligned(" a", 0, 0.3), aligned(" b", 0.3, 0.6), aligned(".", 0.6, 4),
                                    aligned(" c", 4, 4.3), aligned(" d", 4.3, 4.6)});
@@ -151,7 +151,7 @@ TEST_CASE("Long words at the ends of sentences and behind pauses are cut to twic
       timed({segment(10, 15, 3)}, {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)});
   CHECK(pause[0].words[0].start == Approx(12.7));
   CHECK(pause[0].start == Approx(12.7));
-  // Right behind other speech it may be long.
+  // Right after other speech it may be long.
   const auto close = timed({segment(10, 15, 3)},
                            {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)}, 12.5);
   CHECK(close[0].words[0].start == 10);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Provides what CPU loops over blocks of 256 numbers need so that compilers vectorise them: random bits for
-// rounding, a square root, and `run_widest`, which picks the instruction set at run time. A lane is a
-// number's place in its block. Each loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the
-// compilers' default, is 3 to 4 times slower.
+// rounding, a square root, and `run_widest`, which picks the instruction set at run time. Each
+// loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the compilers' default, is 3 to 4
+// times slower.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -16,7 +16,7 @@
 namespace looptorch::detail {
 
 /// Numbers in a block.
-inline constexpr std::size_t kLanes = 256;
+inline constexpr std::size_t kBlockElements = 256;
 
 [[nodiscard, gnu::always_inline]] inline std::uint32_t bits_of(float number) {
   return std::bit_cast<std::uint32_t>(number);
@@ -45,17 +45,18 @@ template <class Integer>
 
 // ---- Random bits for rounding ----
 
-/// Random words of `kBits` bits, one a lane; `kSet` numbers the sets that a loop uses.
+/// Random words of `kBits` bits, one for each element of a block; `kSet` numbers the sets that a loop uses.
 template <int kSet, int kBits>
-inline constexpr std::array<std::uint32_t, kLanes> kLaneWords = [] {
-  std::array<std::uint32_t, kLanes> words{};
-  for (std::size_t i = 0; i < kLanes; ++i)
-    words[i] = static_cast<std::uint32_t>(mix64((kSet * kLanes + i + 1) * kGoldenGamma) >> (64 - kBits));
+inline constexpr std::array<std::uint32_t, kBlockElements> kElementWords = [] {
+  std::array<std::uint32_t, kBlockElements> words{};
+  for (std::size_t i = 0; i < kBlockElements; ++i)
+    words[i] =
+        static_cast<std::uint32_t>(mix64((kSet * kBlockElements + i + 1) * kGoldenGamma) >> (64 - kBits));
   return words;
 }();
 
 /// Returns the random bits of a block in an update, from nothing else, so that a resumed run rounds as an
-/// uninterrupted one. Xor with a lane's word, they are uniform and independent from update to update.
+/// uninterrupted one. Xor with an element's word, they are uniform and independent from update to update.
 [[nodiscard]] constexpr std::uint64_t block_word(std::uint64_t update, std::uint64_t block) {
   return mix64(mix64(update * kGoldenGamma) + (block + 1) * kGoldenGamma);
 }

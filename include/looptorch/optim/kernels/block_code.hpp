@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The source, in CUDA C++, of functions that optimizers' kernels share: the random bits of
-// optim/narrow/lanes.hpp, sums and maxima over a warp, and loads and stores of four neighbouring elements.
+// optim/narrow/block_loop.hpp, sums and maxima over a warp, and loads and stores of four neighbouring
+// elements.
 #pragma once
 
 namespace looptorch::detail {
 
 /// `load` and `store` move four elements. They take `count`, the number of elements left; `load` gives 0 for
 /// those beyond. With `kFull` all four exist, and their address is a multiple of the vector's size.
-inline constexpr const char* kLaneCode = R"cuda(
+inline constexpr const char* kBlockCode = R"cuda(
 constexpr u32 kThreads = 256, kWarp = 32, kAllLanes = 0xFFFFFFFFu, kSignBit = 0x80000000u;
-constexpr u32 kLanes = 256;  // elements of a block, which has random bits of its own
+constexpr u32 kBlockElements = 256;  // elements of a block, which has random bits of its own
 
 LT_INLINE u32 bits_of(float number) { return __float_as_uint(number); }
 LT_INLINE float number_of(u32 bits) { return __uint_as_float(bits); }
@@ -32,8 +33,8 @@ LT_INLINE u64 derive_seed(u64 seed, u64 number) {
   return mix64(mix64(seed + kGoldenGamma) + number * kGoldenGamma);
 }
 template <int kSet, int kBits>
-LT_INLINE u32 lane_word(u32 lane) {
-  return (u32)(mix64((u64)(kSet * kLanes + lane + 1) * kGoldenGamma) >> (64 - kBits));
+LT_INLINE u32 element_word(u32 lane) {
+  return (u32)(mix64((u64)(kSet * kBlockElements + lane + 1) * kGoldenGamma) >> (64 - kBits));
 }
 
 // ---- Numbers ----
@@ -107,7 +108,7 @@ LT_INLINE double block_sum(double value) {
   return sum;
 }
 
-// Returns the last of `begins` that is not behind a thread block.
+// Returns the last of `begins` that is not after a thread block.
 LT_INLINE u32 tensor_of(const u32* begins, u32 count, u32 thread_block) {
   u32 low = 0, high = count;
   while (high - low > 1) {
@@ -131,12 +132,12 @@ LT_INLINE u32 element_of(int i, u32 lane) { return (u32)offset_of(i / 4, lane) +
 template <class Work>
 LT_INLINE void for_blocks_of_warp(const Work& work, u64 size, bool aligned, u32 thread_block) {
   const u32 warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const u64 all = (size + kLanes - 1) / kLanes;
+  const u64 all = (size + kBlockElements - 1) / kBlockElements;
   const u64 begin = (u64)thread_block * kBlocks, end = begin + kBlocks < all ? begin + kBlocks : all;
   for (u64 block = begin + warp; block < end; block += kThreads / kWarp) {
-    const u64 at = block * kLanes, left = size - at;
-    if (aligned && left >= kLanes) work.template update<true>(at, block, lane, (int)kLanes);
-    else work.template update<false>(at, block, lane, left < kLanes ? (int)left : (int)kLanes);
+    const u64 at = block * kBlockElements, left = size - at;
+    if (aligned && left >= kBlockElements) work.template update<true>(at, block, lane, (int)kBlockElements);
+    else work.template update<false>(at, block, lane, left < kBlockElements ? (int)left : (int)kBlockElements);
   }
 }
 
