@@ -35,7 +35,8 @@ namespace konkanivani {
 
 /// The utterances of a manifest as samples. Encodes texts and reads headers of audio files once, at
 /// construction, to find faults before training begins; decodes audio when a sample is requested. A clip's
-/// duration is that of its file, or of its part, whatever its line says.
+/// duration is that of its file, or of the part of it that the manifest names, even if the manifest states
+/// another.
 class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Notes characters outside the vocabulary in `unknown`. Skips a text

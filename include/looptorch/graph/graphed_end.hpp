@@ -37,9 +37,9 @@
 
 namespace looptorch::detail {
 
-/// Ends a window of update I by a graph, if all its micro-batches left their gradients where graphs add to:
-/// `run` replays the graph, or captures it first, and `launch_optimizer` launches the kernels that change the
-/// parameters behind it.
+/// Ends a window of update I by a graph, if its gradients are still in the memory to which the graphs of
+/// micro-batches add. `run` replays the graph, and captures it first if necessary. `launch_optimizer` then
+/// launches the kernels that change the parameters.
 template <std::size_t I, class Engine>
 class GraphedEnd {
  public:

@@ -10,7 +10,7 @@
 
 namespace looptorch::audio::detail {
 
-/// Returns the CRC of `bytes` that begins with 0 and takes the highest bits first.
+/// Returns the CRC of `bytes`: its initial value is 0, and the most significant bits come first.
 template <class Word>
 [[nodiscard]] constexpr Word crc_of(std::string_view bytes, Word polynomial) {
   constexpr int kTop = 8 * static_cast<int>(sizeof(Word)) - 8;
@@ -28,10 +28,11 @@ template <class Word>
   return crc;
 }
 
+/// The header of one frame.
 struct FlacFrame {
   std::uint64_t number = 0;     ///< of the frame, or of its first sample
   bool counts_samples = false;  ///< The number is that of its first sample.
-  std::size_t samples = 0;      ///< a channel
+  std::size_t samples = 0;      ///< per channel
   std::size_t limit = 0;        ///< the most bytes that it has
 };
 

@@ -14,7 +14,7 @@
 
 namespace looptorch::audio::detail {
 
-/// A file's bytes, read `block` at a time, or as many as are asked for.
+/// A file's bytes, read `block` at a time, or more if more are asked for.
 class ByteWindow {
  public:
   explicit ByteWindow(const InputFile& file, std::uint64_t block = std::uint64_t{1} << 17)

@@ -8,9 +8,9 @@
 
 namespace looptorch::detail {
 
-/// Limits the calling thread to one intra-op thread permanently. LibTorch initialises a thread's number
-/// lazily and would overwrite it at the first operator: once from its own code, once from `at::parallel_for`
-/// instantiated in ours. So both are triggered here.
+/// Limits the calling thread to one intra-op thread permanently. A thread's first operator sets its number of
+/// intra-op threads to the default, once in LibTorch's own code and once in the code of `at::parallel_for`
+/// that is compiled into ours, and would overwrite this limit. So both are triggered before it is set.
 inline void use_one_intra_op_thread() {
   at::internal::lazy_init_num_threads();
   at::get_num_threads();

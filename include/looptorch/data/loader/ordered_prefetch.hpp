@@ -28,7 +28,7 @@ struct PrefetchCounts {
   std::int64_t taken = 0;
   std::int64_t waited_for = 0;            ///< values that were not ready when requested
   std::int64_t queued = 0;                ///< finished values that were ready, summed over all requests
-  std::vector<double> busy_seconds = {};  ///< time that each worker made values
+  std::vector<double> busy_seconds = {};  ///< time that each worker spent making values
 };
 
 /// Thrown for a value that did not arrive in the time that `next` was given.

@@ -24,29 +24,38 @@ struct ManifestOptions {
   std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
 };
 
-/// Returns the utterances of a manifest, at least one. The format follows from the name: `.csv`, `.tsv`, JSON
-/// lines otherwise. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A
-/// file whose name the disk spells in another normal form of Unicode is found. Blank lines, a byte order mark
-/// and keys or columns that are not of an `Utterance` are ignored. The keys are the names of Utterance's
-/// members. Also read are `begin` for `start`; NeMo's `offset`, which together with `duration` selects a part
-/// of a file; `lang`, `source_lang` and `target_lang`. Keys that contradict one another make a line wrong.
+/// Returns the utterances of a manifest, at least one. What is read depends on the path:
+///
+///     .csv     a header, then rows; fields separated by commas, semicolons or bars
+///     .tsv     a header, then rows; fields separated by tabs
+///     folder   its metadata.csv, .tsv or .jsonl, or else all recordings NAME.wav, .flac, ... in it and below
+///              that have a NAME.txt beside them
+///     others   one JSON object per line
+///
+/// A .csv file without a header is LJSpeech's: lines ID|text|normalised text, and recordings in wavs/.
+///
+/// Keys, and names of columns, are those of Utterance's members. Also read are
+///
+///     begin, offset (NeMo's)                                   as `start`; `duration` is then the part's length
+///     lang, source_lang, target_lang                           as `language`
+///     client_id                                                Common Voice's, as `speaker`
+///     path                                                     Common Voice's, as a file in the folder clips,
+///                                                              unless it is absolute or names that folder
+///     file_name, audio_file, audio_path, audio, wav_filename   as `audio_filepath`
+///     transcription, sentence, transcript                      as `text`
+///
+/// Others are ignored, as blank lines and a byte order mark are. Keys that contradict one another make a line
+/// wrong. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A file whose
+/// name the disk spells in another normal form of Unicode is found.
+///
+/// With commas and semicolons quoting is that of RFC 4180: a field that begins with a quote ends with one,
+/// and may hold line ends and doubled quotes. A row over several lines is wrong if two of them name audio:
+/// then a quote was not closed. In `.tsv`, as in Common Voice's, quotes are ordinary characters, and a
+/// backslash escapes a tab, line end, quote or backslash after it.
+///
 /// Throws ManifestError at the first wrong line: not a JSON object or not a row of the header's columns, not
 /// UTF-8, a missing or empty `audio_filepath` or `text`, a wrong type, a duration or range that is not
 /// positive, a missing audio file. Throws FileError for a manifest that cannot be read.
-///
-/// Audio may also be called `file_name`, `audio_file`, `audio_path`, `audio` or `wav_filename`, and the text
-/// `transcription`, `sentence` or `transcript`. For a folder, reads its metadata.csv, .tsv or .jsonl. Without
-/// these takes all recordings NAME.wav, .flac, ... in it and below that have a NAME.txt beside them.
-///
-/// Tables begin with a header, except for LJSpeech's lines ID|text|normalised text, whose recordings lie in
-/// wavs/. Columns are named like the keys; also `client_id` (speaker), and `path`, Common Voice's: a file in
-/// the folder `clips`, unless it is absolute or names that folder.
-///
-/// Commas, semicolons or bars separate the fields of a `.csv`. With commas and semicolons quoting is that of
-/// RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes. A row
-/// over several lines is wrong if two of them name audio: then a quote was not closed. In `.tsv`, as in
-/// Common Voice's, quotes are ordinary characters, and a backslash escapes a tab, line end, quote or
-/// backslash after it.
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 

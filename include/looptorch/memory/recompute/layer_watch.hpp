@@ -15,7 +15,7 @@ class Module;
 
 namespace looptorch::detail {
 
-/// Watches the layers of a model that save memory.
+/// Watches a model's layers that are checkpointed.
 class LayerWatch {
  public:
   virtual ~LayerWatch() = default;
@@ -23,6 +23,7 @@ class LayerWatch {
   virtual void check(const at::Tensor& loss) = 0;
 };
 
+/// A checkpointed layer.
 class WatchedLayer {
  public:
   /// Returns a watch over all such layers of `model`, this one included.
