@@ -103,7 +103,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   const auto save_identity = [&] {
     if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
   };
-  if (!kv::lies_in(options.snapshots(), session.snapshot().path)) save_identity();
+  if (!lt::snapshot_lies_in(session.snapshot().path, options.snapshots())) save_identity();
   return session.fit(trainer, clips, [&](const lt::FitResult& fit) {
     if (session.resumes()) save_identity();
     if (skipped) skipped->add(fit.skipped_samples), skipped->add(validation_clips.skipped());

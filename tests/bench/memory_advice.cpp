@@ -6,6 +6,8 @@
 //
 //   memory_advice [--only TEXT] [--write docs/memory_advice.md]
 //       prints the sections of the page
+//   memory_advice [--only TEXT] --compare docs/memory_advice.md
+//       fails if the page's sections say something else, or bytes that differ by more than 1 %
 //   memory_advice --guides [--write docs/performance_log.md]
 //       prints the settings of the guides
 //   memory_advice --check
@@ -40,7 +42,7 @@ constexpr std::int64_t kNoLimit = 1'000'000'000'000;
 
 struct Options {
   std::string only;
-  std::filesystem::path page;
+  std::filesystem::path page, compared;
   bool check = false, guides = false;
   Limits limits;
 };
@@ -79,6 +81,21 @@ void advise_all(const Options& options) {
   }
 }
 
+void compare_all(const Options& options) {
+  const Page page(options.compared);
+  std::string differing;
+  for (const Candidate& candidate : candidates(options)) {
+    Needs needs(candidate);
+    const std::string now = section(needs, options.limits);
+    if (page.agrees(now, kTolerance)) continue;
+    std::printf("%s", now.c_str());
+    differing += (differing.empty() ? "" : ", ") + candidate.name;
+  }
+  if (!differing.empty())
+    throw looptorch::Error(looptorch::message(options.compared.string(), " is out of date: ", differing,
+                                              "; write it by --write"));
+}
+
 void check_all(const Options& options) {
   double worst = 0;
   for (const Candidate& candidate : candidates(options))
@@ -107,12 +124,16 @@ int main(int argc, char** argv) {
   line.option("only", "TEXT", options.only, "models whose names contain this");
   line.option("write", "PAGE", options.page,
               "writes the sections of these models between the page's markers");
+  line.option("compare", "PAGE", options.compared, "fails if these models' sections of the page differ");
   line.option("reserve", "GB", options.limits.reserve, "that a card's context and libraries take",
               {.min = 0});
   line.option("margin", "SHARE", options.limits.margin, "of the rest that stays free",
               {.min = 0, .max = 0.9});
   line.toggle("guides", options.guides, "the settings of the examples' guides, in place of advice");
   line.toggle("check", options.check, "compares with real dry runs, which takes minutes");
-  return looptorch::app::run_main(argc, argv, line,
-                                  [&] { options.check ? check_all(options) : advise_all(options); });
+  return looptorch::app::run_main(argc, argv, line, [&] {
+    if (options.check) return check_all(options);
+    if (!options.compared.empty()) return compare_all(options);
+    advise_all(options);
+  });
 }

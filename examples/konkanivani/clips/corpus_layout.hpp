@@ -9,7 +9,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/text/utf8.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 #include <looptorch/base/unicode/canonical_form.hpp>
 #include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>

@@ -6,7 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 
 #include "patterns_market.hpp"
 #include "patterns_meeting.hpp"

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,19 +27,6 @@ namespace detail {
 }
 
 }  // namespace detail
-
-/// Returns a snapshot's folder; empty for none.
-[[nodiscard]] inline std::filesystem::path folder_of(const std::filesystem::path& snapshot) {
-  return snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal();
-}
-
-/// True for a snapshot in that folder. The folder's config.json and vocabulary.json are then those of the
-/// snapshot: write them only when nothing can refuse the resume any more.
-[[nodiscard]] inline bool lies_in(const std::filesystem::path& folder,
-                                  const std::filesystem::path& snapshot) {
-  std::error_code none;
-  return !snapshot.empty() && std::filesystem::equivalent(folder, folder_of(snapshot), none);
-}
 
 /// Creates `snapshots` and writes the config.json and vocabulary.json of its snapshots.
 inline void save_identity(const ModelConfig& config, const Vocabulary& vocabulary,
@@ -63,7 +49,7 @@ inline void begin_in(const std::filesystem::path& output, const ModelConfig& con
 /// its run and this one, and what reading the files throws.
 inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabulary,
                              const std::filesystem::path& snapshot) {
-  const auto folder = folder_of(snapshot);
+  const auto folder = (snapshot / "..").lexically_normal();
   const auto file = (folder / "vocabulary.json").string();
   const auto saved = load_vocabulary(file);
   if (saved.unit() != vocabulary.unit())

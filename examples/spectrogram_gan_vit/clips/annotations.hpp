@@ -7,7 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/text/utf8.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
 #include "skipped_items.hpp"

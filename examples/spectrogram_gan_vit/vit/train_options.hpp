@@ -4,9 +4,8 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/run/run_settings.hpp>
-#include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/training_options.hpp>
 #include <looptorch/app/weights/first_weights.hpp>
-#include <looptorch/app/weights/hub_model.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 
 #include "../presets.hpp"

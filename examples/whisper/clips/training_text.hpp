@@ -7,7 +7,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 
 #include "../decoding/decoding.hpp"
 #include "../text/tokenizer.hpp"

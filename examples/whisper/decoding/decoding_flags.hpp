@@ -6,7 +6,7 @@
 #include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 #include <looptorch/graph/captured_call.hpp>
 
 #include "recognizer.hpp"

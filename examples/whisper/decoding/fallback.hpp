@@ -5,7 +5,7 @@
 // Shapes: B clips, S encoder positions, D width of the model.
 #pragma once
 
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 
 #include "decoding.hpp"
 #include "deflate_size.hpp"

@@ -7,7 +7,7 @@
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/app/flags/flag_values.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>

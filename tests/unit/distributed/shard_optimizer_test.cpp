@@ -7,7 +7,6 @@
 // Tests optim/state: optimizer_shards
 // Tests ranks: rank_update
 // Tests resume: shard_states
-// Tests state/snapshot: optimizer_shard
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>

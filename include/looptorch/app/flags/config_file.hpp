@@ -8,7 +8,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -93,9 +93,9 @@ inline bool uses_accelerator() {
 template <class Sample, class Batch>
 class BatchMaker {
  public:
-  BatchMaker(const LoaderOptions& options, BatchMemoryPool& slots, std::int64_t epoch, std::int64_t number)
+  BatchMaker(const LoaderOptions& options, BatchMemoryPool& pool, std::int64_t epoch, std::int64_t number)
       : options_(options),
-        slots_(slots),
+        pool_(pool),
         pins_(options.pin ? *options.pin && accelerator_here() : uses_accelerator()),
         epoch_(epoch),
         number_(number) {}
@@ -151,7 +151,7 @@ class BatchMaker {
   std::optional<Batch> collated(const Collate& collate, const Path& path) {
     std::optional<Batch> batch;
     try {
-      const SlotScope slot(slots_, pins_);
+      const SlotScope slot(pool_, pins_);
       batch.emplace(collate(std::span<Sample>(samples_)));
     } catch (...) {
       const std::exception_ptr thrown = std::current_exception();
@@ -191,7 +191,7 @@ class BatchMaker {
   }
 
   const LoaderOptions& options_;
-  BatchMemoryPool& slots_;
+  BatchMemoryPool& pool_;
   const bool pins_;
   const std::int64_t epoch_;
   const std::int64_t number_;

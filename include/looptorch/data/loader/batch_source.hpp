@@ -55,8 +55,8 @@ class BatchSource final : public Regroupable {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// Returns the slots into which batches are collated.
-  BatchMemoryPool& slots() const { return *slots_; }
+  /// Returns the memory into which batches are collated.
+  BatchMemoryPool& pool() const { return *pool_; }
 
   /// Returns the number of batches in an epoch.
   std::int64_t size() const {
@@ -79,7 +79,7 @@ class BatchSource final : public Regroupable {
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
     const std::span<const std::int64_t> indices = visit.plan.batch(number);
-    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
+    BatchMaker<Sample, Batch> maker(options_, *pool_, visit.epoch, number);
     maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
       throw_if_stopped(stop);
@@ -210,7 +210,7 @@ class BatchSource final : public Regroupable {
   const LoaderOptions options_;
   const Order sampler_;
   const Collate collate_;
-  const std::shared_ptr<BatchMemoryPool> slots_ = make_batch_memory_pool();
+  const std::shared_ptr<BatchMemoryPool> pool_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;                // the consumer's thread alone reads and writes it
   mutable std::optional<DataFingerprint> fingerprint_;  // once it is asked for, by that thread
   std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
@@ -227,7 +227,7 @@ struct RefusedBatchSource {
   template <class... Arguments>
   explicit RefusedBatchSource(Arguments&&...);
   const LoaderOptions& options() const;
-  BatchMemoryPool& slots() const;
+  BatchMemoryPool& pool() const;
   std::int64_t size() const;
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const;
   std::int64_t end_of(const Visit& visit) const;

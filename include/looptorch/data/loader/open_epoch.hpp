@@ -80,7 +80,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     const LoaderOptions& options = source_->options();
     const SingleIntraOpThread restored;  // undoes what the workers change for later threads
     log_->position = begin;
-    source_->slots().trim();
+    source_->pool().trim();
     if (options.workers > 0 && !log_->warned_of_draws) draws_.emplace();
     prefetch_.emplace(
         begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
@@ -220,7 +220,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     log_->skipped.add(std::exchange(made.skipped, {}));
     log_->stats.skipped = log_->skipped.count;
     record_prefetch(prefetch_->counts());
-    record_slots(source_->slots().counts());
+    record_slots(source_->pool().counts());
   }
 
   /// Adds the counts of this epoch to those before it.

@@ -86,8 +86,8 @@ class StreamSource final : public Regroupable {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// Returns the slots into which batches are collated.
-  BatchMemoryPool& slots() const { return *slots_; }
+  /// Returns the memory into which batches are collated.
+  BatchMemoryPool& pool() const { return *pool_; }
 
   /// Opens an epoch. Its first `skip` batches are read and dropped, or skipped if the stream resumes from
   /// `saved`. Throws UsageError if the stream was read before and cannot begin again.
@@ -110,7 +110,7 @@ class StreamSource final : public Regroupable {
     const c10::NoGradGuard no_grad;
     auto [read, position] = take_turn(visit, number, stop);
     if (is_no_batch(read.size())) return {.end = true};
-    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
+    BatchMaker<Sample, Batch> maker(options_, *pool_, visit.epoch, number);
     maker.reserve(read.size());
     for (auto& sample : read) {
       throw_if_stopped(stop);
@@ -229,7 +229,7 @@ class StreamSource final : public Regroupable {
   const LoaderOptions options_;
   const StreamShard shard_;
   const Collate collate_;
-  const std::shared_ptr<BatchMemoryPool> slots_ = make_batch_memory_pool();
+  const std::shared_ptr<BatchMemoryPool> pool_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;
   mutable std::atomic<bool> began_ = false;
 };

@@ -11,15 +11,13 @@
 #include <system_error>
 
 namespace looptorch {
-namespace detail {
 
-[[nodiscard]] inline bool lies_in(const std::filesystem::path& snapshot,
-                                  const std::filesystem::path& folder) {
+/// True for a snapshot in that folder, by any of the folder's names; false for an empty path.
+[[nodiscard]] inline bool snapshot_lies_in(const std::filesystem::path& snapshot,
+                                           const std::filesystem::path& folder) {
   std::error_code ignored;
-  return std::filesystem::equivalent(snapshot / "..", folder, ignored);
+  return !snapshot.empty() && std::filesystem::equivalent(snapshot / "..", folder, ignored);
 }
-
-}  // namespace detail
 
 /// Reads the snapshot that `resume` names, for a run with its own snapshots in `folder`. An empty path starts
 /// a new run. Hand the result itself to FitOptions::resume: its path alone would be read again.
@@ -39,7 +37,7 @@ namespace detail {
   }
   if (resume == "auto") return find_newest_snapshot(folder);
   auto named = find_snapshot(resume);
-  if (!list_snapshots(folder).empty() && !detail::lies_in(named.path, folder))
+  if (!list_snapshots(folder).empty() && !snapshot_lies_in(named.path, folder))
     throw UsageError(folder.string() + " holds another run than " + named.path.string() +
                      ": go on with --resume auto, or choose another folder");
   return named;

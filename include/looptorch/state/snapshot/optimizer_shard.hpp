@@ -25,6 +25,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -72,8 +73,15 @@ inline void write_shard(const std::filesystem::path& folder, std::int64_t step, 
   write_file_atomically(path.string() + ".json", listing.text());
 }
 
+/// Returns a shard's entry in the snapshot's manifest. Throws SnapshotError if this rank does not see the
+/// file, and what reading it throws.
 [[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& shard) {
   const std::filesystem::path path = shard.string() + ".json";
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored))
+    throw SnapshotError(
+        path.string() +
+        ": another rank wrote this file, but this rank cannot find it. With ShardOptimizer the "
+        "snapshots' folder must be on a disk that all ranks share");
   auto listing = SnapshotManifest::parse(path, read_file(path, kSnapshotJson.max_bytes));
   if (listing.files.size() != 1)
     throw SnapshotError(path.string() + ": lists another number of files than 1");

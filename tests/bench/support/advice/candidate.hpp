@@ -36,7 +36,7 @@ struct Candidate {
   std::string command;                   ///< The program, with flags that say the size.
   std::string input;                     ///< The samples of the dry runs, in words.
   std::int64_t least = 1;                ///< The smallest micro-batch that the program takes.
-  std::vector<Saving> savings;           ///< In order of cost, the first one "nothing".
+  std::vector<Saving> savings;           ///< In order of cost, the first one "none".
   std::vector<std::string> checks = {};  ///< Flags of runs whose real steps are quick enough to compare with.
   /// Returns how a command's step is cut; every choice keeps the samples of the program's defaults.
   std::function<Window(const std::string& command)> window;

@@ -65,8 +65,8 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
 /// Returns the savings of a program that can recompute its only kind of layer, or none.
 [[nodiscard]] inline std::vector<Saving> plain_savings(bool recomputes) {
   const std::string recompute = "--gradient-checkpointing", half = "--mixed-precision";
-  if (!recomputes) return {{"nothing", ""}, {"16 bits", half}};
-  return {{"nothing", ""},
+  if (!recomputes) return {{"none", ""}, {"16 bits", half}};
+  return {{"none", ""},
           {"blocks recomputed", recompute},
           {"16 bits", half},
           {"blocks recomputed, 16 bits", recompute + " " + half}};

@@ -18,9 +18,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +30,7 @@
 
 namespace looptorch_bench {
 
-inline constexpr std::array<std::int64_t, 9> kCards{4, 6, 8, 11, 12, 16, 24, 32, 80};  ///< GB
+inline constexpr std::array<std::int64_t, 11> kCards{4, 6, 8, 11, 12, 16, 24, 32, 40, 48, 80};  ///< GB
 
 /// What may be taken of a card.
 struct Limits {
@@ -96,7 +98,7 @@ struct Advice {
   const auto bytes = needs.bytes(flags, allowed);
   if (bytes > allowed) return std::nullopt;
   return Advice{
-      {.words = "nothing", .flags = {}}, needs.candidate.window(needs.candidate.with(flags)), flags, bytes};
+      {.words = "none", .flags = {}}, needs.candidate.window(needs.candidate.with(flags)), flags, bytes};
 }
 
 [[nodiscard]] inline std::string gigabytes(std::int64_t bytes) {
@@ -109,37 +111,58 @@ struct Advice {
   return std::to_string(window.batch) + " x " + std::to_string(window.accumulate);
 }
 
+using AdviceByCard = std::array<std::optional<Advice>, kCards.size()>;
+
+/// Returns the flags of a choice in code quotes, or "none" for a program's defaults.
+[[nodiscard]] inline std::string flags_cell(const Candidate& candidate, const Advice& advice) {
+  const Window given = candidate.window(candidate.command);
+  const bool has_default_window =
+      given.batch == advice.window.batch && given.accumulate == advice.window.accumulate;
+  const std::string flags = has_default_window ? advice.saving.flags : advice.flags;
+  return flags.empty() ? "none" : "`" + flags + "`";
+}
+
 /// Returns what is advised for each card as a Markdown table, without rows that equal the one above.
-[[nodiscard]] inline std::string advice_table(Needs& needs, const Limits& limits) {
-  std::array<std::optional<Advice>, kCards.size()> advised;
-  for (std::size_t i = kCards.size(); i-- > 0;) {
-    const auto allowed = limits.allowed(kCards[i]);
-    advised[i] = preset(needs, kCards[i], allowed);
-    if (!advised[i]) advised[i] = advise(needs, needs.candidate.windows(), allowed);
-  }
+[[nodiscard]] inline std::string advice_table(const Candidate& candidate, const AdviceByCard& advised) {
   std::string text =
-      "| memory | micro-batch x accumulation | saved by | tensors | flags |\n|---:|---:|---|---:|---|\n";
+      "| memory | micro-batch x accumulation | savings | tensors | flags |\n|---:|---:|---|---:|---|\n";
   for (std::size_t i = 0; i < kCards.size(); ++i) {
     if (i > 0 && advised[i] == advised[i - 1]) continue;
     text += "| " + std::to_string(kCards[i]) + " GB | ";
     const auto& advice = advised[i];
     text += advice ? window_text(advice->window) + " | " + advice->saving.words + " | " +
-                         gigabytes(advice->bytes) + " GB | `" + advice->flags + "` |\n"
+                         gigabytes(advice->bytes) + " GB | " + flags_cell(candidate, *advice) + " |\n"
                    : "| does not fit | | |\n";
   }
   return text;
 }
 
+/// Returns the program's own settings for cards as a Markdown table; empty if it has none.
+[[nodiscard]] inline std::string preset_table(const AdviceByCard& presets) {
+  std::string text;
+  for (std::size_t i = 0; i < kCards.size(); ++i) {
+    const auto& own = presets[i];
+    if (!own || (i > 0 && own == presets[i - 1])) continue;
+    text += "| " + std::to_string(kCards[i]) + " GB | " + window_text(own->window) + " | " +
+            gigabytes(own->bytes) + " GB | `" + own->flags + "` |\n";
+  }
+  if (text.empty()) return text;
+  return "\nThe original project's batches, which leave memory free:\n\n"
+         "| memory | micro-batch x accumulation | tensors | flags |\n|---:|---:|---:|---|\n" +
+         text;
+}
+
 /// Returns a model's section of the page.
 [[nodiscard]] inline std::string section(Needs& needs, const Limits& limits) {
   const Candidate& candidate = needs.candidate;
-  const bool has_preset = std::any_of(kCards.begin(), kCards.end(),
-                                      [&](std::int64_t card) { return !candidate.preset(card).empty(); });
-  const std::string note =
-      "Rows with `--gpu-memory` have the original project's batches. They leave memory free, so "
-      "their micro-batch may be\nsmaller than that of a row above.\n\n";
+  AdviceByCard advised, presets;
+  for (std::size_t i = kCards.size(); i-- > 0;) {
+    const auto allowed = limits.allowed(kCards[i]);
+    presets[i] = preset(needs, kCards[i], allowed);
+    advised[i] = advise(needs, candidate.windows(), allowed);
+  }
   return "### " + candidate.name + "\n\n`" + candidate.command + "`; " + candidate.input + ".\n\n" +
-         (has_preset ? note : "") + advice_table(needs, limits) + "\n";
+         advice_table(candidate, advised) + preset_table(presets) + "\n";
 }
 
 /// Returns a heading's anchor, as GitHub makes it.
@@ -191,6 +214,24 @@ class Page {
       replace(end_, end_, (text_[end_ - 2] == '\n' ? "" : "\n") + section);
     }
     looptorch::write_file_atomically(path_, text_);
+  }
+
+  /// True if the page has this section, of which bytes may differ by a share of `tolerance`.
+  [[nodiscard]] bool agrees(const std::string& section, double tolerance) const {
+    const auto from = text_.find(section.substr(0, section.find('\n') + 1), begin_);
+    if (from >= end_) return false;
+    std::istringstream now(section),
+        there(text_.substr(from, std::min(text_.find("\n### ", from), end_) - from));
+    std::string word, written;
+    while (now >> word) {
+      if (!(there >> written)) return false;
+      const double number = std::strtod(word.c_str(), nullptr),
+                   on_page = std::strtod(written.c_str(), nullptr);
+      const bool is_near =
+          word.find('.') != word.npos && number > 0 && std::abs(on_page / number - 1) <= tolerance;
+      if (word != written && !is_near) return false;
+    }
+    return !(there >> written);
   }
 
  private:

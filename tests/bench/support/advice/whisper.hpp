@@ -118,7 +118,7 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
     const int rank = saving.trained == whisper::Trained::all_weights ? 0
                      : saving.trained == whisper::Trained::adapters  ? 2
                                                                      : 3;
-    all.push_back({.words = flags.empty() ? "nothing" : saving.words, .flags = flags, .rank = rank});
+    all.push_back({.words = flags.empty() ? "none" : saving.words, .flags = flags, .rank = rank});
   }
   all.push_back({"encoder frozen", frozen, 1});
   all.push_back(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/text/white_space.hpp>
+#include <looptorch/base/text/trimmed.hpp>
 
 #include <string_view>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds and removes ASCII white space around a text, such as a field of a table.
+// Removes ASCII white space around a text, such as a field of a table.
 #pragma once
 
 #include <string_view>
