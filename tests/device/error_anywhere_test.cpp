@@ -5,6 +5,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/policies/weights/weight_averages.hpp>
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
@@ -134,4 +135,40 @@ TEST_CASE("a device that fails behind the host is a typed error, and the next ru
 TEST_CASE("pinned memory that cannot be had anywhere in a run is a typed error or pageable memory") {
   const auto tally = fail_everywhere({&sim::Options::fail_pinning_at, &sim::Counts::pinnings}, {}, 1, 1);
   CHECK(tally.runs > 3);
+}
+
+TEST_CASE("memory that runs out as averages are put into the model leaves its weights as they were") {
+  for (const auto& [type, offload] :
+       {std::pair(at::kBFloat16, false), {at::kFloat, true}, {at::kBFloat16, true}}) {
+    torch::nn::Linear net(1100, 2000);  // of several pieces
+    net->to(test_device(), type);
+    const at::NoGradGuard no_gradients;
+    looptorch::detail::WeightAverages averages;
+    averages.set_offload(offload);
+    averages.admit(0, net->parameters(), *net);
+    averages.begin(0);
+    for (auto& parameter : net->parameters()) parameter.mul_(2);
+    averages.move(0, 0.25);
+    const auto on_host = [&] {
+      std::vector<at::Tensor> copies;
+      for (const auto& parameter : net->parameters()) copies.push_back(parameter.cpu());
+      for (const auto& [name, average] : averages.named()) copies.push_back(average.cpu().clone());
+      return copies;
+    };
+    const auto before = on_host();
+    int failures = 0;
+    for (bool failed = true; failed; failures += failed) {
+      failed = false;
+      try {
+        const sim::With with({.fail_allocation_at = failures + 1});
+        const looptorch::detail::AveragesInPlace in_place(&averages);
+      } catch (const c10::OutOfMemoryError&) {
+        failed = true;
+      }
+      CHECK_FALSE(averages.in_place());
+      const auto after = on_host();
+      for (std::size_t i = 0; i < before.size(); ++i) CHECK(torch::equal(before[i], after[i]));
+    }
+    CHECK(failures > 0);
+  }
 }

@@ -18,8 +18,8 @@
 
 namespace konkanivani {
 
-/// The fewest mel frames that the exported encoder takes: pad shorter clips. The lengths of the tracing
-/// example are at most this, and so are valid at each traced size.
+/// The fewest mel frames that the exported encoder takes: pad shorter clips. export_model also runs the encoder
+/// at this size, the smallest, so the example's lengths must not exceed it.
 inline constexpr std::int64_t kFewestFrames = 32;
 
 /// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, the unpadded frames of each clip,

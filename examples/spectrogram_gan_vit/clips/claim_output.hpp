@@ -7,8 +7,9 @@
 
 namespace spectrogram_gan {
 
-/// Throws ConfigError if the model in `output`, or the run of a non-empty `snapshot`, has another config:
-/// weights do not show `n_mels`. `load` reads config.json; `require_same_model` is found beside Config.
+/// Throws ConfigError if config.json in `output`, or in the output folder of the run that wrote `snapshot`
+/// (empty: none), is of another model. Loading a generator's weights alone would not notice another `n_mels`.
+/// `load` reads config.json; `require_same_model` is found by argument-dependent lookup.
 template <class Config>
 void require_claimable(const std::filesystem::path& output, const std::filesystem::path& snapshot,
                        const Config& config, Config (*load)(const std::filesystem::path&)) {

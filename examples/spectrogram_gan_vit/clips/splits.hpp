@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Splits songs into training, validation and test. A song's part depends only on its id and the seed: it
-// stays the same when other songs are added or removed, and a generated song is never held out.
+// Splits songs into training, validation and test. A table may name a recorded song's split. Otherwise the
+// split depends only on id and seed, so that it stays the same when other songs are added or removed.
+// Generated songs are for training only.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -42,8 +43,8 @@ struct SongSplits {
   HeldOutSongs validation, test;
 };
 
-/// Assigns each song to one split: its table's, else training for generated songs and a draw by id and seed
-/// for recorded ones. Throws AnnotationError if a split has no recorded songs, and looptorch::UsageError for
+/// Assigns each song to one split: training for generated songs; for recorded ones the table's, else a draw by
+/// id and seed. Throws AnnotationError if a split has no recorded songs, and looptorch::UsageError for
 /// shares that are negative or together more than 1.
 [[nodiscard]] inline SongSplits split_songs(std::vector<Song> songs, std::uint64_t seed = 42,
                                             looptorch::SplitShares shares = {}) {

@@ -63,8 +63,10 @@ inline void report_skipped(Corpus& corpus, looptorch::SkippedSamples unreadable,
     for (const auto& line : lines->skipped()) skipped.add(line);
   const auto file = folder / "skipped.txt";
   if (resumed && std::filesystem::exists(file)) skipped.add_lines(looptorch::read_file(file));
-  std::filesystem::remove(file);
-  if (skipped.count() > 0) looptorch::write_file_atomically(file, skipped.list());
+  if (skipped.count() > 0)
+    looptorch::write_file_atomically(file, skipped.list());
+  else
+    std::filesystem::remove(file);
 }
 
 /// Adds the step and the value of the best measurement of `metric`, such as "validation.wer", if its weights

@@ -123,24 +123,26 @@ struct EndGraph {
 };
 
 /// The state that all graphs rely on: addresses of parameters and buffers, which parameters are trained, and
-/// each module's training mode. Lists modules and tensors anew when an optimizer's parameters change.
+/// each module's training mode. Lists modules and tensors anew when an optimizer's parameters change, and in
+/// the first micro-batches, whose forward may register some.
 class GraphAssumptions {
  public:
   /// True if all parameters and buffers are on this device: a graph would miss changes on the host.
   [[nodiscard]] bool lies_on(c10::Device device) const {
     return std::ranges::all_of(tensors_, [&](const auto& tensor) { return tensor.device() == device; });
   }
-  /// True if these were the trained parameters at the last listing.
-  [[nodiscard]] bool is_listed_for(const std::vector<at::Tensor>& trained) const {
-    return !tensors_.empty() &&
-           std::ranges::equal(trained, trained_, [](const auto& a, const auto& b) { return a.is_same(b); });
-  }
-  void list(const torch::nn::Module& model, const std::vector<at::Tensor>& trained) {
+  /// Lists modules and tensors, unless they are known.
+  void refresh(const torch::nn::Module& model, const std::vector<at::Tensor>& trained) {
+    constexpr int kListings = 16;  // each walks through all modules
+    if (!tensors_.empty() && are_same(trained, trained_) && listings_ >= kListings) return;
+    ++listings_;
     trained_ = trained;
-    modules_ = model.modules();
-    tensors_ = model.parameters();
-    tensors_.insert(tensors_.end(), trained.begin(), trained.end());
-    for (const at::Tensor& buffer : model.buffers()) tensors_.push_back(buffer);
+    std::vector<at::Tensor> tensors = model.parameters();
+    tensors.insert(tensors.end(), trained.begin(), trained.end());
+    for (const at::Tensor& buffer : model.buffers()) tensors.push_back(buffer);
+    auto modules = model.modules();
+    if (modules == modules_ && are_same(tensors, tensors_)) return;
+    tensors_ = std::move(tensors), modules_ = std::move(modules);
     places_.assign(tensors_.size(), {});
     training_.assign(modules_.size(), std::nullopt);
   }
@@ -150,7 +152,7 @@ class GraphAssumptions {
     bool changed = false;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const at::Tensor& tensor = tensors_[i];
-      const Place place{tensor.has_storage() ? tensor.storage().data() : nullptr, tensor.requires_grad()};
+      const Place place{tensor.has_storage() ? tensor.const_data_ptr() : nullptr, tensor.requires_grad()};
       changed |= std::exchange(places_[i], place) != place;
     }
     for (std::size_t i = 0; i < modules_.size(); ++i) {
@@ -162,6 +164,11 @@ class GraphAssumptions {
 
  private:
   using Place = std::pair<const void*, bool>;
+  [[nodiscard]] static bool are_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    return std::ranges::equal(a, b, [](const auto& one, const auto& other) { return one.is_same(other); });
+  }
+
+  int listings_ = 0;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<at::Tensor> trained_, tensors_;
   std::vector<Place> places_;

@@ -82,6 +82,8 @@ class MicroBatchCapture {
       gradients.restore();
       entry.loss = {};
       entry.slots.clear();
+      entry.targets.clear();
+      candidate_.graphs.free_unused_gradients();
       return;
     }
     entry.graph = std::move(graph);

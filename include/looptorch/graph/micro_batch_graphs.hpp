@@ -37,7 +37,7 @@ class MicroBatchGraphs {
   /// Returns the entry of a form. Drops all graphs if what they rely on has changed.
   MicroBatchGraph& entry(const std::string& form, const torch::nn::Module& model,
                          const std::vector<at::Tensor>& trained) {
-    if (!assumptions_.is_listed_for(trained)) assumptions_.list(model, trained);
+    assumptions_.refresh(model, trained);
     if (assumptions_.take_changes()) entries_.clear();
     if (entries_.empty()) drop_memory();  // parameters may have another type or device since
     if (entries_.size() >= kMaxForms && !entries_.contains(form))
@@ -85,6 +85,11 @@ class MicroBatchGraphs {
     at::Tensor& gradient = gradients_[parameter.unsafeGetTensorImpl()];
     if (!gradient.defined()) gradient = at::empty_like(parameter.detach());
     return gradient;
+  }
+
+  /// Frees the gradients that no graph adds to: those made for a capture that failed.
+  void free_unused_gradients() {
+    std::erase_if(gradients_, [](const auto& item) { return item.second.use_count() == 1; });
   }
 
   /// Gives parameters the gradients that a graph adds to, with their current values or zeros; `zeroed` if the

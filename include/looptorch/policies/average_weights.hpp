@@ -90,7 +90,9 @@ struct BasicAverageWeights {
   }
 
   void on_window_end(WindowContext& window, State& state) const {
-    if (average_buffers) state.keep_buffers(model_of(window.run));
+    // An update of this window that only the device knows of may still be counted: as the next one.
+    if (average_buffers && is_due(window.run.updates()[first_averaged(window.run)].applied + 1))
+      state.keep_buffers(model_of(window.run));
   }
 
   detail::AveragesInPlace evaluation_scope(const EvaluationContext& context, State& state) const {
@@ -112,7 +114,9 @@ struct BasicAverageWeights {
       for (const at::Tensor& parameter : view.parameters)
         if (is_averaged(view) && forecast.trains(parameter)) trained.insert(parameter.unsafeGetTensorImpl());
     const auto add = [&](const at::Tensor& weight) {
-      if (!offload || weight.is_cpu()) forecast.averages += static_cast<std::int64_t>(weight.nbytes());
+      const auto bytes_each = c10::elementSize(detail::AverageMemory::average_type(weight));
+      if (!offload || weight.is_cpu())
+        forecast.averages += weight.numel() * static_cast<std::int64_t>(bytes_each);
     };
     for (const auto& [name, weight] : detail::weights_by_name(model_of(forecast.run), /*buffers=*/false))
       if (trained.erase(weight.unsafeGetTensorImpl()) > 0) add(weight);

@@ -464,8 +464,8 @@ TEST_CASE("averages are saved by name and continue as if nothing had happened") 
 
 TEST_CASE("averages of buffers are of what each window left, also if its update counts late, and are saved") {
   const auto data = toy::batches(7);
-  for (const bool known_late : {false, true}) {
-    const lt::AverageWeights policy{.rule = lt::Ema{.decay = 0.75}, .average_buffers = true};
+  for (const auto& [known_late, every] : {std::pair(false, 1), {true, 1}, {false, 3}, {true, 3}}) {
+    const lt::AverageWeights policy{.rule = lt::Ema{.decay = 0.75}, .every = every, .average_buffers = true};
     const auto objective = [](torch::nn::BatchNorm1d& norm, const toy::Batch& batch) {
       return norm(batch.features.repeat({2, 1})).square().mean();
     };
@@ -473,14 +473,16 @@ TEST_CASE("averages of buffers are of what each window left, also if its update 
     norm->to(torch::kDouble);
     torch::optim::SGD sgd(norm->parameters(), 0.1);
     at::Tensor mean, variance;
+    int windows = 0;
     lt::StateDict state;
     {
       lt::Trainer trainer(norm, sgd, objective, policy,
                           lt::On{lt::kClip,
-                                 [&](lt::UpdateContext& update) {
-                                   if (known_late) update.veto(torch::zeros({}));
+                                 [&, late = known_late](lt::UpdateContext& update) {
+                                   if (late) update.veto(torch::zeros({}));
                                  }},
-                          lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                          lt::On{lt::kObserve, [&, n = every](lt::WindowContext&) {
+                                   if (++windows % n != 0) return;
                                    const auto move = [](at::Tensor& average, const at::Tensor& buffer) {
                                      average =
                                          average.defined() ? at::lerp(average, buffer, 0.25) : buffer.clone();

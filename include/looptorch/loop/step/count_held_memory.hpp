@@ -2,6 +2,7 @@
 // Adds up the bytes of all that a run holds, for `Trainer::held_memory` and `expected_memory`.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/tensors/for_each_index.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
@@ -26,11 +27,11 @@ namespace looptorch::detail {
 /// Adds up the memory of tensors on one device; memory that several share counts once.
 class TensorBytes {
  public:
-  explicit TensorBytes(at::Device device) : device_(device) {}
+  explicit TensorBytes(at::Device device) : device_(with_index(device)) {}
 
   /// Returns the bytes that `tensor` adds.
   std::int64_t add(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.device().type() != device_.type()) return 0;
+    if (!tensor.defined() || tensor.device() != device_) return 0;
     if (!tensor.has_storage()) return static_cast<std::int64_t>(tensor.nbytes());
     const auto& storage = tensor.storage();
     if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return 0;

@@ -15,7 +15,8 @@
 
 namespace looptorch::detail {
 
-/// Serves a Trainer's policies while it lives. `Declared` is a tuple of the `Evaluates<...>` that they declare.
+/// Serves a Trainer's policies while it lives. `Declared` is a tuple of the `Evaluates<...>` that they
+/// declare.
 template <class Trainer, class Declared, bool TakesSnapshots, bool ReadsMemory>
 class TrainerHost final : public RunHost {
  public:

@@ -7,11 +7,13 @@
 #include <looptorch/base/stopwatch.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/fit_events.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <any>
 #include <cstdint>
+#include <optional>
 
 namespace looptorch::detail {
 
@@ -72,6 +74,7 @@ class OwnLoop {
     clock_ = {};
     engine.ranks().require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
+    RunAccess::batch_limit(engine.run()) = std::nullopt;  // of a fit before
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
     engine.window().refills = true;

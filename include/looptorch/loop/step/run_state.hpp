@@ -26,7 +26,8 @@ inline void save(const Progress& progress, StateDict& out) {
   if (progress.steps_per_epoch) out.set("steps_per_epoch", *progress.steps_per_epoch);
 }
 
-/// Loads the counters. Snapshots of earlier versions lack the epoch's: fit sets them then.
+/// Loads the counters. Snapshots of earlier versions lack `epoch_begin`, `windows_per_epoch` and
+/// `steps_per_epoch`; the next fit sets them.
 inline void load(const StateDict& in, Progress& progress) {
   progress.epoch = in.get<std::int64_t>("epoch");
   progress.step = in.get<std::int64_t>("step");

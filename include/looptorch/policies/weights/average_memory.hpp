@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -22,12 +23,17 @@
 
 namespace looptorch::detail {
 
-/// Calls `use(a, b)` for pieces of two tensors of one shape and layout, in order. A tensor that is not dense
-/// is one piece.
+inline constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< elements: 4 MB in fp32
+
+/// True if two tensors of one shape can be cut into pieces, which are ranges of their memory.
+inline bool has_pieces(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
+}
+
+/// Calls `use(a, b)` for pieces of two tensors of one shape, in order. Tensors without pieces are one piece.
 template <class Use>
 void for_each_piece(const at::Tensor& a, const at::Tensor& b, const Use& use) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements: 4 MB in fp32
-  if (!a.is_non_overlapping_and_dense() || a.strides() != b.strides()) return use(a, b);
+  if (!has_pieces(a, b)) return use(a, b);
   const auto flat = [](const at::Tensor& tensor) {
     return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
   };
@@ -80,23 +86,23 @@ class AverageMemory {
   /// Moves averages by `share` of the way to their weights.
   void lerp(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& weights, double share) {
     const at::NoGradGuard no_gradients;
-    std::vector<at::Tensor> beside, targets;
+    Lerp beside(share), widened(share);
     for (std::size_t i = 0; i < averages.size(); ++i) {
-      const bool is_beside = averages[i].device() == weights[i].device();
-      if (is_beside && averages[i].scalar_type() == weights[i].scalar_type()) {
-        beside.push_back(averages[i]);
-        targets.push_back(weights[i]);
-        continue;
+      const at::Tensor &average = averages[i], &weight = weights[i];
+      if (average.device() != weight.device()) {
+        lerp_on_host(average, weight, share);
+      } else if (average.scalar_type() == weight.scalar_type()) {
+        beside.add(average, weight);
+      } else {
+        for_each_piece(average, weight, [&](const at::Tensor& piece, const at::Tensor& narrow) {
+          if (widened.elements() + piece.numel() > kPiece) widened.run();
+          widened.add(piece, narrow.to(piece.scalar_type()));
+        });
       }
-      for_each_piece(averages[i], weights[i], [&](const at::Tensor& average, const at::Tensor& weight) {
-        const at::Tensor moved = average.to(weight.device(), /*non_blocking=*/true);
-        at::_foreach_lerp_({moved}, {weight.to(moved.scalar_type())}, share);
-        if (!is_beside) average.copy_(moved, /*non_blocking=*/true);
-      });
-      pending_->add(weights[i].device());
     }
+    widened.run();
+    beside.run();
     pending_->record();
-    if (!beside.empty()) at::_foreach_lerp_(beside, targets, share);
   }
 
   /// A weight that its average has replaced.
@@ -106,7 +112,8 @@ class AverageMemory {
   };
 
   /// Puts an average into its weight, whose numbers go to the average's memory; without a copy if they lie
-  /// beside each other. Of a 16-bit weight the numbers are copied, and the average stays.
+  /// beside each other. Of a 16-bit weight the numbers are copied, and the average stays. Changes nothing if
+  /// it throws.
   [[nodiscard]] Replaced put_in(const at::Tensor& weight, at::Tensor& average) {
     if (average.scalar_type() == weight.scalar_type()) {
       exchange(weight, average);
@@ -129,14 +136,50 @@ class AverageMemory {
     weight.variable_data().copy_(replaced.weight);
   }
 
+  /// Frees the room for pieces on devices. `put_in` takes it, and `take_out` needs it: weights can be put
+  /// back when no memory is left.
+  void free_pieces() { pieces_.clear(); }
+
   /// Waits for copies to the host that are under way. Call it before the host reads averages.
   void wait() const { pending_->wait(); }
 
- private:
+  /// Returns the type of a weight's average.
   [[nodiscard]] static at::ScalarType average_type(const at::Tensor& weight) {
     const at::ScalarType type = weight.scalar_type();
     return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
   }
+
+ private:
+  /// Averages that are moved in one call.
+  class Lerp {
+   public:
+    explicit Lerp(double share) : share_(share) {}
+    void add(const at::Tensor& average, const at::Tensor& weight) {
+      averages_.push_back(average);
+      weights_.push_back(weight);
+      elements_ += average.numel();
+    }
+    [[nodiscard]] std::int64_t elements() const { return elements_; }
+    void run() {
+      if (!averages_.empty()) at::_foreach_lerp_(averages_, weights_, share_);
+      averages_.clear(), weights_.clear(), elements_ = 0;
+    }
+
+   private:
+    double share_;
+    std::vector<at::Tensor> averages_, weights_;
+    std::int64_t elements_ = 0;
+  };
+
+  void lerp_on_host(const at::Tensor& host, const at::Tensor& weight, double share) {
+    for_each_piece(host, weight, [&](const at::Tensor& average, const at::Tensor& target) {
+      const at::Tensor moved = average.to(target.device(), /*non_blocking=*/true);
+      at::_foreach_lerp_({moved}, {target.to(moved.scalar_type())}, share);
+      average.copy_(moved, /*non_blocking=*/true);
+    });
+    pending_->add(weight.device());
+  }
+
   [[nodiscard]] static at::TensorOptions options_of(const at::Tensor& weight, at::Device device) {
     return at::TensorOptions(average_type(weight)).device(device);
   }
@@ -153,12 +196,30 @@ class AverageMemory {
     if (average.device() == weight.device()) return exchange_memory(weight, average);
     const at::NoGradGuard no_gradients;
     const at::Tensor data = weight.variable_data();  // the weight's version stays, as the other way
-    for_each_piece(average, data, [](const at::Tensor& outgoing, const at::Tensor& target) {
-      const at::Tensor incoming = outgoing.to(target.device(), /*non_blocking=*/true);
+    const at::Tensor room = room_for(average, data);
+    for_each_piece(average, data, [&](const at::Tensor& outgoing, const at::Tensor& target) {
+      const at::Tensor incoming = room.narrow(0, 0, outgoing.numel()).view(outgoing.sizes());
+      incoming.copy_(outgoing, /*non_blocking=*/true);
       begin_copy_to_host(outgoing, target);
       target.copy_(incoming);
     });
     note_copies_from(weight.device());
+  }
+
+  /// Returns room on the weight's device for each piece of an average, of the weight's type.
+  [[nodiscard]] at::Tensor room_for(const at::Tensor& average, const at::Tensor& weight) {
+    const std::int64_t numel =
+        has_pieces(average, weight) ? std::min(kPiece, weight.numel()) : weight.numel();
+    const auto bytes = numel * static_cast<std::int64_t>(weight.element_size());
+    auto room = std::ranges::find(pieces_, weight.device(), &at::Tensor::device);
+    if (room == pieces_.end() || room->numel() < bytes) {
+      const at::Tensor made = at::empty({bytes}, at::TensorOptions(at::kByte).device(weight.device()));
+      if (room == pieces_.end())
+        room = pieces_.insert(room, made);
+      else
+        *room = made;
+    }
+    return room->narrow(0, 0, bytes).view(weight.scalar_type());
   }
 
   void note_copies_from(at::Device device) {
@@ -169,6 +230,7 @@ class AverageMemory {
 
   bool offload_ = false;
   std::shared_ptr<HostBlock> block_;
+  std::vector<at::Tensor> pieces_;  // room on each device, while averages are in place
   std::shared_ptr<PendingCopies> pending_ = std::make_shared<PendingCopies>();
 };
 

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -151,12 +152,16 @@ class WeightAverages {
   [[nodiscard]] bool in_place() const { return in_place_; }
 
   /// Puts the averages into the weights: without copies, unless they lie on the host or the weights have 16
-  /// bits.
+  /// bits. Puts all weights back if it throws.
   void swap_in() {
     in_place_ = true;
-    for (Group& group : updates_)
+    auto back = c10::make_scope_exit([this] { swap_out(); });
+    for (Group& group : updates_) {
+      group.replaced.reserve(group.weights.size());
       for (std::size_t i = 0; i < group.weights.size(); ++i)
         group.replaced.push_back(memory_.put_in(group.weights[i], group.averages[i]));
+    }
+    back.release();
   }
   /// Puts the weights back, in reverse order, as weights that share memory need.
   void swap_out() {
@@ -165,6 +170,7 @@ class WeightAverages {
       for (std::size_t i = group.replaced.size(); i-- > 0; group.replaced.pop_back())
         memory_.take_out(group.weights[i], group.averages[i], group.replaced[i]);
     }
+    memory_.free_pieces();
     in_place_ = false;
   }
 

@@ -2,6 +2,7 @@
 // What a run holds, and what it will hold: the forecast before the first step is what is there after it.
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -77,6 +78,14 @@ TEST_CASE("a forecast has averages, and layers that are unfrozen later") {
   CHECK(trainer.expected_memory().gradients == bytes_of(net));
   CHECK(trainer.expected_memory().averages == bytes_of(net));
   check_forecast("UnfreezeAt, AverageWeights", trainer);
+}
+
+TEST_CASE("averages of 16-bit weights are forecast as the fp32 numbers that they are") {
+  toy::Net net = toy::net();
+  net->to(at::kBFloat16);
+  lt::AdamWBf16 optimizer(net->parameters());
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::AverageWeights{});
+  CHECK(trainer.expected_memory().averages == 2 * bytes_of(net));
 }
 
 TEST_CASE("where gradients are applied in backward, only their sums are held") {

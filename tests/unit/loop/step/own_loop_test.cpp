@@ -201,6 +201,21 @@ TEST_CASE(
                       "the last batches given to step(). Call finish_window() or finish() after the loop"));
 }
 
+TEST_CASE("own loop: the limit of batches of an earlier fit does not hold in it") {
+  toy::Net net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  int evaluated = 0;
+  const auto counted = [&](toy::Net& model, const toy::Batch& batch) {
+    ++evaluated;
+    return toy::objective(model, batch);
+  };
+  trainer.fit(toy::batches(4), {.limit_batches = 2});
+  trainer.step(toy::batches(1)[0]);
+  (void)trainer.evaluate(toy::batches(5), counted);
+  CHECK(evaluated == 5);
+}
+
 TEST_CASE("a first step whose begin throws ends the policies that had begun") {
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.1);
