@@ -5,12 +5,15 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/weights/weight_averages.hpp>
+#include <looptorch/trainer.hpp>
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -135,6 +138,33 @@ TEST_CASE("a device that fails behind the host is a typed error, and the next ru
 TEST_CASE("pinned memory that cannot be had anywhere in a run is a typed error or pageable memory") {
   const auto tally = fail_everywhere({&sim::Options::fail_pinning_at, &sim::Counts::pinnings}, {}, 1, 1);
   CHECK(tally.runs > 3);
+}
+
+TEST_CASE("a device that fails while Autopsy runs a window again is a typed error") {
+  const auto fails_in_time = [](std::int64_t n) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3));
+    net->to(test_device());
+    looptorch::FusedAdamW adamw(net->parameters());
+    std::vector<at::Tensor> data(3, torch::ones({5, 4}));
+    data[1] = torch::full({5, 4}, NAN);
+    for (at::Tensor& batch : data) batch = batch.to(test_device());
+    looptorch::Trainer trainer(
+        net, adamw, [](torch::nn::Sequential& net, const at::Tensor& x) { return net->forward(x).mean(); },
+        looptorch::Autopsy{});
+    const sim::With with({.fail_kernel_at = n});
+    const sim::CountWaits counted;
+    try {
+      trainer.fit(data);
+    } catch (const looptorch::Error&) {
+    } catch (const sim::AcceleratorError&) {
+    }  // whatever else is thrown fails the test
+    return counted.counts().kernels >= n;
+  };
+  std::int64_t n = 1;
+  while (fails_in_time(n)) ++n;
+  CHECK(n > 50);
+  sim::finish_all();
+  CHECK(sim::take_violations() == std::vector<std::string>{});
 }
 
 TEST_CASE("memory that runs out as averages are put into the model leaves its weights as they were") {

@@ -32,7 +32,7 @@ struct GeneratedClipsError : looptorch::Error {
   using Error::Error;
 };
 
-/// Generated clips as a dataset of the same samples as SpectrogramDataset, for training alone. A spectrogram
+/// Generated clips as a dataset of SpectrogramDataset's type of sample, for training alone. A spectrogram
 /// is scaled to mean 0 and deviation 1, like a song's. Song ids are -1, -2, ..., which no recorded song has.
 /// Draws nothing, and needs no cache. To train on both, concatenate them with the recorded clips first:
 ///

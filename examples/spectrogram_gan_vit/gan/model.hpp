@@ -37,7 +37,7 @@ class GanImpl : public torch::nn::Module {
     instance_noise = register_buffer("instance_noise", at::zeros({}));
   }
 
-  /// Returns noise `[count, Z]` with the properties of the generator's weights.
+  /// Returns noise `[count, Z]` of the dtype and on the device of the generator's weights.
   [[nodiscard]] at::Tensor draw_latents(std::int64_t count) const {
     return at::randn({count, config_.latent}, generator->seed->weight.options().requires_grad(false));
   }

@@ -17,6 +17,9 @@
 #include <looptorch/metrics/word_error_rate.hpp>
 #include <looptorch/report/learning_curve.hpp>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
 #include "../clips/batch.hpp"
 #include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
@@ -83,7 +86,8 @@ class ValidationMeasure {
     const auto states_BSD = states_of(model, batch);
     auto& decoder = model->decoder();
     const auto loss = decoder->loss(decoder(batch.tokens_BL, states_BSD), batch.labels_BL);
-    loss_ += loss.item<double>() * static_cast<double>(batch.label_count);
+    const at::Tensor sum = loss.to(at::kDouble) * static_cast<double>(batch.label_count);
+    unread_loss_ = unread_loss_.defined() ? unread_loss_ + sum : sum;
     labels_ += batch.label_count;
     if (!decodes_) return;
     const auto transcripts = recognizer_->decode_states(states_BSD, batch.languages);
@@ -96,13 +100,15 @@ class ValidationMeasure {
 
   /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
+    loss_ = loss_sum();
+    unread_loss_ = {};
     reduction.sum("loss of labels", loss_);
     reduction.sum("labels", labels_);
     errors_.all_reduce(reduction);
   }
 
   [[nodiscard]] std::map<std::string, double> result() const {
-    std::map<std::string, double> measured{{"loss", loss_ / static_cast<double>(labels_)}};
+    std::map<std::string, double> measured{{"loss", loss_sum() / static_cast<double>(labels_)}};
     if (decodes_) measured["wer"] = errors_.rates().all;
     return measured;
   }
@@ -111,6 +117,11 @@ class ValidationMeasure {
   [[nodiscard]] std::shared_ptr<ShownClips> shown() const { return shown_; }
 
  private:
+  /// Waits for the device.
+  [[nodiscard]] double loss_sum() const {
+    return loss_ + (unread_loss_.defined() ? unread_loss_.item<double>() : 0.0);
+  }
+
   void show(const std::string& reference, const std::string& hypothesis, const std::string& language,
             std::int64_t index) {
     if (shown_->is_full()) return;
@@ -123,6 +134,7 @@ class ValidationMeasure {
   bool decodes_;
   std::shared_ptr<ShownClips> shown_ = std::make_shared<ShownClips>();  // of all copies
   double loss_ = 0;
+  at::Tensor unread_loss_;  // 0-dim fp64 on the model's device: what is not in `loss_` yet
   std::int64_t labels_ = 0;
 };
 

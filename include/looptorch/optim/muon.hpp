@@ -25,8 +25,8 @@ namespace looptorch {
 
 /// How the rate follows from a matrix's shape.
 enum class MuonRate {
-  original,   ///< Times root(max(1, rows / columns)): Jordan's.
-  like_adamw  ///< Times 0.2 root(max(rows, columns)), so that AdamW's rates and weight decay serve: Liu's.
+  original,   ///< the rate times root(max(1, rows / columns)), as Jordan's
+  like_adamw  ///< the rate times 0.2 root(max(rows, columns)), as Liu's: AdamW's rates and weight decay serve
 };
 
 /// Hyper-parameters of Muon, with PyTorch's defaults, and of AdamW for groups that are not orthogonalised.

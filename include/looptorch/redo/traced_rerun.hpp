@@ -81,14 +81,16 @@ class TracedRerun final : public WindowRerun {
       const Finding& found = examine();  // all ranks come here
       require_one_process();
       if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
-      const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
+      WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
       std::vector<RandomStates> random;
       for (std::size_t i = 0; is_seeded_ && i < kept_.size(); ++i) {
         seed(i);
         random.push_back(RandomStates::now());
       }
-      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().shared.ranks,
-                                      std::move(random), folder_of_rank(folder));
+      auto bundle = WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().shared.ranks,
+                                             std::move(random), folder_of_rank(folder));
+      aside.restore();
+      return bundle;
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
@@ -129,9 +131,15 @@ class TracedRerun final : public WindowRerun {
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
   /// Reruns the kept micro-batches and returns this rank's finding; with `scaled` losses are times the loss
-  /// scale.
+  /// scale. Leaves no trace in the run.
   Finding trace(bool scaled) {
-    const WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
+    WindowStart::Aside aside(window_start_, *engine_.model(), view(), work());
+    Finding finding = watched_rerun(scaled);
+    aside.restore();
+    return finding;
+  }
+
+  Finding watched_rerun(bool scaled) {
     OperatorWatch watch(parameters(), buffers(), modules());
     const std::int64_t turns = std::exchange(engine_.window().shared.lockstep_turns, 0);
     try {

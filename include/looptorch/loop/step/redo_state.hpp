@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/device/saved_generator.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/run.hpp>
@@ -93,8 +94,7 @@ class WindowStart {
   /// Forgets the state, once the update has been applied or abandoned.
   void forget() { is_saved_ = false; }
 
-  /// Sets the update's results aside while it lives, rewinds to the saved state, and restores the results at
-  /// the end.
+  /// Sets the update's results aside, rewinds to the saved state, and restores the results by `restore`.
   class Aside;
 
  private:
@@ -120,18 +120,25 @@ class WindowStart::Aside {
     for (const at::Tensor& parameter : view.parameters) gradients_.push_back(parameter.grad());
     window_start.rewind(view, work);
   }
+  /// Restores unless `restore` was called; an exception is then under way, and is the one to know.
   ~Aside() {
+    if (!is_restored_) ignoring_errors([this] { restore(); });
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  /// Restores results, buffers and generators, once. Throws what a device throws.
+  void restore() {
+    is_restored_ = true;
     for (std::size_t i = 0; i < gradients_.size(); ++i) view_.parameters[i].mutable_grad() = gradients_[i];
-    buffers_.restore();
-    generators_.restore();
     work_.weight = weight_;
     work_.losses = std::move(losses_);
     work_.fault.micro_batch = at_fault_;
     work_.closure_sum = closure_sum_;
     work_.gradients = std::move(list_);
+    buffers_.restore();
+    generators_.restore();
   }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
 
  private:
   const UpdateView& view_;
@@ -143,6 +150,7 @@ class WindowStart::Aside {
   std::vector<at::Tensor> list_, gradients_;
   SavedGenerators generators_;
   TensorCopies buffers_;
+  bool is_restored_ = false;
 };
 
 /// Parameters before an update; tells whether an optimizer has written to any of them.

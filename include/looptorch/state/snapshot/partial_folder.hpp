@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Creates the folder into which a snapshot is written, under a temporary name next to the final one, and
-// renames it once it is complete. Meanwhile its manifest is locked. By the lock another process sees that the
-// folder is being written, and not left by a killed process.
+// renames it once it is complete. Meanwhile its manifest is locked. By the lock another process can tell that
+// the folder is being written and was not left by a killed process.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>
