@@ -8,8 +8,8 @@
 //       prints the sections of the page
 //   memory_advice [--only TEXT] --compare docs/memory_advice.md
 //       fails if the page's sections say something else, or bytes that differ by more than 1 %
-//   memory_advice --guides [--write docs/performance_log.md]
-//       prints the settings of the guides
+//   memory_advice --guides [--write docs/performance_log.md] [--compare docs/performance_log.md]
+//       prints the settings of the guides, or compares them
 //   memory_advice --check
 //       compares dry runs without arithmetic with real ones, and fails if one is off by more than 1 %
 #include <looptorch/app/command_line.hpp>
@@ -84,12 +84,18 @@ void advise_all(const Options& options) {
 void compare_all(const Options& options) {
   const Page page(options.compared);
   std::string differing;
-  for (const Candidate& candidate : candidates(options)) {
-    Needs needs(candidate);
-    const std::string now = section(needs, options.limits);
-    if (page.agrees(now, kTolerance)) continue;
+  const auto compare = [&](const std::string& name, const std::string& now) {
+    if (page.agrees(now, kTolerance)) return;
     std::printf("%s", now.c_str());
-    differing += (differing.empty() ? "" : ", ") + candidate.name;
+    differing += (differing.empty() ? "" : ", ") + name;
+  };
+  if (options.guides) {
+    compare(kSeedsTitle, seeds_section(options.limits));
+  } else {
+    for (const Candidate& candidate : candidates(options)) {
+      Needs needs(candidate);
+      compare(candidate.name, section(needs, options.limits));
+    }
   }
   if (!differing.empty())
     throw looptorch::Error(looptorch::message(options.compared.string(), " is out of date: ", differing,

@@ -101,7 +101,7 @@ class ValidationMeasure {
   /// Sums the measurements of a run's ranks.
   void all_reduce(looptorch::RankReduction& reduction) {
     loss_ = loss_sum();
-    unread_loss_ = {};
+    unread_loss_ = at::Tensor();
     reduction.sum("loss of labels", loss_);
     reduction.sum("labels", labels_);
     errors_.all_reduce(reduction);
