@@ -134,8 +134,6 @@ TEST_CASE("Another size and other characters are refused before a snapshot is re
   const auto clusters =
       konkanivani::Vocabulary::of(std::vector<std::string>{"abcd"}, konkanivani::Unit::grapheme);
   CHECK_THROWS_WITH(check(config, clusters), Contains("graphemes in the other"));
-  CHECK(konkanivani::folder_of("a/b/step-3/") / "c" == fs::path("a/b/c"));
-  CHECK(konkanivani::folder_of({}).empty());
 }
 
 // Reading a value waits for a GPU. Lengths are looked at, twice, on a CPU only: device/konkanivani_test.

@@ -300,3 +300,16 @@ TEST_CASE("snapshot folder: one that cannot be looked at is refused with a Snaps
   for (const auto& path : {folder / "loop", folder / std::string(300, 'a')})
     CHECK_THROWS_AS(find_snapshot(path), SnapshotError);
 }
+
+TEST_CASE("A snapshot lies in its folder by any of the folder's names") {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path() / "run" / "step-00000001");
+  fs::create_directories(folder.path() / "other");
+  fs::create_directory_symlink(folder.path() / "run", folder.path() / "link");
+  using looptorch::snapshot_lies_in;
+  CHECK(snapshot_lies_in(folder.path() / "run" / "step-00000001", folder.path() / "run"));
+  CHECK(snapshot_lies_in(folder.path() / "run" / "step-00000001/", folder.path() / "link"));
+  CHECK_FALSE(snapshot_lies_in(folder.path() / "run" / "step-00000001", folder.path() / "other"));
+  CHECK_FALSE(snapshot_lies_in({}, folder.path() / "run"));
+  CHECK_FALSE(snapshot_lies_in({}, ".."));
+}
