@@ -13,6 +13,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 #include <looptorch/loop/run_phase.hpp>
+#include <looptorch/policies/watching/feed_target.hpp>
 #include <looptorch/policies/watching/flop_meter.hpp>
 #include <looptorch/policies/watching/metric_feed.hpp>
 #include <looptorch/report/machine_facts.hpp>
@@ -100,19 +101,18 @@ struct LogMetrics {
   void on_fit_ready(FitContext& fit, State& state) const {
     const std::int64_t step = fit.run.progress().step;
     auto of_run = all_facts(fit.run);
-    auto shown = page ? std::make_shared<report::RunReport>(
-                            folder, report::PageHead{title, "under way", of_run}, kPageSeconds)
-                      : nullptr;
-    if (shown && step > 0) shown->restore_examples(step);
+    detail::RunFiles files =
+        detail::open_run_files(state.take_closed(), {folder, step, {csv, tensorboard}, page, kPageSeconds},
+                               {title, "under way", of_run});
     auto log = std::make_unique<report::MetricLog>(
-        folder, step, report::MetricFormats{csv, tensorboard},
-        [shown](report::MetricFiles& files, bool last) { shown ? shown->update(files, last) : void(); });
+        files.metrics, [shown = files.page](report::MetricFiles& written, bool last) {
+          shown ? shown->update(written, last) : void();
+        });
     if (step == 0)
-      log->add([of_run](report::MetricFiles& files) {
-        files.add_events(report::hyperparameter_events(report::unix_seconds(), of_run, {"loss"}));
+      log->add([of_run](report::MetricFiles& written) {
+        written.add_events(report::hyperparameter_events(report::unix_seconds(), of_run, {"loss"}));
       });
-    const double time = log->seconds_at_begin();
-    state.begin(fit.run, {std::move(log), std::move(shown), time, flush_seconds},
+    state.begin(fit.run, {std::move(files), std::move(log), flush_seconds},
                 {flops, peak ? peak : peak_of(fit.run.device())});
   }
 

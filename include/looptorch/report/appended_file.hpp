@@ -7,11 +7,14 @@
 #include <looptorch/base/files/output_file.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace looptorch::report {
@@ -36,7 +39,25 @@ class AppendedFile {
     file_->write(piece);
   }
 
+  /// Closes the file. A later `append` opens it again.
+  void close() {
+    file_.reset();
+    left_ = identity();
+  }
+  /// True if the file is the one that `close` has left, and nothing has changed it since.
+  [[nodiscard]] bool is_as_left() const { return left_ && left_ == identity(); }
+
  private:
+  /// The device, inode and size of a file.
+  using Identity = std::tuple<dev_t, ino_t, off_t>;
+
+  /// Returns those of the file at the path; nothing if there is none.
+  [[nodiscard]] std::optional<Identity> identity() const {
+    struct stat status {};
+    if (::stat(path_.c_str(), &status) != 0) return std::nullopt;
+    return Identity{status.st_dev, status.st_ino, status.st_size};
+  }
+
   void open() {
     looptorch::detail::FileDescriptor file(
         ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
@@ -46,6 +67,7 @@ class AppendedFile {
 
   std::filesystem::path path_;
   std::optional<looptorch::detail::OutputFile> file_;
+  std::optional<Identity> left_;
 };
 
 }  // namespace looptorch::report

@@ -75,6 +75,10 @@ class EventFile {
   /// Appends records. Throws FileError.
   void append(std::string_view records) { file_.append(records); }
 
+  /// See AppendedFile.
+  void close() { file_.close(); }
+  [[nodiscard]] bool is_as_left() const { return file_.is_as_left(); }
+
  private:
   /// Returns a name that sorts after earlier ones, since TensorBoard reads files in their names' order.
   static std::filesystem::path new_name(const std::filesystem::path& folder, double seconds) {

@@ -27,6 +27,7 @@ namespace looptorch::report {
 struct MetricFormats {
   bool csv = true;
   bool tensorboard = true;
+  bool operator==(const MetricFormats&) const = default;
 };
 
 /// Returns the time since 1970-01-01, UTC.
@@ -72,6 +73,24 @@ class MetricFiles {
   /// Appends TensorBoard's records of anything else. Throws FileError.
   void add_events(std::string_view records) {
     if (events_) events_->append(records);
+  }
+
+  /// Closes the files. `continue_in` continues them.
+  void close() {
+    for (AppendedFile* file : {&jsonl_, &csv_}) file->close();
+    if (events_) events_->close();
+    closed_ = true;
+  }
+  /// Continues closed files as the constructor does, without reading them. Returns false if that takes a new
+  /// MetricFiles: for another folder or other formats, if there are rows of later steps, and if something
+  /// else has changed the files.
+  [[nodiscard]] bool continue_in(const std::filesystem::path& folder, std::int64_t last_step,
+                                 MetricFormats formats) {
+    const bool was_closed = std::exchange(closed_, false);
+    began_ = unix_seconds() - seconds();
+    return was_closed && last_step > 0 && !rows_.empty() && rows_.back().step <= last_step &&
+           jsonl_.path() == folder / "metrics.jsonl" && formats == formats_ && jsonl_.is_as_left() &&
+           (!formats_.csv || csv_.is_as_left()) && (!events_ || events_->is_as_left());
   }
 
   [[nodiscard]] MetricNames& names() { return names_; }
@@ -131,6 +150,7 @@ class MetricFiles {
   std::vector<MetricRow> rows_;
   std::size_t columns_ = 0;  // of the CSV file
   double began_ = 0;
+  bool closed_ = false;  // with all rows in the files
 };
 
 }  // namespace looptorch::report

@@ -17,6 +17,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,13 +35,17 @@ class MetricLog {
   /// written, and as the log ends with `last` true. Throws FileError.
   MetricLog(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats,
             std::function<void(MetricFiles&, bool last)> after_rows = {})
-      : files_(folder, last_step, formats),
-        seconds_at_begin_(files_.seconds()),
+      : MetricLog(std::make_shared<MetricFiles>(folder, last_step, formats), std::move(after_rows)) {}
+  /// Continues these files, which the thread alone uses until the log is destroyed.
+  explicit MetricLog(std::shared_ptr<MetricFiles> files,
+                     std::function<void(MetricFiles&, bool last)> after_rows = {})
+      : files_(std::move(files)),
+        seconds_at_begin_(files_->seconds()),
         after_rows_(std::move(after_rows)),
         thread_([this] { write_all(); }) {}
   MetricLog(const MetricLog&) = delete;
   MetricLog& operator=(const MetricLog&) = delete;
-  /// Writes all that was handed over, then ends the thread.
+  /// Writes all that was handed over, closes the files unless one could not be written, and ends the thread.
   ~MetricLog() {
     {
       const std::lock_guard lock(mutex_);
@@ -59,7 +64,7 @@ class MetricLog {
   }
   /// Hands over something else to be written, which runs on the thread.
   void add(std::function<void(MetricFiles&)> task) {
-    add([this, task = std::move(task)] { task(files_); });
+    add([this, task = std::move(task)] { task(*files_); });
   }
   /// Blocks until everything that was handed over is written.
   void flush() {
@@ -89,7 +94,9 @@ class MetricLog {
       writes_ = false;
       if (tasks_.empty()) idle_.notify_all();
     }
-    if (!failed_) show(true);
+    if (failed_) return;
+    show(true);
+    files_->close();
   }
 
   template <class Task>
@@ -106,7 +113,7 @@ class MetricLog {
   void show(bool last) {
     if (!after_rows_) return;
     try {
-      after_rows_(files_, last);
+      after_rows_(*files_, last);
     } catch (const std::exception& error) {
       after_rows_ = {};
       report(error, ". The run goes on without this page");
@@ -119,20 +126,20 @@ class MetricLog {
   }
 
   void write(const RowBatch& batch) {
-    for (const std::string& name : batch.new_names) ids_.push_back(files_.names().id(written_name(name)));
+    for (const std::string& name : batch.new_names) ids_.push_back(files_->names().id(written_name(name)));
     while (batch.slots && !batch.slots->arrived()) std::this_thread::sleep_for(kPause);
     std::vector<MetricRow> rows;
     for (const UnreadRow& unread : batch.rows) {
       rows.push_back(read_row(unread, batch.slots.get()));
       for (auto& [id, value] : rows.back().values) id = ids_[id];
     }
-    files_.add(rows);
+    files_->add(rows);
     show(false);
   }
 
   static constexpr std::chrono::microseconds kPause{100};
 
-  MetricFiles files_;
+  std::shared_ptr<MetricFiles> files_;
   double seconds_at_begin_;
   std::function<void(MetricFiles&, bool)> after_rows_;
   std::vector<MetricId> ids_;  // of the files, by the ids of those who hand rows over

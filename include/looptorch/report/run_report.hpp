@@ -43,6 +43,12 @@ class RunReport {
     }
   }
 
+  /// Begins another fit's page, with the examples of the last one's.
+  void begin_again(PageHead head) {
+    head.examples = std::move(head_.examples);
+    head_ = std::move(head);
+  }
+
   void set_status(std::string status) { head_.status = std::move(status); }
 
   /// Shows examples in place of earlier ones with this name.

@@ -3,7 +3,9 @@
 //
 // Tests objective: metric_sink
 // Tests policies: log_metrics
-// Tests policies/watching: known_sounds, machine_numbers, metric_feed, metric_rows, step_clock, tracked_means
+// Tests policies/watching: feed_target, known_sounds, machine_numbers, metric_feed, metric_rows
+//
+// Tests policies/watching: step_clock, tracked_means
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/device_use.hpp>
@@ -165,6 +167,35 @@ TEST_CASE("LogMetrics: a second fit, and one after a loop of step, write what on
           for (const auto& batch : batches) trainer.step(batch);
           trainer.fit(batches);
         }) == expected);
+}
+
+TEST_CASE("LogMetrics: a Trainer's further fits continue its files, and read them only if they must") {
+  const auto batches = toy::batches(2);
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, with_seven, lt::SnapshotEvery{.folder = folder / "snapshots"},
+                      lt::LogMetrics{.folder = folder.path()});
+  const auto event_files = [&] { return report::detail::event_files(folder.path()).size(); };
+  const auto rows = [&] { return curves(folder.path()).at("loss").size(); };
+  for (int i = 0; i < 3; ++i) trainer.fit(batches);
+  CHECK(event_files() == 1);
+  CHECK(rows() == 6);
+  const auto half = trainer.snapshot();
+  trainer.fit(batches);
+  CHECK(event_files() == 1);
+
+  lt::remove_snapshot(folder / "snapshots" / "step-00000008");
+  trainer.restore(half);  // the log drops the steps that are made again
+  trainer.fit(batches, {.max_steps = 7});
+  CHECK(rows() == 7);
+  CHECK(event_files() == 2);
+
+  std::filesystem::remove(folder / "metrics.csv");  // by someone else
+  trainer.fit(batches, {.max_steps = 8});
+  CHECK(rows() == 8);
+  CHECK(std::filesystem::exists(folder / "metrics.csv"));
+  const std::string page = lt::read_file(folder / "report.html");
+  CHECK_THAT(page, Catch::Contains("max_steps, step 8"));
 }
 
 TEST_CASE("LogMetrics: a Trainer that moves within a loop of step keeps writing") {

@@ -72,6 +72,40 @@ TEST_CASE("MetricLog: continues after a step, and drops what comes after it") {
   CHECK(steps() == "1 ");
 }
 
+TEST_CASE("MetricFiles: closed files are continued where the run stands, if nothing has changed them") {
+  const TemporaryFolder folder;
+  const report::MetricFormats formats;
+  const auto files = std::make_shared<report::MetricFiles>(folder.path(), 0, formats);
+  const auto append = [&](std::vector<std::string> names, std::int64_t step) {
+    report::MetricLog(files).add(batch_of(std::move(names), step, {double(10 * step)}));
+  };
+  CHECK_FALSE(files->continue_in(folder.path(), 1, formats));  // it was not closed
+  append({"loss"}, 1);
+  REQUIRE(files->continue_in(folder.path(), 1, formats));
+  CHECK(files->seconds() == 0.5);
+  append({"loss"}, 2);
+  CHECK(looptorch::read_file(folder / "metrics.csv") == "step,epoch,seconds,loss\n1,0,0.5,10\n2,0,1,20\n");
+  CHECK(report::detail::event_files(folder.path()).size() == 1);
+
+  const auto refuses = [&](const std::filesystem::path& where, std::int64_t step,
+                           report::MetricFormats kinds) {
+    files->close();
+    return !files->continue_in(where, step, kinds);
+  };
+  CHECK(refuses(folder.path(), 1, formats));
+  CHECK(refuses(folder.path(), 0, formats));
+  CHECK(refuses(folder / "other", 2, formats));
+  CHECK(refuses(folder.path(), 2, {.csv = false}));
+  CHECK_FALSE(refuses(folder.path(), 2, formats));
+  for (const auto& file : {folder / "metrics.jsonl", folder / "metrics.csv",
+                           report::detail::event_files(folder.path()).front()}) {
+    CAPTURE(file);
+    files->close();
+    std::ofstream(file, std::ios::app) << "x";
+    CHECK_FALSE(files->continue_in(folder.path(), 2, formats));
+  }
+}
+
 TEST_CASE("MetricLog: a file that cannot be written is said once, and nothing is thrown") {
   const TemporaryFolder folder;
   looptorch::testing::CapturedStderr captured;

@@ -9,8 +9,8 @@
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/objective/metric_sink.hpp>
+#include <looptorch/policies/watching/feed_target.hpp>
 #include <looptorch/policies/watching/flop_meter.hpp>
-#include <looptorch/policies/watching/known_sounds.hpp>
 #include <looptorch/policies/watching/machine_numbers.hpp>
 #include <looptorch/policies/watching/metric_rows.hpp>
 #include <looptorch/policies/watching/step_clock.hpp>
@@ -18,7 +18,6 @@
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/known_metrics.hpp>
 #include <looptorch/report/metric_log.hpp>
-#include <looptorch/report/run_report.hpp>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +26,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,14 +34,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// The log and the page that get a fit's numbers, and when.
-struct FeedTarget {
-  std::unique_ptr<report::MetricLog> log;
-  std::shared_ptr<report::RunReport> page;  ///< Null: none is written.
-  double time_before = 0;                   ///< Seconds that the run has trained so far.
-  double flush_seconds = 1;                 ///< Between two hand-overs.
-};
 
 /// LogMetrics' state: a fit's growing row of numbers, the clock, and the log to hand rows to. Only `end` may
 /// wait: the training thread writes no file, and leaves unread numbers on their device.
@@ -61,7 +51,6 @@ class MetricFeed final : public MetricSink {
     run_ = &run, target_ = std::move(target), meter_ = std::move(meter);
     machine_.begin(run.device());
     rows_ = MetricRows{};
-    sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
     means_.clear();  // ids of the former rows
@@ -75,6 +64,8 @@ class MetricFeed final : public MetricSink {
   /// True between `begin` and `end`.
   [[nodiscard]] bool is_open() const { return target_.log != nullptr; }
   [[nodiscard]] report::MetricLog* log() const { return target_.log.get(); }
+  /// Returns the files that the last fit has closed.
+  [[nodiscard]] RunFiles take_closed() { return std::exchange(closed_, {}); }
   /// Returns the last fit's FLOPs a second over its written rows; empty until it has counted two windows.
   [[nodiscard]] std::optional<FlopMeter::Rates> flops() const { return meter_.of_run(); }
 
@@ -85,7 +76,7 @@ class MetricFeed final : public MetricSink {
   void record_examples(std::string name, std::vector<Example> examples) override {
     if (!is_open()) return;
     const std::int64_t step = run_->progress().step;
-    target_.log->add([page = target_.page, sounds = sounds_, step, name = std::move(name),
+    target_.log->add([page = target_.files.page, sounds = target_.files.sounds, step, name = std::move(name),
                       examples = std::move(examples)](report::MetricFiles& files) {
       for (std::size_t i = 0; i < examples.size(); ++i) {
         const std::string tag = examples.size() == 1 ? name : name + "/" + tag_end(examples[i], i);
@@ -170,11 +161,11 @@ class MetricFeed final : public MetricSink {
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that threw
     hand_over_all();
     const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
-    if (target_.page)
-      target_.log->add([page = target_.page, word = std::string(to_string(ended))](report::MetricFiles&) {
-        page->set_status(word);
-      });
-    target_ = {};
+    if (target_.files.page)
+      target_.log->add([page = target_.files.page, word = std::string(to_string(ended))](
+                           report::MetricFiles&) { page->set_status(word); });
+    target_.log.reset();
+    closed_ = std::exchange(target_, {}).files;
     RunAccess::collect_offers(*run_, nullptr);
   }
 
@@ -267,8 +258,9 @@ class MetricFeed final : public MetricSink {
       machine_.add([&](std::string_view name, double value) { record(kWholeRun, name, value); },
                    *target_.log);
     }
-    rows_.end_row(row_.step, row_.epoch,
-                  target_.time_before + std::chrono::duration<double>(row_.time - begin_).count());
+    rows_.end_row(
+        row_.step, row_.epoch,
+        target_.log->seconds_at_begin() + std::chrono::duration<double>(row_.time - begin_).count());
     if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();
   }
   void add_phases() {
@@ -283,7 +275,7 @@ class MetricFeed final : public MetricSink {
 
   Run* run_ = nullptr;
   FeedTarget target_;
-  std::shared_ptr<KnownSounds> sounds_;  // used on the log's thread
+  RunFiles closed_;  // between fits
   MetricRows rows_;
   StepClock clock_;
   FlopMeter meter_;

@@ -191,8 +191,9 @@ inline std::vector<std::filesystem::path> prune_snapshots(const std::filesystem:
   std::size_t kept = 0;
   const auto listed = list_snapshots(folder);
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
-    if (snapshot->step > newest || !detail::has_all_files(snapshot->path)) continue;
-    if (kept++ < keep || spared.count(snapshot->step) > 0) continue;
+    // With `keep_every` thousands may be spared: those that need not be counted are not opened.
+    const bool stays = snapshot->step > newest || (kept >= keep && spared.count(snapshot->step) > 0);
+    if (stays || !detail::has_all_files(snapshot->path) || kept++ < keep) continue;
     remove_snapshot(snapshot->path);
     removed.push_back(snapshot->path);
   }

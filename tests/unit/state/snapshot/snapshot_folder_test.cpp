@@ -10,6 +10,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,6 +237,23 @@ TEST_CASE("snapshot folder: pruning keeps the newest and those spared") {
   CHECK(prune_snapshots(folder.path(), 0).size() == 1);
   CHECK(folder.entries() == 1);
   CHECK(prune_snapshots(folder / "none", 1).empty());
+}
+
+TEST_CASE("snapshot folder: pruning opens no spared snapshot that is older than those to keep") {
+  const TemporaryFolder folder;
+  for (const std::int64_t step : {1, 2, 3, 4}) write_snapshot(folder.path(), small_contents(step));
+  const looptorch::detail::FileDescriptor watch(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  REQUIRE(::inotify_add_watch(watch.get(), (folder / "step-00000001").c_str(), IN_OPEN) >= 0);
+  const auto was_opened = [&] {
+    alignas(inotify_event) char events[4096];
+    return ::read(watch.get(), events, sizeof events) > 0;
+  };
+  CHECK(prune_snapshots(folder.path(), 1, {1, 2}) == std::vector<fs::path>{folder / "step-00000003"});
+  CHECK_FALSE(was_opened());
+  CHECK(prune_snapshots(folder.path(), 2, {1}) == std::vector<fs::path>{});
+  CHECK_FALSE(was_opened());
+  CHECK(prune_snapshots(folder.path(), 3, {1}) == std::vector<fs::path>{});  // counted: 4, 2, 1
+  CHECK(was_opened());
 }
 
 TEST_CASE("snapshot folder: those of later steps than the run's neither count nor are pruned") {
