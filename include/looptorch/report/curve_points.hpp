@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Collects the points of each metric's curve for report.html and compare.html. A long curve is thinned to the
+// Collects the points of metrics' curves for report.html and compare.html. A long curve is thinned to the
 // lowest and the highest point of each stretch, so that no spike is lost.
 #pragma once
 
-#include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/metric_row.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -26,22 +26,6 @@ using CurvePoint = std::pair<std::int64_t, double>;
     for (const auto& [metric, value] : row.values)
       if (metric == id) points.emplace_back(row.step, value);
   return points;
-}
-
-/// A metric's name, a view of MetricNames, and its points.
-struct Curve {
-  std::string_view name;
-  std::vector<CurvePoint> points = {};
-};
-
-/// Returns all metrics' curves, by id, in one pass over the rows.
-[[nodiscard]] inline std::vector<Curve> curves_of(const std::vector<MetricRow>& rows,
-                                                  const MetricNames& names) {
-  std::vector<Curve> curves;
-  for (MetricId id = 0; id < names.size(); ++id) curves.push_back({names[id]});
-  for (const MetricRow& row : rows)
-    for (const auto& [id, value] : row.values) curves[id].points.emplace_back(row.step, value);
-  return curves;
 }
 
 /// Returns `points` if they are at most `most`, else about as many of them: of each stretch the lowest, the
@@ -71,5 +55,56 @@ struct Curve {
   }
   return kept;
 }
+
+/// A curve that is thinned as it grows. Has all points up to 6,000; later at least 3,000 stretches of equally
+/// many points, and of each stretch what `thinned` keeps.
+class GrowingCurve {
+ public:
+  void add(const CurvePoint& point) {
+    if (in_last_ == 0) stretches_.emplace_back();
+    stretches_.back().add(point);
+    if (++in_last_ < length_) return;
+    in_last_ = 0;
+    if (stretches_.size() == kMost) join_pairs();
+  }
+
+  [[nodiscard]] std::vector<CurvePoint> points() const {
+    std::vector<CurvePoint> points;
+    for (const Stretch& stretch : stretches_)
+      points.insert(points.end(), stretch.points.begin(), stretch.points.begin() + stretch.count);
+    return points;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 6000;  // stretches; even
+
+  struct Stretch {
+    std::array<CurvePoint, 3> points = {};
+    std::ptrdiff_t count = 0;
+
+    void add(const CurvePoint& point) {
+      std::vector<CurvePoint> all(points.begin(), points.begin() + count);
+      all.push_back(point);
+      all = thinned(all, points.size());
+      std::copy(all.begin(), all.end(), points.begin());
+      count = std::ssize(all);
+    }
+  };
+
+  void join_pairs() {
+    for (std::size_t i = 0; i < kMost / 2; ++i) {
+      stretches_[i] = stretches_[2 * i];
+      const Stretch& next = stretches_[2 * i + 1];
+      for (std::ptrdiff_t k = 0; k < next.count; ++k)
+        stretches_[i].add(next.points[static_cast<std::size_t>(k)]);
+    }
+    stretches_.resize(kMost / 2);
+    length_ *= 2;
+  }
+
+  std::vector<Stretch> stretches_;
+  std::int64_t length_ = 1;   // points of a stretch
+  std::int64_t in_last_ = 0;  // points of the last stretch; 0 if it is full
+};
 
 }  // namespace looptorch::report

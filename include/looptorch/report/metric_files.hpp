@@ -9,6 +9,7 @@
 #include <looptorch/report/event_file.hpp>
 #include <looptorch/report/metric_lines.hpp>
 #include <looptorch/report/metric_row.hpp>
+#include <looptorch/report/run_history.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -35,7 +36,7 @@ struct MetricFormats {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// The metric files of a folder, and all rows that were written to them. For one thread.
+/// The metric files of a folder, and the history of the rows that were written to them. For one thread.
 class MetricFiles {
  public:
   /// Continues the files in `folder`, which it creates if needed, after `last_step`; a `last_step` of 0
@@ -43,9 +44,9 @@ class MetricFiles {
   MetricFiles(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats)
       : jsonl_(folder / "metrics.jsonl"), csv_(folder / "metrics.csv"), formats_(formats) {
     looptorch::detail::make_folders(folder);
-    read_rows(last_step);
+    const std::string lines = read_rows(last_step);
     began_ = unix_seconds() - seconds();
-    if (formats.csv) write_csv();
+    if (formats.csv) write_csv(lines);
     if (formats.tensorboard) events_.emplace(folder, last_step > 0 ? last_step : -1, unix_seconds());
   }
 
@@ -61,10 +62,10 @@ class MetricFiles {
       if (formats_.csv) table += csv_line(row, names_.size());
       if (events_) events += events_of(row);
     }
-    rows_.insert(rows_.end(), rows.begin(), rows.end());
+    for (MetricRow& row : rows) take(std::move(row));
     jsonl_.append(lines);
     if (more_columns)
-      write_csv();
+      write_csv(read_file(jsonl_.path()));
     else
       csv_.append(table);
     if (events_) events_->append(events);
@@ -88,32 +89,38 @@ class MetricFiles {
                                  MetricFormats formats) {
     const bool was_closed = std::exchange(closed_, false);
     began_ = unix_seconds() - seconds();
-    return was_closed && last_step > 0 && !rows_.empty() && rows_.back().step <= last_step &&
+    return was_closed && last_step > 0 && !history_.is_empty() && history_.last_step() <= last_step &&
            jsonl_.path() == folder / "metrics.jsonl" && formats == formats_ && jsonl_.is_as_left() &&
            (!formats_.csv || csv_.is_as_left()) && (!events_ || events_->is_as_left());
   }
 
   [[nodiscard]] MetricNames& names() { return names_; }
-  /// Returns all rows of the run, earlier processes included.
-  [[nodiscard]] const std::vector<MetricRow>& rows() const { return rows_; }
+  /// Returns the history of the run, earlier processes included.
+  [[nodiscard]] const RunHistory& history() const { return history_; }
   /// Returns the time in training up to the last row.
-  [[nodiscard]] double seconds() const { return rows_.empty() ? 0 : rows_.back().seconds; }
+  [[nodiscard]] double seconds() const { return history_.seconds(); }
   /// Returns when a row was made, in seconds since 1970.
   [[nodiscard]] double time_of(const MetricRow& row) const { return began_ + row.seconds; }
 
  private:
   void drop_known(MetricRow& row) const {
-    for (auto known = rows_.rbegin(); known != rows_.rend() && known->step >= row.step; ++known)
+    for (const MetricRow& known : newest_)
       std::erase_if(row.values, [&](const auto& value) {
-        return known->step == row.step &&
-               std::any_of(known->values.begin(), known->values.end(),
+        return known.step == row.step &&
+               std::any_of(known.values.begin(), known.values.end(),
                            [&](const auto& old) { return old.first == value.first; });
       });
   }
 
-  /// Reads the rows up to `last_step`, and rewrites the file if it has more.
-  void read_rows(std::int64_t last_step) {
-    if (!looptorch::detail::may_exist(jsonl_.path())) return;
+  void take(MetricRow row) {
+    history_.add(row, names_);
+    if (!newest_.empty() && newest_.back().step != row.step) newest_.clear();
+    newest_.push_back(std::move(row));
+  }
+
+  /// Reads the rows up to `last_step`, and rewrites the file if it has more. Returns its lines.
+  [[nodiscard]] std::string read_rows(std::int64_t last_step) {
+    if (!looptorch::detail::may_exist(jsonl_.path())) return {};
     const std::string text = read_file(jsonl_.path());
     std::string kept;
     for (std::string_view rest = text; last_step > 0 && !rest.empty();) {
@@ -122,17 +129,23 @@ class MetricFiles {
       auto row = read_json_line(rest.substr(0, end), names_);
       if (row && row->step <= last_step) {
         kept += rest.substr(0, end + 1);
-        rows_.push_back(*std::move(row));
+        take(*std::move(row));
       }
       rest.remove_prefix(end + 1);
     }
     if (kept.size() != text.size()) jsonl_.replace(kept);
+    return kept;
   }
 
-  void write_csv() {
+  /// Writes the table of all rows, which are these lines of metrics.jsonl.
+  void write_csv(std::string_view lines) {
     columns_ = names_.size();
     std::string table = csv_header(names_);
-    for (const MetricRow& row : rows_) table += csv_line(row, columns_);
+    while (!lines.empty()) {
+      const auto end = lines.find('\n');
+      if (const auto row = read_json_line(lines.substr(0, end), names_)) table += csv_line(*row, columns_);
+      lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
+    }
     csv_.replace(table);
   }
 
@@ -147,8 +160,9 @@ class MetricFiles {
   MetricFormats formats_;
   std::optional<EventFile> events_;
   MetricNames names_;
-  std::vector<MetricRow> rows_;
-  std::size_t columns_ = 0;  // of the CSV file
+  RunHistory history_;
+  std::vector<MetricRow> newest_;  // of the last step
+  std::size_t columns_ = 0;        // of the CSV file
   double began_ = 0;
   bool closed_ = false;  // with all rows in the files
 };

@@ -15,6 +15,7 @@
 #include <looptorch/report/page/chart_script.hpp>
 #include <looptorch/report/page/page_script.hpp>
 #include <looptorch/report/page/page_style.hpp>
+#include <looptorch/report/run_history.hpp>
 #include <looptorch/report/tensorboard/events.hpp>
 
 #include <cmath>
@@ -27,44 +28,6 @@
 #include <vector>
 
 namespace looptorch::report {
-
-/// The figures of an epoch.
-struct EpochFigures {
-  std::int64_t epoch = 0;      ///< From 1.
-  std::int64_t last_step = 0;  ///< The last step with a row.
-  double seconds = 0;          ///< Time in training when it ended.
-  std::map<MetricId, double> values = {};
-};
-
-/// True for metrics of which a table shows the last value: those with a dot in their name.
-[[nodiscard]] inline bool is_published(const std::string& name) {
-  return name.find('.') != std::string::npos;
-}
-
-/// True for metrics that a table of epochs has no column for.
-[[nodiscard]] inline bool is_of_steps_only(const std::string& name) {
-  return name.starts_with(kTimePrefix) || name == kStepSeconds || name == kSkipped;
-}
-
-/// Returns the figures of each epoch that has rows.
-[[nodiscard]] inline std::vector<EpochFigures> epoch_table(const std::vector<MetricRow>& rows,
-                                                           const MetricNames& names) {
-  std::vector<EpochFigures> table;
-  std::map<MetricId, std::int64_t> counts;
-  for (const MetricRow& row : rows) {
-    if (table.empty() || table.back().epoch != row.epoch + 1)
-      table.push_back({row.epoch + 1}), counts.clear();
-    EpochFigures& epoch = table.back();
-    epoch.last_step = row.step, epoch.seconds = row.seconds;
-    for (const auto& [id, value] : row.values) {
-      if (is_of_steps_only(names[id])) continue;
-      const auto count = static_cast<double>(++counts[id]);
-      double& mean = epoch.values[id];
-      mean = is_published(names[id]) ? value : mean + (value - mean) / count;
-    }
-  }
-  return table;
-}
 
 /// The contents of a page besides metrics. Bytes that are not UTF-8 are replaced in the page.
 struct PageHead {
@@ -106,21 +69,20 @@ inline std::string page_end(const Json& run, std::string_view script) {
 
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(number_of(value)); }
 
-inline Json curves_json(const std::vector<Curve>& curves) {
+inline Json curves_json(const RunHistory& history, const MetricNames& names) {
   constexpr std::size_t kMaxPoints = 3000;
   Json json = Json::array();
-  for (const Curve& curve : curves) {
-    if (curve.name.starts_with(kTimePrefix)) continue;
+  for (MetricId id = 0; id < history.metrics().size(); ++id) {
+    if (names[id].starts_with(kTimePrefix)) continue;
     Json points = Json::array();
-    for (const auto& [step, value] : thinned(curve.points, kMaxPoints))
+    for (const auto& [step, value] : thinned(history.metrics()[id].curve.points(), kMaxPoints))
       points.push_back(Json::array({Json(step), json_number(value)}));
-    json.push_back(Json::object().set("name", std::string(curve.name)).set("points", std::move(points)));
+    json.push_back(Json::object().set("name", names[id]).set("points", std::move(points)));
   }
   return json;
 }
 
-inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& names) {
-  const auto table = epoch_table(rows, names);
+inline Json epochs_json(const RunHistory& history, const MetricNames& names) {
   Json head = Json::array({Json("epoch"), Json("step"), Json("time")}), lines = Json::array();
   std::vector<MetricId> columns;
   for (MetricId id = 0; id < names.size(); ++id)
@@ -128,7 +90,7 @@ inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& n
       columns.push_back(id);
       head.push_back(names[id]);
     }
-  for (const EpochFigures& epoch : table) {
+  for (const EpochFigures& epoch : history.epochs()) {
     Json line = Json::array({Json(std::to_string(epoch.epoch)), Json(std::to_string(epoch.last_step)),
                              Json(looptorch::detail::clock_text(epoch.seconds))});
     for (const MetricId id : columns) {
@@ -141,14 +103,12 @@ inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& n
 }
 
 /// Returns each phase's name and seconds.
-inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vector<Curve>& curves) {
+inline std::vector<std::pair<std::string, double>> time_by_phase(const RunHistory& history,
+                                                                 const MetricNames& names) {
   std::vector<std::pair<std::string, double>> phases;
-  for (const Curve& curve : curves) {
-    if (!curve.name.starts_with(kTimePrefix)) continue;
-    double seconds = 0;
-    for (const auto& [step, value] : curve.points) seconds += value;
-    phases.emplace_back(curve.name.substr(kTimePrefix.size()), seconds);
-  }
+  for (MetricId id = 0; id < history.metrics().size(); ++id)
+    if (names[id].starts_with(kTimePrefix))
+      phases.emplace_back(names[id].substr(kTimePrefix.size()), history.metrics()[id].sum);
   return phases;
 }
 
@@ -156,43 +116,15 @@ inline std::string percent(double share) { return std::to_string(std::lround(100
 
 /// Returns a sentence if the device waited for the host in a fifth of the time or more; else an empty text.
 /// `apart` is the share of the time in which it was idle for another reason: data, evaluations, snapshots.
-inline std::string host_warning(const std::vector<CurvePoint>& device_busy, double apart) {
-  constexpr std::size_t kFew = 3;
-  double busy = 0;
-  for (const auto& [step, share] : device_busy) busy += share / static_cast<double>(device_busy.size());
+inline std::string host_warning(const MetricHistory& device_busy, double apart) {
+  constexpr std::int64_t kFew = 3;
+  if (device_busy.count < kFew) return {};
+  const double busy = device_busy.sum / static_cast<double>(device_busy.count);
   const double waiting = 1 - busy - apart;
-  if (device_busy.size() < kFew || !(waiting >= 0.2)) return {};
+  if (!(waiting >= 0.2)) return {};
   return "The device had work in " + percent(busy) + " of the time, and for " + percent(waiting) +
          " it waited for the host. Capture the step as a graph (CaptureGraphs, --capture), or use larger "
          "batches.";
-}
-
-inline std::vector<std::string> warnings_of_curves(const std::vector<Curve>& curves) {
-  std::vector<std::string> warnings;
-  for (const auto& [name, points] : curves) {
-    for (const auto& [step, value] : points)
-      if (!std::isfinite(value)) {
-        warnings.push_back(std::string(name) + " was " + number_of(value) + " at step " +
-                           std::to_string(step) + ".");
-        break;
-      }
-    if (name == kSkipped && !points.empty() && points.back().second > 0)
-      warnings.push_back(number_of(points.back().second) + " of " + std::to_string(points.back().first) +
-                         " steps were skipped.");
-  }
-  double whole = 0, waiting = 0, apart = 0;
-  for (const auto& [phase, seconds] : time_by_phase(curves)) {
-    whole += seconds, waiting += phase == "data" ? seconds : 0;
-    apart += phase == "data" || phase == "evaluation" || phase == "snapshot" ? seconds : 0;
-  }
-  if (whole > 1 && waiting > 0.2 * whole)
-    warnings.push_back(percent(waiting / whole) +
-                       " of the time went into waiting for data. Use more workers, or a CachedDataset.");
-  for (const auto& [name, points] : curves)
-    if (name == kDeviceBusy)
-      if (std::string text = host_warning(points, whole > 0 ? apart / whole : 0); !text.empty())
-        warnings.push_back(std::move(text));
-  return warnings;
 }
 
 }  // namespace detail
@@ -206,33 +138,55 @@ inline std::vector<std::string> warnings_of_curves(const std::vector<Curve>& cur
 }
 
 /// Returns what a reader should know first, a sentence or two each.
-[[nodiscard]] inline std::vector<std::string> warnings_of(const std::vector<MetricRow>& rows,
+[[nodiscard]] inline std::vector<std::string> warnings_of(const RunHistory& history,
                                                           const MetricNames& names) {
-  return detail::warnings_of_curves(curves_of(rows, names));
+  std::vector<std::string> warnings;
+  for (MetricId id = 0; id < history.metrics().size(); ++id) {
+    const MetricHistory& metric = history.metrics()[id];
+    if (const auto& point = metric.first_non_finite)
+      warnings.push_back(names[id] + " was " + number_of(point->second) + " at step " +
+                         std::to_string(point->first) + ".");
+    if (names[id] == kSkipped && metric.count > 0 && metric.last.second > 0)
+      warnings.push_back(number_of(metric.last.second) + " of " + std::to_string(metric.last.first) +
+                         " steps were skipped.");
+  }
+  double whole = 0, waiting = 0, apart = 0;
+  for (const auto& [phase, seconds] : detail::time_by_phase(history, names)) {
+    whole += seconds, waiting += phase == "data" ? seconds : 0;
+    apart += phase == "data" || phase == "evaluation" || phase == "snapshot" ? seconds : 0;
+  }
+  if (whole > 1 && waiting > 0.2 * whole)
+    warnings.push_back(detail::percent(waiting / whole) +
+                       " of the time went into waiting for data. Use more workers, or a CachedDataset.");
+  for (MetricId id = 0; id < history.metrics().size(); ++id)
+    if (names[id] == kDeviceBusy)
+      if (std::string text = detail::host_warning(history.metrics()[id], whole > 0 ? apart / whole : 0);
+          !text.empty())
+        warnings.push_back(std::move(text));
+  return warnings;
 }
 
 /// Returns the page.
-[[nodiscard]] inline std::string run_page(const PageHead& head, const std::vector<MetricRow>& rows,
+[[nodiscard]] inline std::string run_page(const PageHead& head, const RunHistory& history,
                                           const MetricNames& names) {
-  const std::vector<Curve> curves = curves_of(rows, names);
   Json facts = Json::array(), time = Json::array();
   for (const auto& [name, value] : head.facts)
     facts.push_back(Json::array({Json(replace_invalid_utf8(name)), Json(replace_invalid_utf8(value))}));
   const std::string status = replace_invalid_utf8(head.status);
-  for (const auto& [phase, seconds] : detail::time_by_phase(curves))
+  for (const auto& [phase, seconds] : detail::time_by_phase(history, names))
     time.push_back(Json::array({Json(phase), Json(seconds)}));
   Json run = Json::object(), examples = Json::array();
   for (const auto& [name, shown] : head.examples) examples.push_back(shown);
-  run.set("curves", detail::curves_json(curves)).set("epochs", detail::epochs_json(rows, names));
+  run.set("curves", detail::curves_json(history, names)).set("epochs", detail::epochs_json(history, names));
   run.set("time", std::move(time)).set("facts", std::move(facts)).set("status", status);
   run.set("examples", std::move(examples));
   std::string page = detail::page_begin(head.title.empty() ? "A training run" : head.title);
   page += "<p class=\"soft\">" + detail::html_text(status);
-  if (!rows.empty())
-    page += ", step " + std::to_string(rows.back().step) + ", " +
-            looptorch::detail::clock_text(rows.back().seconds) + " in training";
+  if (!history.is_empty())
+    page += ", step " + std::to_string(history.last_step()) + ", " +
+            looptorch::detail::clock_text(history.seconds()) + " in training";
   page += "</p>\n";
-  for (const std::string& warning : detail::warnings_of_curves(curves))
+  for (const std::string& warning : warnings_of(history, names))
     page += "<p class=\"warning\">" + detail::html_text(warning) + "</p>\n";
   page +=
       "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "

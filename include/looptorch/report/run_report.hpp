@@ -68,7 +68,7 @@ class RunReport {
     const double seconds = has_news_ ? std::min(seconds_, kSecondsWithNews) : seconds_;
     if (!last && std::chrono::duration<double>(now - written_).count() < seconds) return;
     written_ = now, has_news_ = false;
-    write_file_atomically(file_, run_page(head_, files.rows(), files.names()));
+    write_file_atomically(file_, run_page(head_, files.history(), files.names()));
   }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What report.html holds. tests/report/page.sh opens it in a browser.
 //
-// Tests report: run_page, run_report, curve_points, known_metrics, machine_facts
+// Tests report: run_page, run_history, run_report, curve_points, known_metrics, machine_facts
 // Tests report/page: page_script, page_style
 #include "support/precompiled.hpp"
 
@@ -58,9 +58,37 @@ TEST_CASE("curve_points: long curves keep their spikes and what is no number") {
   CHECK(report::thinned(points, 100000).size() == 100000);
 }
 
-TEST_CASE("epoch_table: means of steps, and the last of what is published") {
+TEST_CASE("curve_points: a curve that is thinned as it grows keeps its spikes, evenly, in bounded memory") {
+  report::GrowingCurve curve;
+  std::vector<report::CurvePoint> points;
+  for (std::int64_t step = 1; step <= 200'000; ++step) {
+    double value = std::sin(double(step));
+    if (step == 5001) value = 100;
+    if (step == 70'001) value = -100;
+    if (step == 199'999) value = run_page::kNan;
+    points.emplace_back(step, value);
+    curve.add(points.back());
+    if (step == 5999) CHECK(curve.points().size() == 5999);  // all of them
+    if (step % 10'000 == 0) CHECK(curve.points().size() <= 18'000);
+  }
+  const auto kept = curve.points();
+  CHECK(std::is_sorted(kept.begin(), kept.end(), [](auto& a, auto& b) { return a.first < b.first; }));
+  const auto has = [&](std::int64_t step) {
+    return std::any_of(kept.begin(), kept.end(), [&](auto& point) { return point.first == step; });
+  };
+  CHECK((has(5001) && has(70'001) && has(199'999)));
+  for (std::int64_t begin = 0; begin < 200'000; begin += 10'000) {  // no part of the run is favoured
+    const auto of_part = std::count_if(kept.begin(), kept.end(), [&](auto& point) {
+      return point.first > begin && point.first <= begin + 10'000;
+    });
+    CHECK((of_part > 200 && of_part < 1500));
+  }
+}
+
+TEST_CASE("run_history: means of steps, and the last of what is published") {
   report::MetricNames names;
-  const auto table = report::epoch_table(run_page::rows(names), names);
+  const auto rows = run_page::rows(names);
+  const auto table = report::RunHistory(rows, names).epochs();
   REQUIRE(table.size() == 2);
   CHECK((table[0].epoch == 1 && table[0].last_step == 10 && table[0].seconds == 5));
   CHECK(table[0].values.at(names.id("loss")) == Approx(0.2928968).epsilon(1e-6));
@@ -72,12 +100,13 @@ TEST_CASE("epoch_table: means of steps, and the last of what is published") {
 TEST_CASE("run_page: warnings in words, and nothing that ends the script") {
   report::MetricNames names;
   const auto rows = run_page::rows(names);
-  CHECK(report::warnings_of(rows, names) ==
+  const report::RunHistory history(rows, names);
+  CHECK(report::warnings_of(history, names) ==
         std::vector<std::string>{
             "loss was NaN at step 13.", "1 of 20 steps were skipped.",
             "60 % of the time went into waiting for data. Use more workers, or a CachedDataset."});
   const std::string page =
-      report::run_page({"title", "completed", {{"--data", "</script><b>"}}}, rows, names);
+      report::run_page({"title", "completed", {{"--data", "</script><b>"}}}, history, names);
   CHECK_THAT(page, Catch::Contains("completed, step 20, 0:10 in training"));
   CHECK_THAT(page, Catch::Contains("[13,\"NaN\"]"));
   CHECK_THAT(page, Catch::Contains("\\u003c/script>\\u003cb>"));
@@ -99,7 +128,7 @@ TEST_CASE("run_page: says that a device waits for the host, and what helps") {
                       0,
                       1.0,
                       {{device, share}, {forward, 1 - evaluation}, {evaluated, evaluation}}});
-    return report::warnings_of(rows, names);
+    return report::warnings_of(report::RunHistory(rows, names), names);
   };
   CHECK(warnings(0.25, {0.25, 0.35, 0.45, 0.35}) ==
         std::vector<std::string>{

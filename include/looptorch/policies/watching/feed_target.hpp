@@ -41,7 +41,8 @@ struct RunFiles {
     if (page) before.page->begin_again(std::move(head));
     return before;
   }
-  RunFiles files{std::make_shared<report::MetricFiles>(folder, step, formats)};
+  RunFiles files;
+  files.metrics = std::make_shared<report::MetricFiles>(folder, step, formats);
   if (page) files.page = std::make_shared<report::RunReport>(folder, std::move(head), page_seconds);
   if (page && step > 0) files.page->restore_examples(step);
   return files;
