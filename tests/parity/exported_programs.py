@@ -165,6 +165,29 @@ class Columns(nn.Module):
         return self.fc(self.bn(x))
 
 
+class HalfBias(nn.Module):
+    """A linear layer's weight without and with its bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.fc.weight) + self.fc(x)
+
+
+class WritesView(nn.Module):
+    """Writes to a view of its input, which is refused."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 4)
+
+    def forward(self, x):
+        x.view(-1)[:2].mul_(2)
+        return self.fc(x)
+
+
 def models():
     """Yields name, model in the mode in which it is exported, arguments, keywords, dynamic shapes, and a second set."""
     batch = Dim("batch", min=1)
@@ -185,6 +208,7 @@ def models():
         for suffix in "", "_decomposed":
             yield name + suffix, make(), (wave((2, 3, 6), 0.1),), {}, None, (wave((2, 3, 6), 0.2),), {}
     yield "fixed_bias", FixedBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
+    yield "half_bias", HalfBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
     for suffix in "", "_decomposed":
         yield "columns" + suffix, Columns(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((4, 3), 0.2),), {}
 
@@ -197,6 +221,14 @@ def loss_of(outputs):
     return sum((output * wave(output.shape, i)).mean() for i, output in enumerate(outputs))
 
 
+def save(name, program):
+    for graph in [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]:
+        for node in graph.nodes:
+            for key in ("stack_trace", "from_node"):
+                node.meta.pop(key, None)
+    torch.export.save(program, DATA / f"{name}.pt2")
+
+
 def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
@@ -204,11 +236,7 @@ def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
     program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic)
     if name.endswith("_decomposed"):  # functional: buffers are outputs
         program = program.run_decompositions()
-    for graph in [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]:
-        for node in graph.nodes:
-            for key in ("stack_trace", "from_node"):
-                node.meta.pop(key, None)
-    torch.export.save(program, DATA / f"{name}.pt2")
+    save(name, program)
     before = copy.deepcopy(model)
     record = {f"input.{i}": tensor for i, tensor in enumerate(flat((other_args, other_kwargs)))}
     if name.startswith(("norms", "channels")):
@@ -245,6 +273,8 @@ def main():
     for name, *rest in models():
         if not wanted or name in wanted:
             record(name, *rest)
+    if not wanted or "writes_view" in wanted:
+        save("writes_view", torch.export.export(WritesView(), (wave((2, 3), 0.1),)))
     with zipfile.ZipFile(DATA / "compressed.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
         entry = zipfile.ZipInfo("compressed/models/model.json")  # of a fixed time
         archive.writestr(entry, "{}" * 10, zipfile.ZIP_DEFLATED)

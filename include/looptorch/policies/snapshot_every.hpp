@@ -113,7 +113,8 @@ struct SnapshotEvery {
     poll(window.run, state);
     state.due |= steps > 0 && progress.step % steps == 0;
     const bool ends_epoch = progress.batches_per_epoch && progress.batch >= *progress.batches_per_epoch;
-    if (state.due && !ends_epoch) write(window.run, state);
+    // A signal may be followed by SIGKILL: the snapshot does not wait for the epoch's evaluation.
+    if (state.due && (!ends_epoch || state.work->signal() != 0)) write(window.run, state);
   }
   void on_epoch_end(EpochContext& epoch, State& state) const {
     poll(epoch.run, state);

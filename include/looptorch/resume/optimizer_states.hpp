@@ -11,6 +11,7 @@
 #include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/base/text/type_name.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
@@ -23,6 +24,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <set>
@@ -156,6 +158,23 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   return outside;
 }
 
+/// Returns why an optimizer that saves itself as a whole refuses a state; empty if it loads it. Leaves the
+/// optimizer as it was: nothing may change before all of a snapshot has been checked.
+template <class Optimizer>
+[[nodiscard]] std::string why_unloadable(Optimizer& optimizer, const StateDict& whole) {
+  StateDict now;
+  optimizer.state_dict(now);
+  const StateDict before = copied(now);
+  std::string reason;
+  try {
+    optimizer.load_state_dict(copied(whole));
+  } catch (const std::exception& error) {
+    reason = first_line(error.what());
+  }
+  ignoring_errors([&] { optimizer.load_state_dict(before); });  // some refuse the state before a first step
+  return reason;
+}
+
 /// Compares a saved optimizer with this one, and stages what fits. `states`, unless empty, stages the
 /// parameters' states in place of doing so one by one. Throws StateError for an incomplete state.
 template <class Optimizer>
@@ -173,8 +192,13 @@ template <class Optimizer>
   }
   stage_groups(optimizer, view, names, in, staged);
   if constexpr (SavesWhole<Optimizer>) {
-    staged.commits.insert(staged.commits.begin(),
-                          [&optimizer, whole = in.under("whole")] { optimizer.load_state_dict(whole); });
+    const StateDict whole = in.under("whole");
+    if (const std::string reason = why_unloadable(optimizer, whole); !reason.empty())
+      staged.differences.push_back(
+          mismatch(ResumeField::optimizer, message("the optimizer of ", view.name, ": ", reason)));
+    else
+      staged.commits.insert(staged.commits.begin(),
+                            [&optimizer, whole] { optimizer.load_state_dict(whole); });
   } else if (states) {
     try {
       for (Commit& commit : states()) staged.commits.push_back(std::move(commit));

@@ -142,11 +142,14 @@ template <class Engine>
   const std::int64_t step = engine.progress().step;
   const auto answers = engine.ranks()->ask(message(step, "\n", std::filesystem::absolute(folder).string()));
   std::vector<std::filesystem::path> files;
+  std::string error;
   for (std::size_t rank = 1; rank < answers.size(); ++rank) {
-    if (!answers[rank].empty()) throw SnapshotError(answers[rank]);
+    if (error.empty()) error = answers[rank];
     files.push_back(shard_path(folder, step, static_cast<std::int64_t>(rank)));
   }
-  return files;
+  if (error.empty()) return files;
+  for (const std::filesystem::path& file : files) remove_shard(file);
+  throw SnapshotError(error);
 }
 
 }  // namespace looptorch::detail

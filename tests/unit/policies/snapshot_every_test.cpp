@@ -389,6 +389,35 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("SnapshotEvery: a signal in an epoch's last window is answered before the epoch's evaluation") {
+  const auto run = [](const fs::path& folder, bool is_signalled, lt::FitOptions options) {
+    toy::Net net = toy::net();
+    lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
+    bool was_there = true;
+    const auto looks = [&](toy::Net& model, const toy::Batch& batch) {
+      const auto manifest = folder / "step-00000004" / "manifest.json";
+      for (int i = 0; is_signalled && i < 1000 && !fs::exists(manifest); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      was_there = was_there && fs::exists(manifest);
+      return toy::objective(model, batch);
+    };
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::SnapshotEvery{.folder = folder},
+                        lt::Validate{toy::batches(2, 5), looks},
+                        lt::On{lt::kClip, [&](lt::WindowContext& window) {
+                                 if (is_signalled && window.run.progress().step == 4) ::raise(SIGTERM);
+                               }});
+    const auto result = trainer.fit(toy::batches(4), options);
+    if (is_signalled) CHECK((result.status == lt::FitStatus::interrupted && result.steps == 4 && was_there));
+    return net;
+  };
+  const TemporaryFolder folder, whole;
+  (void)run(folder.path(), true, {.epochs = 2});
+  CHECK(steps_in(folder.path()) == Steps{4});
+  auto resumed = run(folder.path(), false, {.epochs = 2, .resume = folder.path()});
+  auto uninterrupted = run(whole.path(), false, {.epochs = 2});
+  CHECK(toy::distance(resumed, uninterrupted) == 0.0);
+}
+
 TEST_CASE("SnapshotEvery: a second signal acts at once, as it would have without a fit") {
   static int mine = 0;
   mine = 0;

@@ -382,3 +382,26 @@ TEST_CASE(
   CHECK(uncut.optimizer.get<std::int64_t>("0.state.part0.weight.step") == 8);
   CHECK(uncut.optimizer.get<at::Tensor>("outside.0").item<double>() != 1.0);
 }
+
+TEST_CASE("An optimizer that saves itself as a whole and refuses a state changes nothing") {
+  struct Picky : SignMomentum {
+    using SignMomentum::SignMomentum;
+    void load_state_dict(const lt::StateDict& in) {
+      mine.fill_(-1);  // half of it
+      if (in.get<at::Tensor>("mine").item<float>() == 99) throw lt::StateError("mine cannot be 99");
+      SignMomentum::load_state_dict(in);
+    }
+  };
+  TemporaryFolder folder;
+  toy::Net net = toy::net();
+  Picky optimizer(net->parameters());
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::SnapshotEvery{.folder = folder.path()});
+  trainer.fit(toy::batches(3));
+  auto contents = lt::read_snapshot(lt::find_newest_snapshot(folder.path()).path);
+  contents.optimizer.set("0.whole.mine", torch::full({}, 99.0));
+  const auto weight = net->first->weight.detach().clone(), mine = optimizer.mine.clone();
+  CHECK_THROWS_AS(trainer.restore(contents), lt::SnapshotMismatch);
+  CHECK_THROWS_WITH(trainer.restore(contents), Contains("the optimizer of update: mine cannot be 99"));
+  CHECK(bits_equal(net->first->weight.detach(), weight));
+  CHECK(bits_equal(optimizer.mine, mine));
+}

@@ -106,8 +106,9 @@ class OnDevice {
       const c10::NoGradGuard no_grad;
       const BatchContext context{seed, at.epoch(), at.indices()};
       try {
-        move_to(*at, device);
-        return detail::transform_batch(transform, std::move(*at), context);
+        Given batch = std::move(*at);  // freed here if the transform takes a reference
+        move_to(batch, device);
+        return detail::transform_batch(transform, std::move(batch), context);
       } catch (...) {
         std::throw_with_nested(
             LoaderError(message("batch ", at.number(), " of epoch ", at.epoch(),

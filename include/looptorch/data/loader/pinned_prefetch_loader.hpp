@@ -42,12 +42,12 @@ namespace looptorch {
 /// iterator throws.
 ///
 /// An exception of a sample or a collate becomes a `LoaderError` instead of its batch and ends the epoch.
-/// `skip(error.batch + 1)` continues after it, and `on_error = OnError::skip` skips such samples and
-/// lists them. A batch that has lost all its samples is skipped, and leaves a gap in the numbers. A stream
-/// whose samples fail a thousand times in a row throws LoaderError. A batch that does not arrive within
-/// `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving` of its time, the
-/// loader or ShowProgress warns once. Options out of range throw UsageError. A loader of a stream has no
-/// `size()`, and `begin_epoch` only if the stream can begin again.
+/// `begin_epoch(error.epoch)` with `skip(error.batch + 1)` continues after it, and `on_error = OnError::skip`
+/// skips such samples and lists them. A batch that has lost all its samples is skipped, and leaves a gap in
+/// the numbers. A stream whose samples fail a thousand times in a row throws LoaderError. A batch that does
+/// not arrive within `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving`
+/// of its time, the loader or ShowProgress warns once. Options out of range throw UsageError. A loader of a
+/// stream has no `size()`, and `begin_epoch` only if the stream can begin again.
 template <class Set = void, class Order = SequentialSampler, class Collate = DefaultCollate>
 class PinnedPrefetchLoader {
   using Choice = detail::LoaderSource<Set, Order, Collate>;
@@ -167,7 +167,8 @@ class PinnedPrefetchLoader {
   /// Ends an open epoch, starts the next one and waits for its first batch.
   Iterator begin() {
     end_open_epoch();
-    auto epoch = std::make_shared<Epoch>(source_, log_, next_, std::exchange(saved_, nullptr));
+    auto epoch = std::make_shared<Epoch>(source_, log_, next_, saved_);  // which may throw
+    saved_ = nullptr;
     next_ = {next_.epoch + 1, 0};
     open_ = epoch;
     epoch->advance();

@@ -81,7 +81,7 @@ class ProgramFile {
     read_tensors(root);
   }
 
-  /// Throws ExportedModelError where an operator writes to a parameter or an input.
+  /// Throws ExportedModelError where an operator writes to a parameter or an input, or to a view of one.
   void refuse_writes() const {
     std::map<Slot, std::string> fixed;
     for (const auto& tensor : signature.tensors)
@@ -98,7 +98,24 @@ class ProgramFile {
                                          ": the program writes to " + found->second +
                                          ": export a model that writes to a copy",
                                      node.target);
+      for (std::size_t i = 0; i < declared.size(); ++i)
+        if (const auto found = fixed.find(node.arguments[i].slot); found != fixed.end())
+          for (const Slot view : views_of(node, declared[i])) fixed.emplace(view, found->second);
     }
+  }
+
+  /// Returns the results that are views of an argument by the operator's declaration. `to` and `contiguous`
+  /// may copy, and do not count.
+  [[nodiscard]] static std::vector<Slot> views_of(const GraphNode& node, const c10::Argument& argument) {
+    std::vector<Slot> views;
+    const std::string& op = node.op()->schema().name();
+    if (!argument.alias_info() || op == "aten::to" || op == "aten::contiguous") return views;
+    const auto& returns = node.op()->schema().returns();
+    for (std::size_t r = 0; r < returns.size() && r < node.results.size(); ++r)
+      if (returns[r].alias_info() &&
+          returns[r].alias_info()->beforeSets() == argument.alias_info()->beforeSets())
+        views.insert(views.end(), node.results[r].slots.begin(), node.results[r].slots.end());
+    return views;
   }
 
   void read_tensors(torch::nn::Module& root) {

@@ -86,14 +86,16 @@ class WeightRegistry {
   /// Finds modules that have a weight and perhaps a bias, which only calls of `linear` read.
   [[nodiscard]] LinearPlans find_linears(const std::map<std::string, at::Tensor>& known) const {
     LinearPlans plans;
-    std::set<std::string> others;  // modules whose tensors are read otherwise
+    std::set<std::string> others;  // modules whose tensors are read otherwise, or with and without the bias
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& node = graph_.nodes[i];
       const std::string path = linear_path(node, known);
       if (!path.empty()) {
         auto& plan = plans[path];
+        const bool has_bias = node.arguments[2].slot != kNoSlot;
+        if (!plan.nodes.empty() && plan.has_bias != has_bias) others.insert(path);
         plan.nodes.push_back(i);
-        plan.has_bias = node.arguments[2].slot != kNoSlot;
+        plan.has_bias = has_bias;
         continue;
       }
       for_each_slot(node.arguments, [&](const GraphArgument& argument) {

@@ -73,6 +73,13 @@ inline void write_shard(const std::filesystem::path& folder, std::int64_t step, 
   write_file_atomically(path.string() + ".json", listing.text());
 }
 
+/// Removes a shard and its listing, which belong to no snapshot.
+inline void remove_shard(const std::filesystem::path& shard) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove(shard, ignored);
+  std::filesystem::remove(shard.string() + ".json", ignored);
+}
+
 /// Returns a shard's entry in the snapshot's manifest. Throws SnapshotError if this rank does not see the
 /// file, and what reading it throws.
 [[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& shard) {
@@ -99,7 +106,11 @@ class JoinedShards {
     for (const auto& [key, value] : state.values())
       if (const auto* tensor = value.get_if<at::Tensor>(); !tensor || !take(key, *tensor, whole))
         whole.set(key, value);
-    for (auto& [key, elements] : elements_) whole.set(key, joined(key, elements));
+    state = StateDict();  // its shards are freed as they are joined
+    while (!elements_.empty()) {
+      const auto shards = elements_.extract(elements_.begin());
+      whole.set(shards.key(), joined(shards.key(), shards.mapped()));
+    }
     state = std::move(whole);
   }
 

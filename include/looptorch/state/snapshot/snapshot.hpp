@@ -16,6 +16,8 @@
 #include <looptorch/state/snapshot/snapshot_image.hpp>
 #include <looptorch/state/snapshot/snapshot_reading.hpp>
 
+#include <c10/util/ScopeExit.h>
+
 #include <sys/statvfs.h>
 
 #include <cerrno>
@@ -105,13 +107,18 @@ inline void write_files(SnapshotImage& image, const std::vector<std::filesystem:
 
 inline std::filesystem::path write_snapshot(const std::filesystem::path& folder,
                                             const SnapshotContents& contents) {
+  auto left = c10::make_scope_exit([&] {
+    for (const std::filesystem::path& shard : contents.shards) detail::remove_shard(shard);
+  });
   auto image = detail::make_image(folder, contents);
-  return detail::as_snapshot_errors([&] {
+  auto written = detail::as_snapshot_errors([&] {
     detail::make_folders(folder);
     detail::check_space(folder, image);
     detail::write_files(image, contents.shards);
     return image.path();
   });
+  left.release();
+  return written;
 }
 
 inline SnapshotContents read_snapshot(const std::filesystem::path& snapshot) {

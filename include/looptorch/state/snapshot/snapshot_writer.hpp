@@ -9,6 +9,8 @@
 #include <looptorch/state/snapshot/snapshot_image.hpp>
 #include <looptorch/state/snapshot/staging.hpp>
 
+#include <c10/util/ScopeExit.h>
+
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -88,9 +90,9 @@ class SnapshotWriter {
   ~SnapshotWriter();
 
   /// Reserves memory for such contents in the background. Without it the first snapshot takes that time,
-  /// which is several times that of the copy. Waits for the snapshot that is being written; its error is
-  /// thrown by the next `begin` or `wait`. Throws SnapshotError for tensors and names that a snapshot cannot
-  /// hold.
+  /// which is several times that of the copy. Waits for the snapshot that is being written, and throws its
+  /// error. An error of the reservation is thrown by the next `begin` or `wait`. Throws SnapshotError for
+  /// tensors and names that a snapshot cannot hold.
   void prepare(const SnapshotContents& contents);
 
   /// Copies the contents, which may then change, and begins to write them. Waits first for the snapshot
@@ -119,7 +121,8 @@ class SnapshotWriter {
   std::filesystem::path folder_;
   SnapshotWriterOptions options_;
   detail::Staging staging_;
-  std::filesystem::path target_;  // what writing_ writes
+  std::filesystem::path target_;                   // what writing_ writes
+  std::optional<std::filesystem::path> finished_;  // that no call has returned yet
   detail::BackgroundCall preparing_, writing_;
 };
 
@@ -136,7 +139,7 @@ auto SnapshotWriter::typed(const std::filesystem::path& path, Work&& work) -> de
 }
 
 inline void SnapshotWriter::prepare(const SnapshotContents& contents) {
-  (void)wait();
+  finished_ = wait();
   typed(folder_, [&] {
     (void)detail::snapshot_path(folder_, contents);
     preparing_.begin([this, contents] { typed(folder_, [&] { staging_.reserve(contents); }); });
@@ -144,6 +147,9 @@ inline void SnapshotWriter::prepare(const SnapshotContents& contents) {
 }
 
 inline std::optional<std::filesystem::path> SnapshotWriter::begin(const SnapshotContents& contents) {
+  auto left = c10::make_scope_exit([&] {
+    for (const std::filesystem::path& shard : contents.shards) detail::remove_shard(shard);
+  });
   auto finished = wait();
   typed(folder_, [&] {
     target_ = detail::snapshot_path(folder_, contents);
@@ -155,16 +161,17 @@ inline std::optional<std::filesystem::path> SnapshotWriter::begin(const Snapshot
       if (options_.on_written) options_.on_written(target_);
     });
   });
+  left.release();  // write_snapshot removes them if it fails
   return finished;
 }
 
 inline std::optional<std::filesystem::path> SnapshotWriter::poll() {
-  return writing_.begun() && writing_.ended() ? wait() : std::nullopt;
+  return finished_ || (writing_.begun() && writing_.ended()) ? wait() : std::nullopt;
 }
 
 inline std::optional<std::filesystem::path> SnapshotWriter::wait() {
   if (preparing_.begun()) preparing_.finish();
-  if (!writing_.begun()) return std::nullopt;
+  if (!writing_.begun()) return std::exchange(finished_, std::nullopt);
   writing_.finish();
   return target_;
 }

@@ -375,6 +375,26 @@ auto all_of(Stream stream, const LoaderOptions& options, const Order& order) {
 
 }  // namespace
 
+TEST_CASE("a stream that fails to begin continues at the saved position when it is asked again") {
+  struct FailsOnce : Resumable {
+    std::shared_ptr<bool> fails = std::make_shared<bool>(true);
+    void load_state_dict(const StateDict& state) {
+      if (std::exchange(*fails, false)) throw std::runtime_error("the network is down");
+      Resumable::load_state_dict(state);
+    }
+  };
+  const LoaderOptions options{.batch_size = 4};
+  PinnedPrefetchLoader first(Resumable{{.count = 12}}, options, StreamShard{}, kKeepPairs);
+  auto batch = first.begin();
+  ++batch;
+  PinnedPrefetchLoader second(FailsOnce{{{.count = 12}}}, options, StreamShard{}, kKeepPairs);
+  second.load_state_dict(first.state_dict());
+  CHECK_THROWS(second.begin());
+  auto again = second.begin();
+  CHECK(again.number() == 1);
+  CHECK((*again).front().first == 4);
+}
+
 TEST_CASE("a stream that tells where it stands continues there, with the same samples and draws") {
   const Watchdog watchdog("resumed stream");
   const std::int64_t workers = GENERATE(0, 1, 4), share = GENERATE(0, 1);

@@ -2,10 +2,14 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/optimizer_shard.hpp>
+#include <looptorch/state/snapshot/snapshot.hpp>
 
 #include "support/temporary_folder.hpp"
 
 #include <ATen/ops/ones.h>
+
+#include <cstdint>
+#include <filesystem>
 
 using namespace looptorch::detail;
 using Catch::Contains;
@@ -26,4 +30,16 @@ TEST_CASE("A shard on a disk of another machine is missed with a sentence that s
   CHECK_THROWS_WITH(
       listing_of(shard_path(here.path(), 12, 1)),
       Contains(".json: another rank wrote this file") && Contains("a disk that all ranks share"));
+}
+
+TEST_CASE("Shards of a snapshot that fails are removed") {
+  const looptorch::testing::TemporaryFolder folder;
+  for (const std::int64_t rank : {1, 2})
+    write_shard(folder.path(), 12, rank, {{"0.state.weight.exp_avg", at::ones({2})}});
+  looptorch::SnapshotContents contents;
+  contents.step = 12;
+  contents.shards = {shard_path(folder.path(), 12, 1), shard_path(folder.path(), 12, 2),
+                     shard_path(folder.path(), 12, 3)};  // which is missing
+  CHECK_THROWS_AS(looptorch::write_snapshot(folder.path(), contents), SnapshotError);
+  CHECK(std::filesystem::is_empty(folder.path()));
 }

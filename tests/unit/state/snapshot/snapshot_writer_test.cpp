@@ -343,3 +343,12 @@ TEST_CASE("stream copy: does what memcpy does, whatever the place and the size")
     }
   }
 }
+
+TEST_CASE("snapshot writer: what was written before memory is prepared is still told, once") {
+  const TemporaryFolder folder;
+  SnapshotWriter writer(folder.path());
+  writer.begin(small_contents(1));
+  writer.prepare(small_contents(2));
+  CHECK(writer.poll() == folder / "step-00000001");
+  CHECK(writer.wait() == std::nullopt);
+}
