@@ -17,13 +17,21 @@
 namespace lt = looptorch;
 using namespace exported_programs;
 
-static const std::vector<std::string> kNames{"cnn",        "cnn_decomposed",
-                                             "cnn_eval",   "recurrent",
-                                             "encoder",    "scoped",
-                                             "picked",     "norms",
-                                             "channels",   "norms_decomposed",
-                                             "fixed_bias", "channels_decomposed",
-                                             "columns",    "columns_decomposed"};
+static const std::vector<std::string> kNames{"cnn",
+                                             "cnn_decomposed",
+                                             "cnn_eval",
+                                             "recurrent",
+                                             "encoder",
+                                             "scoped",
+                                             "picked",
+                                             "norms",
+                                             "channels",
+                                             "norms_decomposed",
+                                             "fixed_bias",
+                                             "half_bias",
+                                             "channels_decomposed",
+                                             "columns",
+                                             "columns_decomposed"};
 
 TEST_CASE("An exported model computes Python's outputs, gradients and buffers") {
   for (const std::string& name : kNames) {

@@ -120,6 +120,10 @@ TEST_CASE("Programs that write to what they are given are refused") {
       "node \"add_\", torch.ops.aten.add_.Tensor: the program writes to its input \"image\": export a model that "
       "writes to a copy");
   CHECK(op == "torch.ops.aten.add_.Tensor");
+  CHECK(
+      refusal(archives::read(exported_programs::path("writes_view")), &op) ==
+      "node \"mul_\", torch.ops.aten.mul_.Tensor: the program writes to its input \"x\": export a model that "
+      "writes to a copy");
 }
 
 TEST_CASE("Tensors that do not lie in their files are refused") {
