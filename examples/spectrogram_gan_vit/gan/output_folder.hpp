@@ -20,7 +20,7 @@
 
 namespace spectrogram_gan {
 
-/// The step whose averaged weights were nearest to validation clips.
+/// The step whose averaged weights generated the clips nearest to the validation clips, by Frechet distance.
 struct Best {
   std::int64_t step;
   double frechet;

@@ -24,7 +24,8 @@
 
 namespace spectrogram_gan {
 
-/// Two networks with different weights and order, so that one's features do not also judge the emotions.
+/// Two networks that were trained from other initial weights, on the clips in another order. So the one that
+/// gives the features does not also judge the emotions.
 struct Judges {
   EmotionNet features, regressor;
 };

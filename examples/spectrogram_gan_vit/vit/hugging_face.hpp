@@ -24,7 +24,8 @@
 
 namespace spectrogram_vit {
 
-/// Parts of names: transformers', and this example's below "backbone.". The first that occurs is replaced.
+/// Beginnings of names: transformers', and this example's, which follow "backbone." there. Of a name, the one
+/// that it begins with is replaced.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNamePrefixes{
     {{"embeddings.cls_token", "class_token"},
      {"embeddings.position_embeddings", "positions"},
