@@ -100,6 +100,17 @@ TEST_CASE("Inputs that are no tensors are refused") {
         "has an input of the kind token, which is not supported");
 }
 
+TEST_CASE("Operators whose results are of another kind in the file are refused") {
+  const auto with_list = [](const std::string& of_conv2d) {
+    return program_refusal(R"("outputs": [{"as_tensor": {"name": "conv2d"}}])",
+                           R"("outputs": [{"as_tensors": [)" + of_conv2d + "]}]");
+  };
+  const std::string refused =
+      "node \"conv2d\", torch.ops.aten.conv2d.default: returns one value here, and a list in the file";
+  CHECK(with_list("") == refused);
+  CHECK(with_list(R"({"name": "conv2d"})") == refused);
+}
+
 TEST_CASE("Programs that write to what they are given are refused") {
   const std::string output = R"({"user_output": )";
   CHECK(

@@ -143,7 +143,16 @@ class GraphReader {
         throw ExportedModelError("lacks the argument \"" + declared[i].name() + '"');
       node.arguments[i] = GraphArgument::of(*declared[i].default_value());
     }
-    add_results(json, op.schema().returns().size(), node);
+    const auto& returns = op.schema().returns();
+    add_results(json, returns.size(), node);
+    for (std::size_t i = 0; i < returns.size(); ++i) {
+      const GraphResult& result = node.results[i];
+      const bool is_unused = !result.is_list && result.slots[0] == kNoSlot;
+      const bool is_list = returns[i].type()->kind() == c10::TypeKind::ListType;
+      if (!is_unused && result.is_list != is_list)
+        throw ExportedModelError(is_list ? "returns a list here, and one value in the file"
+                                         : "returns one value here, and a list in the file");
+    }
     graph_.nodes.push_back(std::move(node));
   }
 
@@ -197,6 +206,7 @@ class GraphReader {
       throw ExportedModelError(
           message("takes ", function.arguments, " numbers, not ", node.arguments.size()));
     add_results(json, 1, node);
+    if (node.results[0].is_list) throw ExportedModelError("returns one value here, and a list in the file");
     graph_.nodes.push_back(std::move(node));
   }
 

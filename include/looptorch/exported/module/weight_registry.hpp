@@ -117,7 +117,9 @@ class WeightRegistry {
   /// else nothing.
   [[nodiscard]] std::string linear_path(const GraphNode& node,
                                         const std::map<std::string, at::Tensor>& known) const {
-    if (node.target != "torch.ops.aten.linear.default") return {};
+    if (node.target != "torch.ops.aten.linear.default" || node.arguments[0].slot == kNoSlot ||
+        node.results.size() != 1 || node.results[0].slots.size() != 1)
+      return {};
     const auto weight = names_.find(node.arguments[1].slot);
     if (weight == names_.end()) return {};
     const auto [path, last] = ModuleTree::split(weight->second);
