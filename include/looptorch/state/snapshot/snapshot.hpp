@@ -42,7 +42,7 @@ std::filesystem::path write_snapshot(const std::filesystem::path& folder, const 
 [[nodiscard]] SnapshotContents read_snapshot(const std::filesystem::path& snapshot);
 
 /// Verifies a snapshot without keeping it, in the memory of one tensor at a time. Throws what read_snapshot
-/// would throw.
+/// would throw, except for shards of an optimizer that do not make up the whole.
 void verify_snapshot(const std::filesystem::path& snapshot);
 
 namespace detail {
