@@ -35,7 +35,7 @@ readonly benchmarks=(
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
   "memory_prediction  the peak that preflight predicts beside the measured one, for 60 configurations of five models; on the simulated accelerator: -- sim"
-  "memory_advice  micro-batch, accumulation and policies for cards of 4 to 32 GB, for all models of the examples up to large-v3"
+  "memory_advice  micro-batch, accumulation and policies for cards of 4 to 80 GB, for all models of the examples up to large-v3"
   "host_time  the host's time of a step: Whisper, ViT, KonkaniVani and the GAN at their real depth, of width 32, beside the same nets in PyTorch"
   "include_cost   what the compiler takes for a file with <torch/torch.h>, with looptorch behind it, and with narrow headers"
   "autopsy        a step of three nets with Autopsy listed, beside the same without it: -- ROUNDS"
