@@ -267,7 +267,12 @@ class ProcessGroup {
                     address_.empty() ? "an unknown address" : address_,
                     ". Does a firewall close the other ports? GLOO_SOCKET_IFNAME names another interface"));
     }
-    return done.get();
+    try {
+      return done.get();
+    } catch (...) {
+      watch_->check(point);  // the failure of another rank may have broken the connection
+      throw;
+    }
   }
 
   /// Throws RanksDiffer if a rank that this one waits for has failed, is silent or late.

@@ -229,7 +229,14 @@ class RankWatch {
       now.failure = get(key("failure", now.fit));
       if (!now.own_failure.empty() && now.failure.empty())
         set(key("failure", now.fit), now.failure = now.own_failure);
-      if (!now.failure.empty()) set(key("heard", now.fit, rank), "yes");
+      if (now.failure.empty()) return;
+      learn(now);  // before the others know: the rank with the store may then end, and the store with it
+      set(key("heard", now.fit, rank), "yes");
+    }
+
+    void learn(const Look& now) {
+      const std::lock_guard lock(mutex);
+      if (now.fit == fit && now.own_failure.empty()) reported_failure = now.failure;
     }
 
     void read(Look& now) {
