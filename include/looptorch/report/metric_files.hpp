@@ -65,7 +65,7 @@ class MetricFiles {
     for (MetricRow& row : rows) take(std::move(row));
     jsonl_.append(lines);
     if (more_columns)
-      write_csv(read_file(jsonl_.path()));
+      write_csv(written_lines());
     else
       csv_.append(table);
     if (events_) events_->append(events);
@@ -118,10 +118,14 @@ class MetricFiles {
     newest_.push_back(std::move(row));
   }
 
+  /// Returns the lines of metrics.jsonl, which is missing before the first row.
+  [[nodiscard]] std::string written_lines() const {
+    return looptorch::detail::may_exist(jsonl_.path()) ? read_file(jsonl_.path()) : std::string();
+  }
+
   /// Reads the rows up to `last_step`, and rewrites the file if it has more. Returns its lines.
   [[nodiscard]] std::string read_rows(std::int64_t last_step) {
-    if (!looptorch::detail::may_exist(jsonl_.path())) return {};
-    const std::string text = read_file(jsonl_.path());
+    const std::string text = written_lines();
     std::string kept;
     for (std::string_view rest = text; last_step > 0 && !rest.empty();) {
       const auto end = rest.find('\n');

@@ -25,7 +25,7 @@ struct EpochFigures {
   std::map<MetricId, double> values = {};
 };
 
-/// What was recorded of one metric.
+/// The values of one metric: their curve, sum and number.
 struct MetricHistory {
   GrowingCurve curve = {};
   double sum = 0;          ///< Of all its values.

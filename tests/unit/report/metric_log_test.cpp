@@ -144,3 +144,13 @@ TEST_CASE("MetricLog: a file that cannot be looked at is refused with a FileErro
   std::filesystem::create_symlink("metrics.jsonl", folder / "metrics.jsonl");
   CHECK_THROWS_AS(report::MetricLog(folder.path(), 1, {}), looptorch::FileError);
 }
+
+TEST_CASE("MetricFiles: a metric that is named before any row has a number gets its column") {
+  const TemporaryFolder folder;
+  report::MetricFiles files(folder.path(), 0, {});
+  const auto loss = files.names().id("loss");
+  files.add({{1, 0, 0.5, {}}});  // a mean over nothing
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "metrics.jsonl"));
+  files.add({{2, 0, 1.0, {{loss, 3.0}}}});
+  CHECK(looptorch::read_file(folder.path() / "metrics.csv") == "step,epoch,seconds,loss\n2,0,1,3\n");
+}

@@ -97,8 +97,7 @@ inline void write_files(SnapshotImage& image, const std::vector<std::filesystem:
     ManifestFile listed = listing_of(shard);
     partial.adopt(shard, listed.name);
     image.add_written(std::move(listed));
-    std::error_code ignored;
-    std::filesystem::remove(shard.string() + ".json", ignored);
+    remove_shard(shard);  // its listing, which is left
   }
   partial.publish(image.manifest(), is_sound);
 }
