@@ -7,7 +7,6 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_reduction.hpp>
-#include <looptorch/base/state_dict.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -134,26 +133,6 @@ class RegressionMetrics {
   [[nodiscard]] double mean_squared_error() const { return moments().mean_squared_error(); }
 
   void reset() { *this = RegressionMetrics{}; }
-
-  /// Saves the exact state, so that adding continues with the same bits.
-  void save(StateDict& out) const {
-    out.set("count", count_);
-    if (count_ == 0) return;
-    out.set("origin", origin_3_.clone());
-    out.set("mean", mean_3_.clone());
-    out.set("scatter", scatter_33_.clone());
-  }
-  /// Loads a saved state. Throws StateError for a state that lacks a key of `save`.
-  void load(const StateDict& in) {
-    RegressionMetrics loaded;
-    loaded.count_ = in.get<std::int64_t>("count");
-    if (loaded.count_ > 0) {
-      loaded.origin_3_ = in.get<at::Tensor>("origin").clone();
-      loaded.mean_3_ = in.get<at::Tensor>("mean").clone();
-      loaded.scatter_33_ = in.get<at::Tensor>("scatter").clone();
-    }
-    *this = loaded;
-  }
 
  private:
   void check(const at::Tensor& prediction, const at::Tensor& target) const {

@@ -8,7 +8,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/best_few.hpp>
 #include <looptorch/policies/metrics/metric_reader.hpp>
 #include <looptorch/policies/weights/host_weights.hpp>
 #include <looptorch/policies/weights/weight_averages.hpp>
@@ -39,7 +39,7 @@ struct BasicRestoreBest {
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
 
   struct State {
-    BestSoFar best;               ///< The best value, with the step at which it was published.
+    BestFew best;                 ///< The best value, with the step at which it was published.
     detail::HostWeights weights;  ///< Those of the best value: `by_name()`; empty before the first.
     bool restored = false;        ///< The last fit ended with them.
     detail::MetricReader reader;

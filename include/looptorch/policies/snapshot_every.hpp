@@ -14,7 +14,6 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/policies/metrics/best_few.hpp>
-#include <looptorch/policies/metrics/best_so_far.hpp>
 #include <looptorch/policies/metrics/metric_reader.hpp>
 #include <looptorch/resume/snapshots.hpp>
 #include <looptorch/state/snapshot/snapshot_work.hpp>

@@ -7,7 +7,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/best_few.hpp>
 #include <looptorch/policies/metrics/metric_reader.hpp>
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct StopEarly {
   static constexpr bool repeatable = true;
 
   struct State {
-    BestSoFar best;           ///< The best value, with the step at which it was published.
+    BestFew best;             ///< The best value, with the step at which it was published.
     std::int64_t waited = 0;  ///< Publications since then.
     detail::MetricReader reader;
   };
@@ -88,7 +88,7 @@ struct StopEarly {
 
   void judge(Run& run, const std::optional<double>& value, State& state) const {
     if (!value) return;
-    const bool improved = state.best.offer(*value, run.progress().step, better, min_delta);
+    const bool improved = state.best.offer(*value, run.progress().step, better, /*count=*/1, min_delta);
     state.waited = improved ? 0 : state.waited + 1;
     if (state.waited >= patience) run.stop(reason(state));
   }

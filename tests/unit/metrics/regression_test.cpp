@@ -12,7 +12,6 @@
 #include <vector>
 
 using looptorch::RegressionMetrics;
-using looptorch::StateDict;
 using looptorch::UsageError;
 
 namespace {
@@ -138,21 +137,4 @@ TEST_CASE("regression: ranks' moments add up, far from zero and with ranks that 
   CHECK(first.moments().count == whole.count);
   first.add(prediction.slice(0, 0, 1), target.slice(0, 0, 1));
   CHECK(first.moments().count == own.count + 1);
-}
-
-TEST_CASE("regression: a saved state continues to the same bits") {
-  const auto prediction = tensor("plain.prediction"), target = tensor("plain.target");
-  auto whole = in_batches(prediction.slice(0, 0, 200), target.slice(0, 0, 200), 50);
-  StateDict state;
-  whole.save(state);
-  RegressionMetrics resumed;
-  resumed.load(state);
-  whole.add(prediction.slice(0, 200), target.slice(0, 200));
-  resumed.add(prediction.slice(0, 200), target.slice(0, 200));
-  CHECK(whole.concordance() == resumed.concordance());
-  StateDict empty;
-  RegressionMetrics().save(empty);
-  resumed.load(empty);
-  CHECK(resumed.count() == 0);
-  CHECK_THROWS_AS(resumed.load(StateDict{}), looptorch::StateError);
 }

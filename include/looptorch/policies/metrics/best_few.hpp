@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Remembers the best few of a metric's values, and the steps that had them. SnapshotEvery does not delete the
-// snapshots of these steps.
+// Remembers the best values of a metric so far, one or a few, and the steps that had them: for StopEarly,
+// RestoreBest, PlateauDecay, and for the snapshots that SnapshotEvery does not delete.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/policies/metrics/best_so_far.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +16,12 @@
 
 namespace looptorch {
 
+/// Says which of two values of a metric is better.
+enum class Better {
+  lower,   ///< losses, error rates
+  higher,  ///< accuracies, scores
+};
+
 /// The best values so far, the best first, each with the step at which it was published. Among equal values,
 /// the earlier ranks better.
 class BestFew {
@@ -26,10 +31,13 @@ class BestFew {
     std::int64_t step;
   };
 
-  /// Takes `value` if it is among the `count` best, and returns true if so. Drops values that are no longer
-  /// among them. Never takes NaN or the worst infinity.
-  bool offer(double value, std::int64_t step, Better better, std::size_t count = 1) {
-    const auto passes = [&](double other) { return better == Better::lower ? value < other : value > other; };
+  /// Takes `value` if it is among the `count` best, and returns true if so; it is better than another if it
+  /// passes that by more than `margin`. Drops values that are no longer among them. Never takes NaN or the
+  /// worst infinity.
+  bool offer(double value, std::int64_t step, Better better, std::size_t count = 1, double margin = 0) {
+    const auto passes = [&](double other) {
+      return better == Better::lower ? value < other - margin : value > other + margin;
+    };
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (!passes(better == Better::lower ? kInfinity : -kInfinity)) return false;
     const auto same = std::find_if(entries_.begin(), entries_.end(),

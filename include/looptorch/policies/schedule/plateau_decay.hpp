@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/policies/metrics/best_so_far.hpp>
+#include <looptorch/policies/metrics/best_few.hpp>
 #include <looptorch/policies/metrics/metric_reader.hpp>
 #include <looptorch/policies/schedule/lr_decay.hpp>
 
@@ -54,14 +54,14 @@ inline double share_at(const PlateauDecay&, const DecayPlace&) { return 1.0; }
 /// The state of a plateau schedule.
 struct PlateauState {
   double ratio = 1.0;  ///< The current share of the full rate.
-  BestSoFar best;
+  BestFew best;
   std::int64_t waited = 0;         ///< Publications that counted against the rate.
   std::int64_t cooldown_left = 0;  ///< Publications still ignored.
   MetricReader reader;
 
   /// Counts one publication, and lowers the rate after too many.
   void judge(const PlateauDecay& decay, double value, std::int64_t step) {
-    waited = best.offer(value, step, decay.better, margin(decay)) ? 0 : waited + 1;
+    waited = best.offer(value, step, decay.better, /*count=*/1, margin(decay)) ? 0 : waited + 1;
     if (cooldown_left > 0) {
       --cooldown_left;
       waited = 0;
