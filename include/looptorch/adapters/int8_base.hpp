@@ -27,8 +27,9 @@ namespace looptorch {
 ///
 /// `fold_lora` restores the former type of all weights, `merge_lora` of those with adapters, which
 /// `unmerge_lora` quantises again to the same bits. Load weights before this call: an 8-bit weight cannot be
-/// loaded into. Throws UsageError, before anything is changed, for a model without adapters or with merged
-/// ones, for a weight that holds NaN or infinity, and for one that another module registers.
+/// loaded into. Call `to(dtype)` before it, too, since it would widen the 8 bits, which a forward refuses.
+/// Throws UsageError, before anything is changed, for a model without adapters or with merged ones, for a
+/// weight that holds NaN or infinity, and for one that another module registers.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
   for (const auto& [name, layer] : detail::require_adapters(model, "hold_base_in_int8"))
     if (layer->is_merged())

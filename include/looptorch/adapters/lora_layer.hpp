@@ -167,7 +167,13 @@ class LoraSlot {
     layer().unregister_module("int8");
     int8_ = nullptr;
   }
-  [[nodiscard]] Int8Weight held() { return {layer().weight, int8_->scale}; }
+  [[nodiscard]] Int8Weight held() {
+    const at::Tensor& weight = layer().weight;
+    if (weight.scalar_type() != at::kChar)
+      throw UsageError(message("the 8-bit weight of a Lora layer was converted to ", weight.scalar_type(),
+                               ": call to(dtype) before hold_base_in_int8"));
+    return {weight, int8_->scale};
+  }
   [[nodiscard]] at::Tensor with_adapter(const at::Tensor& weight) {
     return weight + at::matmul(b(), a()) * scale();
   }

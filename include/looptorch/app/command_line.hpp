@@ -181,8 +181,10 @@ CommandLine& CommandLine::option(std::string name, std::string placeholder, T& t
        .set = [&target, range](const std::string& text) { detail::parse_value(text, range, target); },
        .value = [&target] { return detail::value_text(target); }},
       std::move(name));
-  if constexpr (std::is_same_v<T, std::vector<std::string>>)
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     flags_.back().values = [&target] { return target; };
+    flags_.back().clear = [&target] { target.clear(); };
+  }
   return *this;
 }
 
@@ -274,6 +276,8 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   for (const auto& given : words.flags) given_.insert(given.number);
   for (const bool presets : {true, false}) {
     if (!presets && words.wants_help) return false;
+    for (const std::size_t number : given_)
+      if (!presets && flags_[number].clear) flags_[number].clear();
     for (const auto& given : words.flags)
       if (flags_[given.number].is_preset == presets) set(given);
   }

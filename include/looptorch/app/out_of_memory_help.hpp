@@ -6,7 +6,6 @@
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device/cuda_query.hpp>
-#include <looptorch/app/flags/flag_values.hpp>
 
 #include <charconv>
 #include <cstddef>
@@ -37,9 +36,11 @@ namespace detail {
 [[nodiscard]] inline std::string batch_to_lower(const CommandLine& line,
                                                 const std::map<std::string, std::string>& values,
                                                 std::int64_t least) {
-  const auto number = [&](const std::string& name) -> std::int64_t {
-    const auto found = values.find(name);
-    return found == values.end() ? 0 : parse_number<std::int64_t>(found->second);
+  const auto number = [&](const std::string& name) {
+    std::int64_t value = 0;  // also of a word, such as "auto"
+    if (const auto found = values.find(name); found != values.end())
+      std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+    return value;
   };
   const bool by_frames = number("batch-frames") != 0;
   const std::int64_t samples = number("batch-size");

@@ -70,7 +70,8 @@ class Session {
         output_(std::move(output)),
         device_(training_.choose_device()),
         folder_(output_, read),
-        snapshot_(training_.snapshot_to_resume(snapshots())) {
+        snapshot_(training_.snapshot_to_resume(snapshots())),
+        to_resume_(snapshot_) {
     std::signal(SIGPIPE, SIG_IGN);  // `| tee log` ends before its run does, as by Ctrl-C
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
@@ -129,17 +130,18 @@ class Session {
     return run_policies(training_, output_, model, details);
   }
 
-  /// Trains, from the snapshot if there is one; with --replay, replays a saved window instead (app::fit).
-  /// Writes run.conf to the output as the run begins, a file for --config that repeats the run. Adds the peak
-  /// of a watched memory to the summary, and the steps in which memory ran out. Throws Interrupted for a run
-  /// that a signal or a limit ended, after it has called `on_result(result)`, which may save the result.
+  /// Trains, from the snapshot if there is one; a second fit continues the first. With --replay, replays a
+  /// saved window instead (app::fit). Writes run.conf to the output as the run begins, a file for --config
+  /// that repeats the run. Adds the peak of a watched memory to the summary, and the steps in which memory
+  /// ran out. Throws Interrupted for a run that a signal or a limit ended, after it has called
+  /// `on_result(result)`, which may save the result.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Callback = NoCallback>
   FitResult fit(Trainer& trainer, Batches&& batches, const Callback& on_result = {}) {
     write_config();
     std::optional<MemorySnapshot> record;
     if (!training_.memory_snapshot.empty() && training_.replay.empty())
       record.emplace(training_.memory_snapshot, cuda_memory_record());
-    result_ = app::fit(trainer, std::forward<Batches>(batches), training_, snapshot_);
+    result_ = app::fit(trainer, std::forward<Batches>(batches), training_, std::exchange(to_resume_, {}));
     if constexpr (Trainer::template lists<WatchMemory>())
       set_memory(summary_, trainer.template policy<WatchMemory>());
     if constexpr (Trainer::template lists<RetryOnOom>())
@@ -204,6 +206,7 @@ class Session {
   at::Device device_;
   OutputFolder folder_;
   NewestSnapshot snapshot_;
+  NewestSnapshot to_resume_;  // by the first fit
   Summary summary_;
   FitResult result_;
   std::optional<looptorch::detail::FlopMeter::Rates> flops_;

@@ -10,17 +10,32 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace looptorch::app {
+namespace detail {
+
+/// Returns the value with null for each number that is not finite.
+[[nodiscard]] inline Json without_non_finite(const Json& value) {
+  if (value.is_number() && !std::isfinite(value.as_number())) return {};
+  if (value.is_array()) {
+    auto list = Json::array();
+    for (const Json& each : value.as_array()) list.push_back(without_non_finite(each));
+    return list;
+  }
+  if (!value.is_object()) return value;
+  auto object = Json::object();
+  for (const auto& [key, each] : value.as_object()) object.set(key, without_non_finite(each));
+  return object;
+}
+
+}  // namespace detail
 
 /// A JSON object with one figure on each line, in the order in which they were set.
 class Summary {
  public:
-  /// A number that is NaN or infinite becomes null, since JSON has neither.
-  Summary& set(std::string_view key, Json value) {
-    const bool is_none = value.is_number() && !std::isfinite(value.as_number());
-    json_.set(key, is_none ? Json() : std::move(value));
+  /// A number that is NaN or infinite becomes null, also in a list, since JSON has neither.
+  Summary& set(std::string_view key, const Json& value) {
+    json_.set(key, detail::without_non_finite(value));
     return *this;
   }
 

@@ -42,7 +42,7 @@ class SampleStream {
   /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none after it. Throws
   /// AudioError for a file that ends before its announced length, and for samples that are not finite.
   [[nodiscard]] at::Tensor next(std::int64_t count) {
-    const SampleRange wanted{position_, std::min(position_ + count, length())};
+    const SampleRange wanted{position_, position_ + std::min(count, length() - position_)};
     if (wanted.begin >= wanted.end) return at::empty({0}, at::kFloat);
     const SampleRange needed = resampler_.inputs(wanted, file_.frames());
     hold(needed);

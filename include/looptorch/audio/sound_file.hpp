@@ -80,8 +80,8 @@ struct AudioRangeError : AudioError {
 
 namespace detail {
 
-inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
-                                           << 31;  // 37 h at 16 kHz, 8 GiB: more likely a broken header
+/// More frames a byte are a broken header: FLAC, which packs silence best, has at most 65535 in 11 bytes.
+inline constexpr std::int64_t kMaxFramesPerByte = 8192;
 
 [[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
   throw AudioError(looptorch::message(path.string(), ": ", reason...));
@@ -97,7 +97,7 @@ class SoundFile {
     find_parts();
     for (SoundPart& part : parts_) measure(part);
     if (frames_ <= 0) refuse(name_, "holds no samples");
-    if (frames_ > kMaxFrames)
+    if (frames_ > most_frames())
       refuse(name_, "announces ", frames_, " samples a channel, which is not credible");
   }
 
@@ -120,6 +120,10 @@ class SoundFile {
 
  private:
   static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
+
+  [[nodiscard]] std::int64_t most_frames() const {
+    return static_cast<std::int64_t>(file_->size()) * kMaxFramesPerByte;
+  }
 
   /// Finds the streams that libsndfile reads one after the other.
   void find_parts() {
@@ -197,7 +201,7 @@ class SoundFile {
       refuse(name_, "not audio that libsndfile can read: ", reason(), conversion());
     if (!part.has_length() && part.is_flac() && !flac_ends_whole(PiecedFile(file_)))
       refuse(name_, "cut off: it does not end with a whole FLAC frame");
-    if (!part.has_length() && !part.count(kMaxFrames + 1))
+    if (!part.has_length() && !part.count(most_frames() + 1))
       refuse(name_, "cut off or damaged: reading ended after ", part.frames(), " samples a channel");
     if (rate_ == 0) rate_ = part.rate();
     if (part.rate() != rate_)

@@ -77,13 +77,14 @@ struct ExportReport {
   std::vector<std::string> notes = {};
 };
 
-/// Throws ExportError for a model whose weights hold NaN, by the name of the first: other programs would read
-/// it without a warning. export_model asks this.
+/// Throws ExportError for a model whose parameters or buffers hold NaN, by the name of the first: other
+/// programs would read it without a warning. export_model asks this.
 inline void require_no_nan(const torch::nn::Module& model) {
-  for (const auto& item : model.named_parameters())
-    if (item.value().is_floating_point() && item.value().isnan().any().item<bool>())
-      throw ExportError("the weight " + item.key() +
-                        " holds NaN: export one that was saved before training diverged");
+  for (const auto& weights : {model.named_parameters(), model.named_buffers()})
+    for (const auto& item : weights)
+      if (item.value().is_floating_point() && item.value().isnan().any().item<bool>())
+        throw ExportError("the weight " + item.key() +
+                          " holds NaN: export one that was saved before training diverged");
 }
 
 namespace detail {

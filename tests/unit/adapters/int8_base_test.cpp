@@ -205,3 +205,11 @@ TEST_CASE("weights are loaded before, and a file of the plain model is refused a
   lt::load_weights(same, file);
   CHECK(same->fc1->weight.equal(net->fc1->weight));
 }
+
+TEST_CASE("a model whose 8-bit weights were converted is refused", "[int8]") {
+  auto net = adapted_net();
+  lt::hold_base_in_int8(*net);
+  net->to(at::kBFloat16);  // the weights, too: two bytes each, and scales of 8 bits
+  CHECK_THROWS_WITH(net(wave({4, 5}, 0).to(at::kBFloat16)),
+                    Contains("was converted to BFloat16: call to(dtype) before hold_base_in_int8"));
+}

@@ -5,11 +5,13 @@
 #include <looptorch/app/command_line.hpp>
 
 #include "support/captured_stderr.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
@@ -270,6 +272,27 @@ TEST_CASE("command line: an alias sets the flag before it, and help does not sho
   line.option("threads", "N", other, "");
   CHECK_THROWS_AS(parse({}), looptorch::UsageError);
   CHECK_THROWS_WITH(parse({}), "CommandLine: --threads is listed twice");
+}
+
+TEST_CASE("command line: a list that is given replaces its default, also from the file that repeats a run") {
+  const looptorch::testing::TemporaryFolder folder;
+  std::vector<std::string> layers;
+  CommandLine line("program", "");
+  line.option("layer", "NAME", layers, "").config_files();
+  const auto parse = [&](std::vector<std::string> words) {
+    layers = {"q", "v"};
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    REQUIRE(line.parse(static_cast<int>(words.size()), argv.data()));
+    return layers;
+  };
+  using Layers = std::vector<std::string>;
+  CHECK(parse({}) == Layers{"q", "v"});
+  CHECK(parse({"--layer", "k", "--layer=o"}) == Layers{"k", "o"});
+  std::ofstream(folder / "run.conf") << line.config_text();
+  CHECK(parse({"--config", (folder / "run.conf").string()}) == Layers{"k", "o"});
 }
 
 TEST_CASE(

@@ -61,6 +61,17 @@ TEST_CASE("out of memory: a program's last line has the flags that help") {
   CHECK(said({}, [] { throw looptorch::Error("other"); }) == "program: other\n");
 }
 
+TEST_CASE("out of memory: a batch size may be a word") {
+  const looptorch::testing::CapturedStderr captured;
+  std::string clips = "auto";
+  app::CommandLine line("program", "Trains.");
+  line.option("batch-size", "N|auto", clips, "clips");
+  CHECK(run(line, {}, [] { throw std::bad_alloc(); }) == 2);
+  CHECK(captured.text() ==
+        "program: std::bad_alloc. Memory ran out: give a smaller --batch-size. See "
+        "docs/errors.md#out-of-memory\n");
+}
+
 TEST_CASE("out of memory: flags that are given, or that a program lacks, are not named") {
   using enum app::TrainingFlag;
   const auto fail = [] { throw std::bad_alloc(); };

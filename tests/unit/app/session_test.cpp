@@ -192,6 +192,28 @@ TEST_CASE("Session: a run that is cut continues to the same bits, and says so wh
   CHECK_THAT(said.text(), Contains("resumes from " + (folder / "cut/snapshots/step-00000004").string()));
 }
 
+TEST_CASE("Session: a second fit continues the first one, also in a run that was resumed") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  options.snapshot_every = 1, options.max_steps = 1;
+  trained_by_session(options, folder / "run");
+  options.max_steps = 3, options.resume = "auto";
+  app::Session session(options, folder / "run");
+  torch::nn::Linear net(4, 1);
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = options.learning_rate});
+  std::vector<std::int64_t> steps;
+  lt::Trainer trainer(
+      net, optimizer, loss_of, lt::ClipGradNorm{1.0}, session.policies(*net),
+      lt::On{lt::kObserve, [&](lt::WindowContext& window) { steps.push_back(window.run.progress().step); }});
+  session.fit(trainer, session.shuffled(Points{}));
+  options.max_steps = 5;
+  session.set_options(options);
+  session.fit(trainer, session.shuffled(Points{}));
+  CHECK(steps == std::vector<std::int64_t>{2, 3, 4, 5});
+}
+
 TEST_CASE(
     "Session: a refused snapshot is not said to be gone on from; with --resume and none, it says that") {
   const TemporaryFolder folder;

@@ -22,3 +22,14 @@ TEST_CASE("A summary keeps the order of its figures and writes null for a number
       "{\n  \"wer\": 0.5,\n  \"loss\": null,\n  \"ratio\": null,\n  \"steps\": 7,\n  \"name\": \"marks\"\n}";
   CHECK(summary.text() == expected);
 }
+
+TEST_CASE("A summary writes null for such a number in a list or an object, too") {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  looptorch::app::Summary summary;
+  summary.set("areas", looptorch::Json::array({0.5, kNone}));  // a class that never occurred
+  summary.set("best",
+              looptorch::Json::object().set("step", 4).set("losses", looptorch::Json::array({kNone})));
+  const auto written = looptorch::Json::parse(summary.text());
+  CHECK(written.at("areas") == looptorch::Json::array({0.5, nullptr}));
+  CHECK(written.at("best").dump() == R"({"step":4,"losses":[null]})");
+}

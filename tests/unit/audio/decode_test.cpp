@@ -519,3 +519,17 @@ TEST_CASE("a header that announces an incredible length allocates nothing") {
   put_bytes(folder / "long.flac", bytes);
   CHECK_THROWS_WITH(decode(folder / "long.flac"), EndsWith("which is not credible"));
 }
+
+TEST_CASE("A recording of more than 2^31 samples is read") {
+  const TemporaryFolder folder;
+  constexpr std::uint32_t kSamples = 2'500'000'000;  // 14 h at 48 kHz, of a byte each
+  write(folder / "day.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_U8, ramp(16), 1, 48000);
+  std::string bytes = bytes_of(folder / "day.wav");
+  const std::size_t size = bytes.find("data") + 4;
+  std::memcpy(bytes.data() + size, &kSamples, sizeof kSamples);
+  put_bytes(folder / "day.wav", bytes);
+  fs::resize_file(folder / "day.wav", size + 4 + kSamples);  // zeros, of which the disk stores none
+  constexpr double kEnd = kSamples / 48000.0;
+  const at::Tensor end_T = decode(folder / "day.wav", {.start = kEnd - 0.01}).samples_T;
+  CHECK(end_T.equal(at::full({480}, -1.0F)));
+}

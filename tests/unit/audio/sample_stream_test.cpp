@@ -56,6 +56,9 @@ TEST_CASE("A stream knows its length, and says nothing behind its end") {
   CHECK(stream.position() == 1500);
   CHECK(stream.next(1500).numel() == 500);
   CHECK(stream.next(1500).numel() == 0);
+  SampleStream rest(folder / "a.wav");
+  CHECK(rest.next(100).numel() == 100);
+  CHECK(rest.next(std::numeric_limits<std::int64_t>::max()).numel() == rest.length() - 100);
   CHECK(SampleStream(folder / "a.wav").sample_rate() == 8000);
 }
 

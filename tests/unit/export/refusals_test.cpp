@@ -287,6 +287,11 @@ TEST_CASE("a weight that holds NaN is refused by name, and one that holds infini
                  "the weight fc.weight holds NaN: export one that was saved before training diverged\n"));
   CHECK(folder.entries() == 0);
   CHECK_NOTHROW(write(-INFINITY));
+
+  torch::nn::BatchNorm1d norm(4);  // one batch that was not finite; its update was skipped
+  norm->running_mean[1] = NAN;
+  CHECK_THROWS_WITH(lt::export_model(norm, torch::randn({3, 4}), folder / "norm.pt2"),
+                    Catch::Contains("the weight running_mean holds NaN"));
 }
 
 TEST_CASE("names of weights that Python cannot read are refused") {

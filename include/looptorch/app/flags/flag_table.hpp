@@ -24,6 +24,7 @@ struct ListedFlag {
   std::function<std::string()> value = {};  ///< an empty text: none
   /// Returns all values of a flag that may be given several times; null for other flags.
   std::function<std::vector<std::string>()> values = {};
+  std::function<void()> clear = {};                ///< drops its default; null for other flags
   std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
   bool is_required = false, is_preset = false;
   bool is_negation = false;  ///< the `--no-name` of the flag after it, with which help shows it

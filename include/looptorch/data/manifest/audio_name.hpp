@@ -37,8 +37,18 @@ namespace looptorch::detail {
   return name.empty() || is_windows_path(name) ? name : "clips/" + name;
 }
 
-/// Returns `(folder / name).lexically_normal()`, faster if the name is normal already. "~/" is the home
-/// folder.
+/// Returns the path without "." and "..", unless that names another file: behind a link to a folder, ".." is
+/// where that folder lies.
+[[nodiscard]] inline std::filesystem::path normal_path(const std::filesystem::path& path) {
+  auto normal = path.lexically_normal();
+  std::error_code none;
+  const bool goes_up = path.native().find("/..") != std::string::npos;
+  const bool differs =
+      goes_up && std::filesystem::exists(path, none) && !std::filesystem::equivalent(path, normal, none);
+  return differs ? path : normal;
+}
+
+/// Returns `normal_path(folder / name)`, faster if the name is normal already. "~/" is the home folder.
 [[nodiscard]] inline std::filesystem::path resolved_path(const std::filesystem::path& folder,
                                                          std::string name) {
   const auto is_normal = [](const std::string& path) {
@@ -47,7 +57,7 @@ namespace looptorch::detail {
   if (const char* home = std::getenv("HOME"); home != nullptr && name.starts_with("~/"))
     name = home + name.substr(1);
   if (folder.empty() || !is_normal(folder.native()) || !is_normal(name) || name.starts_with('/'))
-    return (folder / name).lexically_normal();
+    return normal_path(folder / name);
   const std::string& before = folder.native();
   return before + (before.ends_with('/') ? "" : "/") + std::move(name);
 }

@@ -5,6 +5,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_layout.hpp>
@@ -20,8 +21,8 @@ namespace detail {
 /// Returns the path as a manifest in `folder` names it: relative if it lies beneath.
 inline std::string name_from(const std::filesystem::path& folder, const std::filesystem::path& audio) {
   if (audio.empty()) return {};
-  const auto whole = std::filesystem::absolute(audio).lexically_normal();
-  const auto relative = whole.lexically_relative(std::filesystem::absolute(folder).lexically_normal());
+  const auto whole = normal_path(std::filesystem::absolute(audio));
+  const auto relative = whole.lexically_relative(normal_path(std::filesystem::absolute(folder)));
   if (relative.empty() || *relative.begin() == "..") return whole.string();
   return (relative.native().starts_with('~') ? "./" : "") + relative.string();
 }

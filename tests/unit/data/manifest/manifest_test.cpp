@@ -69,6 +69,22 @@ TEST_CASE("a manifest's lines become utterances, with paths relative to its fold
   CHECK(utterances[1] == Utterance{corpus / "a.wav", "two words"});
 }
 
+TEST_CASE("a name with .. behind a link to a folder is the file that the system opens") {
+  const Corpus corpus;
+  fs::create_directories(corpus / "disk/train");
+  fs::copy_file(corpus / "a.wav", corpus / "disk/other.wav");
+  fs::copy_file(corpus / "a.wav", corpus / "other.wav");
+  fs::create_directory_symlink("disk/train", corpus / "data");
+  const auto manifest = corpus / "data/m.jsonl", copy = corpus / "copy.jsonl";
+  std::ofstream(manifest) << R"({"audio_filepath": "../other.wav", "text": "x"})";
+  const auto utterances = load_manifest(manifest);
+  CHECK(fs::equivalent(utterances.at(0).audio_filepath, corpus / "disk/other.wav"));
+  for (const auto& path : {copy, corpus / "data/copy.jsonl"}) {
+    save_manifest(path, utterances);
+    CHECK((load_manifest(path) == utterances));
+  }
+}
+
 TEST_CASE("a byte order mark, Windows line ends and absolute paths are fine") {
   const Corpus corpus;
   const std::string absolute = (corpus / "a.wav").string();
