@@ -5,12 +5,14 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/on.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/skip_bad_windows.hpp>
 #include <looptorch/trainer.hpp>
@@ -54,6 +56,29 @@ at::Tensor loss_of(torch::nn::Linear& net, const Batch& batch) {
   return (at::sigmoid(net(batch.x)) - batch.y).square().mean();
 }
 
+struct WeighedBatch {
+  at::Tensor x, y;
+  double words;
+};
+
+/// The loss is weighed by words, of which no two windows have the same number.
+struct ByWords {
+  lt::Loss operator()(torch::nn::Linear& net, const WeighedBatch& batch) const {
+    return {.value = loss_of(net, Batch{batch.x, batch.y}), .weight = batch.words};
+  }
+  double weight(const WeighedBatch& batch) const { return batch.words; }
+};
+
+std::vector<WeighedBatch> weighed(std::int64_t count, at::ScalarType type = at::kFloat) {
+  std::vector<WeighedBatch> all;
+  for (const Batch& batch : batches(count))
+    all.push_back({batch.x.to(type), batch.y.to(type), 3.0 + static_cast<double>(all.size() * all.size())});
+  return all;
+}
+
+auto objective_of(const std::vector<Batch>&) { return loss_of; }
+auto objective_of(const std::vector<WeighedBatch>&) { return ByWords{}; }
+
 struct Outcome {
   std::vector<at::Tensor> tensors;  // weights and moments
   std::vector<double> losses = {};
@@ -64,16 +89,16 @@ struct Outcome {
 };
 
 /// Trains a layer by an optimizer under policies, eagerly or by graphs, for two epochs at most.
-template <class Optimizer = lt::FusedAdamW, class... Policies>
-Outcome train(bool captures, const std::vector<Batch>& data, const Policies&... policies) {
+template <class Optimizer = lt::FusedAdamW, class AnyBatch, class... Policies>
+Outcome train(bool captures, const std::vector<AnyBatch>& data, const Policies&... policies) {
   torch::manual_seed(1);
   torch::nn::Linear net(4, 3);
-  net->to(test_device());
+  net->to(test_device(), data.front().x.scalar_type());
   Optimizer optimizer(net->parameters(), {.lr = 0.05});
   Outcome outcome;
   const auto report = [&](const std::string& text) { outcome.said = text; };
-  lt::Trainer trainer(net, optimizer, loss_of, lt::When{captures, lt::CaptureGraphs{.report = report}},
-                      policies...);
+  lt::Trainer trainer(net, optimizer, objective_of(data),
+                      lt::When{captures, lt::CaptureGraphs{.report = report}}, policies...);
   for (const std::int64_t epochs : {1, 2}) {
     try {
       outcome.losses.push_back(trainer.fit(data, {.epochs = epochs}).loss);
@@ -95,8 +120,8 @@ Outcome train(bool captures, const std::vector<Batch>& data, const Policies&... 
 }
 
 /// Returns what the captured run says, which must have the eager one's bits, and end as it does.
-template <class Optimizer = lt::FusedAdamW, class... Policies>
-Outcome captured(const std::vector<Batch>& data, const Policies&... policies) {
+template <class Optimizer = lt::FusedAdamW, class AnyBatch, class... Policies>
+Outcome captured(const std::vector<AnyBatch>& data, const Policies&... policies) {
   const Outcome eager = train<Optimizer>(false, data, policies...);
   const Outcome replayed = train<Optimizer>(true, data, policies...);
   REQUIRE(eager.tensors.size() == replayed.tensors.size());
@@ -124,6 +149,26 @@ TEST_CASE("ends of windows are replayed from the window on whose micro-batch is"
   CHECK_THAT(captured<lt::AdamW8bit>(data, lt::ClipGradNorm{0.01}).said, Contains(all));
   const lt::Autocast<lt::fp16> fp16{.initial_scale = 1 << 10, .growth_interval = 2};
   CHECK_THAT(captured(data, fp16, lt::ClipGradNorm{0.01}).said, Contains(all));
+}
+
+TEST_CASE("windows of different weights, and a short last one, share the graph of their end") {
+  if (!has_device()) return;
+  const std::string all = "the ends of 17 windows ran as graphs, too";  // the second epoch's
+  const auto data = weighed(50);
+  const lt::Accumulate<3> three{};
+  const lt::Autocast<lt::fp16> fp16{.initial_scale = 1 << 10, .growth_interval = 2};
+  CHECK_THAT(captured(data, three).said, Contains(all) && !Contains("eagerly"));
+  CHECK_THAT(captured(data, three, lt::ClipGradNorm{0.01}).said, Contains(all));
+  CHECK_THAT(captured(data, three, lt::RetryOnOom{}).said, Contains(all) && !Contains("eagerly"));
+  CHECK_THAT(captured(data, three, lt::ClipGradNorm{0.01}, lt::ClipGradValue{0.002}).said, Contains(all));
+  CHECK_THAT(captured(data, three, lt::ClipGradValue{0.01}).said, Contains(all));
+  CHECK_THAT(captured(data, three, fp16, lt::ClipGradNorm{0.01}).said, Contains(all));
+  CHECK_THAT(captured<lt::AdamW8bit>(data, three).said, Contains(all));
+  const auto narrow = weighed(50, at::kBFloat16), wide = weighed(50, at::kDouble);
+  CHECK_THAT(captured<lt::AdamW8bit>(narrow, three, lt::ClipGradNorm{0.01}).said, Contains(all));
+  CHECK_THAT(captured<lt::AdamW8bit>(narrow, three, lt::ClipGradValue{0.01}).said, Contains(all));
+  CHECK_THAT(captured(wide, three).said, Contains(all));
+  CHECK_THAT(captured(wide, three, lt::ClipGradNorm{0.01}).said, Contains(all));
 }
 
 TEST_CASE("a loss that is not finite ends a captured run at its window, and a later fit continues") {
@@ -160,6 +205,21 @@ TEST_CASE(
              Contains("the ends of 6 windows ran eagerly: before_update of looptorch::On"));
   REQUIRE(norms.size() == 32);
   for (std::size_t i = 0; i < 16; ++i) CHECK(norms[i] == norms[i + 16]);
+}
+
+/// Runs out of memory once a graph has ended a window.
+struct RunsOutAfterGraph {
+  static constexpr lt::Phase phase = lt::Phase::clip;
+  void before_update(lt::UpdateContext&) const {}
+  void replayed_update(lt::UpdateContext&) const { TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory"); }
+};
+
+TEST_CASE("a window is not retried once a graph has ended it, since its step has been counted") {
+  if (!has_device()) return;
+  std::string said;
+  const lt::RetryOnOom retries{.report = [&](const std::string& text) { said += text; }};
+  CHECK_THROWS_WITH(train(true, weighed(8), retries, RunsOutAfterGraph{}), Contains("no memory"));
+  CHECK(said.empty());
 }
 
 TEST_CASE("a hook may change an optimizer's options in mid-run") {

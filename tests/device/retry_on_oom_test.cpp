@@ -20,6 +20,7 @@ namespace lt = looptorch;
 using looptorch::testing::has_device;
 using looptorch::testing::is_simulated;
 using looptorch::testing::test_device;
+using looptorch_test::accelerator::CountWaits;
 using looptorch_test::accelerator::With;
 
 namespace retry_on_oom {
@@ -67,15 +68,18 @@ lt::RetryOnOom quiet() {
 TEST_CASE("RetryOnOom on a device: wherever one of its allocations fails, the run ends as without") {
   if (!has_device() || !is_simulated()) return;
   using namespace retry_on_oom;
-  const auto data = batches(4, 6);
+  const bool captures = GENERATE(false, true);
+  const auto data = batches(captures ? 9 : 4, 6);
   const auto [expected, steps] = train(data);
   int recovered = 0, ended = 0;
   for (std::int64_t n = 1;; ++n) {
-    CAPTURE(n);
+    CAPTURE(captures, n);
     auto net = make_net();
     lt::FusedAdamW adam(net->parameters());
-    lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, quiet());
+    lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, quiet(),
+                        lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}});
     const With failing({.fail_allocation_at = n});
+    const CountWaits counted;
     try {
       trainer.fit(data);
       (void)trainer.updates();
@@ -84,10 +88,11 @@ TEST_CASE("RetryOnOom on a device: wherever one of its allocations fails, the ru
       continue;
     }
     CHECK((net->parameters()[0].detach().cpu() - expected).abs().max().item<double>() < 1e-12);
-    if (trainer.policy<lt::RetryOnOom>().retries == 0) break;
+    if (counted.counts().allocations < n) break;
     ++recovered;
   }
   CHECK(recovered > 20);
+  CAPTURE(recovered, ended);
   CHECK(ended <= 1);  // eight bytes of the epoch's loss, once the update has been made
 }
 
@@ -108,8 +113,8 @@ TEST_CASE("RetryOnOom on a device that is too small: the batches that do not fit
 TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window is rerun") {
   if (!has_device() || !is_simulated()) return;
   using namespace retry_on_oom;
-  auto data = batches(5, 64);
-  data.push_back(batches(1, 128).front());
+  auto data = batches(5, 1024);
+  data.push_back(batches(1, 2048).front());
   const auto [expected, steps] = train(data);
   auto net = make_net();
   lt::FusedAdamW adam(net->parameters());
@@ -117,8 +122,8 @@ TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window
   std::vector<std::int64_t> held;  // as the large batch is begun
   std::optional<With> failing;
   const auto hungry = [&](torch::nn::Sequential& model, const Batch& batch) {
-    if (batch.x.size(0) == 128) lt::empty_cache(test_device());
-    if (batch.x.size(0) == 128 || !held.empty()) held.push_back(memory.read().reserved);
+    if (batch.x.size(0) == 2048) lt::empty_cache(test_device());
+    if (batch.x.size(0) == 2048 || !held.empty()) held.push_back(memory.read().reserved);
     failing.reset();
     if (held.size() == 1) failing.emplace(looptorch_test::accelerator::Options{.fail_allocation_at = 1});
     return objective(model, batch);
@@ -130,6 +135,6 @@ TEST_CASE("RetryOnOom on a device: graphs give their memory back before a window
   (void)trainer.updates();
   CHECK_THAT(said, Catch::Contains("of which there are 1") && Catch::Contains("memory ran out"));
   REQUIRE(held.size() > 1);
-  CHECK(held[1] < held[0]);
+  CHECK(held[1] < held[0] - 2'000'000);  // the last norm may keep a segment of the window's end
   CHECK((net->parameters()[0].detach().cpu() - expected).abs().max().item<double>() < 1e-12);
 }

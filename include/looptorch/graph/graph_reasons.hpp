@@ -39,10 +39,9 @@ inline constexpr Reason kFailedCapture = "it cannot be captured: ";
 
 inline constexpr Reason kOtherOptimizer = "the optimizer is none of looptorch's, or evaluates the loss again";
 inline constexpr Reason kVetoed = "the update is vetoed";
-inline constexpr Reason kRetried = "they are retried if memory runs out";
 inline constexpr Reason kLossesOnHost = "losses lie on the host";
 inline constexpr Reason kNoMoments = "the optimizer has no moments yet";
-inline constexpr Reason kEndsDiffer = "the windows' weights or gradients differ";
+inline constexpr Reason kEndsDiffer = "the windows' gradients differ";
 
 /// Between "before_update of ", the policy, and the end of the sentence.
 inline constexpr Reason kReadsGradients = " may read gradients";

@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/nn/module.h>
@@ -68,19 +69,33 @@ struct MicroBatchGraph {
   }
 };
 
+/// A number of the host, 0-dim fp64, at an address on the device from which graphs read it.
+struct DeviceNumber {
+  DeviceNumber() = default;
+  DeviceNumber(double number, c10::Device device)
+      : tensor(at::full({}, number, at::TensorOptions(device).dtype(at::kDouble))), known(number) {}
+
+  /// Writes the number if it has changed.
+  void set(double number) {
+    if (std::exchange(known, number) != number) tensor.fill_(number);
+  }
+
+  at::Tensor tensor;  ///< undefined if there is none
+  double known = 0;   ///< the value in `tensor`
+};
+
 /// Memory in which an update's graphs sum losses: each micro-batch's graph writes the window's sum, the graph
 /// of the window's end adds that to the epoch's. The graph of a window's only micro-batch reads the loss's
 /// weight from it.
 struct LossBuffers {
-  at::Tensor sum;           ///< 0-dim fp64: the window's losses
-  at::Tensor weight;        ///< 0-dim fp64: the weight of a loss that is a mean
-  at::Tensor zero;          ///< 0-dim fp64
-  at::Tensor epoch;         ///< 0-dim fp64: the epoch's losses
-  double known_weight = 0;  ///< the value in `weight`
+  at::Tensor sum;       ///< 0-dim fp64: the window's losses
+  DeviceNumber weight;  ///< of a loss that is a mean
+  at::Tensor zero;      ///< 0-dim fp64
+  at::Tensor epoch;     ///< 0-dim fp64: the epoch's losses
 
   explicit LossBuffers(c10::Device device)
       : sum(at::zeros({}, at::TensorOptions(device).dtype(at::kDouble))),
-        weight(at::zeros_like(sum)),
+        weight(0, device),
         zero(at::zeros_like(sum)),
         epoch(at::zeros_like(sum)) {}
   /// Sets the window's sum to this loss, by the arithmetic of RunningMean.
@@ -88,10 +103,8 @@ struct LossBuffers {
     at::Tensor result = sum;
     const at::Tensor& value = loss_tensor(loss);
     const at::Tensor number = value.dim() == 0 ? value : value.reshape({});
-    loss.sum.defined() ? at::add_out(result, zero, number) : at::addcmul_out(result, zero, number, weight);
-  }
-  void set_weight(double number) {
-    if (std::exchange(known_weight, number) != number) weight.fill_(number);
+    loss.sum.defined() ? at::add_out(result, zero, number)
+                       : at::addcmul_out(result, zero, number, weight.tensor);
   }
 };
 
@@ -103,7 +116,7 @@ struct EndGraph {
   std::string refused;  ///< why there will be no graph; empty if there may be one
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  ///< each parameter and its gradient, or none
   bool adds_losses = false;  ///< true if the graph adds the window's losses to the epoch's
-  double factor = 1;         ///< factor that turns the sum of gradients into the window's gradient
+  DeviceNumber factor;       ///< turns the sum of gradients into the window's; none if it is 1
   at::Tensor scale;          ///< loss scale; undefined: none
   at::Tensor non_finite;     ///< result: not zero if the sum of losses is not finite; undefined: not checked
   at::Tensor overflow;       ///< result: not zero if scaled gradients overflow; undefined without a scale

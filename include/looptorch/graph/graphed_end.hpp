@@ -96,7 +96,6 @@ class GraphedEnd {
     if (context_.vetoed()) return graph_reasons::kVetoed;
     if (engine_.window().shared.ranks > 0) return graph_reasons::kSeveralRanks;
     if (applies_in_backward(engine_)) return graph_reasons::kInBackward;
-    if (may_split(engine_)) return graph_reasons::kRetried;
     if (work().weight.is_unread()) return graph_reasons::kWeightsOnDevice;
     if (engine_.watches_losses() && !work().losses.device_sum().defined())
       return graph_reasons::kLossesOnHost;
@@ -116,10 +115,15 @@ class GraphedEnd {
     return !engine_.run().sink() && work().losses.device_sum().defined();
   }
 
+  /// True if the graph multiplies gradients by this window's factor.
+  [[nodiscard]] bool reads_factor(const EndGraph& end) {
+    return end.factor.tensor.defined() || context_.pending().is_one();
+  }
+
   /// True if the graph fits this window; does not compare gradients.
   [[nodiscard]] bool fits(const EndGraph& end) {
-    return end.factor == context_.pending().number() && end.scale.is_same(scale_of(engine_)) &&
-           end.adds_losses == may_add_losses() && optimizer().can_begin(end.step.get());
+    return reads_factor(end) && end.scale.is_same(scale_of(engine_)) && end.adds_losses == may_add_losses() &&
+           optimizer().can_begin(end.step.get());
   }
 
   // ---- Capture ----
@@ -141,11 +145,12 @@ class GraphedEnd {
     auto graph = device_graph_maker(device().type())(device(), nullptr);
     try {
       end.keep_gradients_of(view().parameters);
-      end.factor = context_.pending().number();
+      if (!context_.pending().is_one()) end.factor = {context_.pending().number(), device()};
       end.scale = scale_of(engine_);
       end.adds_losses = may_add_losses();
       move_sums(end);
-      UpdateContext recorded(engine_.run(), I, context_.pending(), work().gradients);
+      const at::Tensor& factor = end.factor.tensor;
+      UpdateContext recorded(engine_.run(), I, GradientScale::read_from(factor), work().gradients);
       capture_without_draws(*graph, device(), [&] { record(end, recorded); });
       end.decision = UpdateAccess::decision(recorded);
       end.graph = std::move(graph);
@@ -171,7 +176,7 @@ class GraphedEnd {
 
   void add_losses(const at::Tensor& skipped) {
     at::NoGradGuard no_gradients;
-    const auto& [sum, weight, zero, epoch, known] = losses();
+    const auto& [sum, weight, zero, epoch] = losses();
     at::Tensor total = epoch;
     total.add_(skipped.defined() ? at::where(skipped.logical_not(), sum, zero) : sum);
   }
@@ -192,7 +197,9 @@ class GraphedEnd {
         engine_.stack().template call<before_update_hook>(slot, context_);
     });
     move_sums(end);
+    if (end.factor.tensor.defined()) end.factor.set(context_.pending().number());
     end.graph->replay();
+    work().graph_ended = true;
     ++graphs_.counts.ends;
     UpdateAccess::decide_as(context_, end.decision);
     engine_.with_loss_scale([&](LossScale& of_losses) { of_losses.note(end.overflow); });

@@ -68,7 +68,7 @@ class MicroBatchReplay {
   void set_numbers(MicroBatchGraph& entry, double slope, const Quantity& weight) {
     at::NoGradGuard no_gradients;
     if (std::exchange(entry.factor, slope) != slope) entry.root.fill_(slope);
-    if (entry.is_whole_window && weight.is_known()) candidate_.loss_buffers().set_weight(weight.number());
+    if (entry.is_whole_window && weight.is_known()) candidate_.loss_buffers().weight.set(weight.number());
   }
 
   void fill(MicroBatchGraph& entry) {

@@ -56,7 +56,8 @@ struct RetryOnOomState {
 /// as BatchNorm, see one piece at a time, and random numbers are drawn anew from the window's beginning.
 ///
 /// Recovers if memory runs out in forward, in backward, or in the update before a parameter has changed.
-/// With LibTorch's own optimizers, which change parameters as they allocate, recovers only before their step.
+/// With LibTorch's own optimizers, which change parameters as they allocate, recovers only before their step,
+/// and with CaptureGraphs only before the graph of a window's end runs.
 /// Evaluations of the objective are split in the same way.
 struct RetryOnOom {
   using State = detail::RetryOnOomState;

@@ -116,7 +116,7 @@ void finish_update_with_retries(Engine& engine, std::vector<Batch>& kept) {
           },
           WindowJudge<I, Engine>(engine));
     } catch (...) {
-      if (began || engine.ranks() || !parameters.are_as_before()) throw;
+      if (began || engine.works()[I].graph_ended || engine.ranks() || !parameters.are_as_before()) throw;
       error = out_of_memory_text_or_rethrow();
     }
     retry_window<I>(engine, kept, std::move(error));

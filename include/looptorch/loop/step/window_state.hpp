@@ -55,6 +55,7 @@ struct UpdateWork {
   bool overflowed = false;       ///< true if gradients are NaN or infinite; noted before a first update
   bool loss_overflowed = false;  ///< true if a loss is NaN or infinite; noted with `overflowed`
   std::int64_t backwards = 0;    ///< number of backwards so far, if they update parameters
+  bool graph_ended = false;      ///< true if a graph has ended the window: the update cannot be retried
   std::optional<GradientScale> backward_factor;  ///< factor on gradients that before_update gave a backward
   at::Tensor closure_sum;                        ///< sum of the differentiated values, for a closure
   RootGradient root;                             ///< the gradient that backward begins with
@@ -84,6 +85,7 @@ struct UpdateWork {
     weight.next_window();
     fault = {};
     backwards = 0;
+    graph_ended = false;
     backward_factor.reset();
     found = {};
   }

@@ -25,10 +25,9 @@ inline at::Tensor on_device_of(const at::Tensor& tensor, const at::Tensor& numbe
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
 }
 
-/// Returns a one-element tensor times a number, 0-dim fp64, in one kernel: the number is an fp64 tensor, to
-/// which an fp32 one is promoted.
-[[nodiscard]] inline at::Tensor fp64_product(const at::Tensor& tensor, double number) {
-  return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), at::scalar_tensor(number, at::kDouble));
+/// Returns a one-element tensor times a number, 0-dim fp64, to which an fp32 one is promoted in the kernel.
+[[nodiscard]] inline at::Tensor fp64_product(const at::Tensor& tensor, const at::Tensor& number) {
+  return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), number);
 }
 
 /// Calls `visit(list)` once for each device and dtype, with its gradients: most kernels take one device, and
@@ -61,6 +60,14 @@ void for_each_alike(const std::vector<at::Tensor>& gradients, Visit&& visit) {
 /// optimizer.
 class GradientScale {
  public:
+  /// Returns a factor that a graph reads at each replay, 0-dim fp64 on the gradients' device. Gives the bits
+  /// of the same number on the host.
+  [[nodiscard]] static GradientScale read_from(at::Tensor number) {
+    GradientScale scale;
+    scale.read_ = std::move(number);
+    return scale;
+  }
+
   void multiply(double factor) { number_ *= factor; }
   /// Multiplies the factor by a tensor. The first tensor's device becomes the factor's.
   void multiply(const at::Tensor& factor) {
@@ -70,16 +77,20 @@ class GradientScale {
   void multiply(const GradientScale& factor) {
     multiply(factor.number_);
     if (factor.tensor_.defined()) multiply(factor.tensor_);
+    if (factor.read_.defined()) read_ = read_.defined() ? read_ * factor.read_ : factor.read_;
   }
 
-  [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
+  [[nodiscard]] bool is_one() const { return has_no_number() && !tensor_.defined(); }
   [[nodiscard]] double number() const { return number_; }
   /// Returns the factor's tensor, 0-dim; undefined while only numbers have been multiplied in.
   [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
 
   /// Returns a value that is linear in the gradients, such as their norm, times the factor.
   [[nodiscard]] at::Tensor apply(at::Tensor value) const {
-    if (number_ != 1.0) value = value * number_;
+    if (read_.defined())
+      value = value * fp64_number().to(value.scalar_type());
+    else if (number_ != 1.0)
+      value = value * number_;
     return tensor_.defined() ? value * detail::on_device_of(value, tensor_) : value;
   }
 
@@ -90,8 +101,8 @@ class GradientScale {
           gradients, [&, factor = apply(at::scalar_tensor(1.0, tensor_.options()))](at::TensorList on_one) {
             at::_foreach_mul_(on_one, detail::on_device_of(on_one.front(), factor));
           });
-    else if (!gradients.empty() && number_ != 1.0)
-      detail::for_each_alike(gradients, [&](at::TensorList of_one) { at::_foreach_mul_(of_one, number_); });
+    else if (!gradients.empty() && !has_no_number())
+      detail::for_each_alike(gradients, [&](at::TensorList of_one) { multiply_by_number(of_one); });
     *this = GradientScale{};
   }
 
@@ -99,15 +110,36 @@ class GradientScale {
   /// divide gradients.
   [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
     auto options = at::TensorOptions(at::kFloat).device(device);
-    if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
-    if (number_ == 1.0 && tensor_.scalar_type() == at::kFloat && tensor_.device() == device)
+    if (!tensor_.defined() && !read_.defined()) return at::scalar_tensor(1.0 / number_, options);
+    if (has_no_number() && tensor_.scalar_type() == at::kFloat && tensor_.device() == device)
       return tensor_.reciprocal();
-    at::Tensor result = at::empty({}, options.device(tensor_.device()));
-    return at::reciprocal_out(result, detail::fp64_product(tensor_, number_)).to(device);
+    const at::Tensor factor =
+        tensor_.defined() ? detail::fp64_product(tensor_, fp64_number()) : fp64_number();
+    at::Tensor result = at::empty({}, options.device(factor.device()));
+    return at::reciprocal_out(result, factor).to(device);
   }
 
  private:
+  [[nodiscard]] bool has_no_number() const { return number_ == 1.0 && !read_.defined(); }
+  /// Returns the number, 0-dim fp64, on the host or where it is read.
+  [[nodiscard]] at::Tensor fp64_number() const {
+    if (!read_.defined()) return at::scalar_tensor(number_, at::kDouble);
+    return number_ == 1.0 ? read_ : read_ * number_;
+  }
+  /// Multiplies gradients of one device and dtype. Those in 16 bits are multiplied in fp32, as an
+  /// accelerator's kernel does with a number of the host. A CPU's kernel would round it to 16 bits, and so
+  /// would every kernel a number that lies on a device.
+  void multiply_by_number(at::TensorList gradients) const {
+    const at::Tensor& first = gradients.front();
+    const bool narrow = first.element_size() < 4;
+    if (!read_.defined() && !(narrow && first.is_cpu())) return at::_foreach_mul_(gradients, number_);
+    const at::Tensor number = fp64_number();
+    if (!narrow) return at::_foreach_mul_(gradients, number.to(first.scalar_type()));
+    for (const at::Tensor& gradient : gradients) gradient.copy_(gradient.to(at::kFloat).mul_(number));
+  }
+
   double number_ = 1.0;
+  at::Tensor read_;  // a factor of the number that lies on a device; undefined: 1
   at::Tensor tensor_;
 };
 

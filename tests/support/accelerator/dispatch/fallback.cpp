@@ -114,15 +114,16 @@ c10::Device device_of_call(const Operator& op, const torch::jit::Stack& argument
   return *device;
 }
 
-/// Calls the CPU's kernel. That of SGD leaves weights in 16 bits as they were (LibTorch 2.11), which CUDA's
-/// moves: it is given copies in fp32.
+/// Calls the CPU's kernel. Two of them do other work in 16 bits than CUDA's and are given copies in fp32:
+/// that of SGD leaves weights as they were (LibTorch 2.11), and that of a list times a number rounds the
+/// number.
 void call_kernel(const Operator& op, c10::DispatchKey key, torch::jit::Stack& stack) {
   std::vector<std::pair<at::Tensor, at::Tensor>> widened;
   const auto wide = [&](const at::Tensor& tensor) {
     if (tensor.element_size() >= 4) return tensor;
     return widened.emplace_back(tensor, tensor.to(at::kFloat)).second;
   };
-  if (op.name.starts_with("aten::_fused_sgd_"))
+  if (op.name == "aten::_foreach_mul_.Scalar" || op.name.starts_with("aten::_fused_sgd_"))
     for (std::size_t i = 0; i < stack.size(); ++i)
       if (op.writes[i]) stack[i] = with_tensors(stack[i], wide);
   op.handle.redispatchBoxed(c10::DispatchKeySet(key), &stack);

@@ -65,3 +65,27 @@ TEST_CASE("a number times a tensor divides as their fp64 product does, rounded o
   of_one_element.multiply(placed(torch::full({1}, 0.25)));
   CHECK(of_one_element.reciprocal(place()).item<float>() == 2.0f);
 }
+
+TEST_CASE("a number that a graph reads on the device gives the bits of one on the host") {
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    for (const double number : {1.0, 1.0 / 3, 7.0 / 1234567})
+      for (const bool clipped : {false, true}) {
+        CAPTURE(type, number, clipped);
+        const at::Tensor values = torch::randn({100}, type), norm = torch::rand({}, at::kFloat);
+        lt::GradientScale host;
+        host.multiply(number);
+        auto read = lt::GradientScale::read_from(placed(torch::full({}, number, at::kDouble)));
+        for (lt::GradientScale* scale : {&host, &read}) {
+          scale->multiply(0.7);
+          if (clipped) scale->multiply(placed(norm));
+        }
+        CHECK_FALSE(read.is_one());
+        CHECK(read.apply(placed(norm)).equal(host.apply(placed(norm))));
+        CHECK(read.apply(placed(norm)).scalar_type() == at::kFloat);
+        CHECK(read.reciprocal(place()).equal(host.reciprocal(place())));
+        std::vector<at::Tensor> by_host{placed(values.clone())}, by_read{placed(values.clone())};
+        host.flush(by_host), read.flush(by_read);
+        CHECK(by_read[0].equal(by_host[0]));
+        CHECK(read.is_one());
+      }
+}
