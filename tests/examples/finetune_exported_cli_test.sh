@@ -140,11 +140,13 @@ runs finetune_exported --model text/model.pt2 "${common[@]}" --train text.jsonl 
 [ "$(grep validation_accuracy text/summary.json)" = "$(grep validation_accuracy again/summary.json)" ] ||
   fail "text/model.pt2 is not the model that was trained"
 
-# A run resumes with the same training and validation data only.
+# A run resumes with the same training and validation data and settings only.
 part=("${bert[@]}" --train text.jsonl --output part --batch-size 4)
 runs "${part[@]}" --validation text.jsonl --epochs 1 --snapshot-every 1
 head -4 text.jsonl >few.jsonl
 refused "--validation is 4 samples" "${part[@]}" --validation few.jsonl --epochs 2 --resume auto
+refused "--count-labels is on here and off in the snapshot" "${part[@]}" --validation text.jsonl --epochs 2 \
+  --resume auto --count-labels
 refused "12 samples" "${bert[@]}" --train few.jsonl --validation text.jsonl --output part --batch-size 4 --epochs 2 \
   --resume auto
 runs "${part[@]}" --validation text.jsonl --epochs 2 --resume auto
