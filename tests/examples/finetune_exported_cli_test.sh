@@ -102,7 +102,7 @@ broken '"input_ids" names a file, which has no whole numbers' \
 broken '"attention_mask" has a size of 1 and "input_ids" of 2, and the model takes one size, ' \
   '{"input_ids": [1, 2], "attention_mask": [1], "labels": 0}'
 echo '{"input_ids": [1, 99999], "attention_mask": [1, 1], "labels": 0}' >token.jsonl
-refused_late 'the greatest numbers are 99999 of "input_ids", 1 of "attention_mask", 0 of "labels" (in step 0, batch 0 ' \
+refused_late 'the numbers are 1 to 99999 of "input_ids", 1 to 1 of "attention_mask", 0 to 0 of "labels" (in step 0, batch 0 ' \
   "${bert[@]}" --train token.jsonl --output x
 refused "--lora-rank needs --lora" "${bert[@]}" --train text.jsonl --output x --lora-rank 4
 refused "--blank is of --loss ctc, and the loss is own" "${bert[@]}" --train text.jsonl --output x --blank 3
