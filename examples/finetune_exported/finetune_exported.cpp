@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,18 @@ lt::ExportedModel read_model(const fs::path& file) {
   return model;
 }
 
+/// Returns the settings that decide what is learnt and are in no policy's state.
+std::map<std::string, std::string> settings_of(const fe::LossOptions& loss, const fe::SoundOptions& sounds) {
+  using app::setting;
+  return {{"--loss", loss.kind},
+          {"--labels", loss.labels},
+          {"--scores", loss.scores},
+          {"--blank", setting(loss.blank)},
+          {"--count-labels", setting(loss.count_labels)},
+          {"--sample-rate", setting(sounds.sample_rate)},
+          {"--normalize-sound", setting(sounds.normalize)}};
+}
+
 /// Adds adapters, lets blocks be recomputed, and moves the model to the device.
 void prepare(const app::Session& session, lt::ExportedModel& model, const Options& options) {
   if (!options.lora.empty())
@@ -136,7 +149,7 @@ void train(app::Session& session, const Options& options) {
   const auto& training = session.options();
   lt::FusedAdamW optimizer(model->parameters(),
                            {.lr = training.learning_rate, .weight_decay = options.weight_decay});
-  app::RunDetails details{.settings = {{"loss", objective.options().kind}}};
+  app::RunDetails details{.settings = settings_of(objective.options(), options.sounds)};
   if (validates) details.data = {{"--validation", app::samples_of(held_out)}};
   lt::Trainer trainer(model, optimizer, objective, lt::ClipGradNorm{options.clip},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},

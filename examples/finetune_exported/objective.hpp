@@ -119,8 +119,8 @@ class Objective {
                            " to compare them with");
   }
 
-  /// Calls `compute`. Adds the greatest number of each column of whole numbers to an error of an index, which
-  /// names none: a token or a label that the model does not know.
+  /// Calls `compute`. Adds the least and the greatest number of each column of whole numbers to an error of
+  /// an index, which names none: a token or a label that the model does not know.
   template <class Compute>
   std::invoke_result_t<Compute> naming_columns(const Row& batch, Compute&& compute) const {
     try {
@@ -128,17 +128,17 @@ class Objective {
     } catch (const c10::IndexError& error) {
       std::string what = error.msg();
       if (what.ends_with('.')) what.pop_back();
-      C10_THROW_ERROR(IndexError, what + greatest_text(batch));
+      C10_THROW_ERROR(IndexError, what + numbers_text(batch));
     }
   }
-  [[nodiscard]] std::string greatest_text(const Row& batch) const {
+  [[nodiscard]] std::string numbers_text(const Row& batch) const {
     std::string text;
     for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
       const at::Tensor& column = batch.tensors[i];
       if (!at::isIntegralType(column.scalar_type(), /*includeBool=*/false) || column.numel() == 0) continue;
       const std::string& name = i < inputs_ ? names_[i] : options_.labels;
-      text += lt::message(text.empty() ? ": the greatest numbers are " : ", ",
-                          column.max().item<std::int64_t>(), " of \"", name, "\"");
+      text += lt::message(text.empty() ? ": the numbers are " : ", ", column.min().item<std::int64_t>(),
+                          " to ", column.max().item<std::int64_t>(), " of \"", name, "\"");
     }
     return text;
   }
@@ -194,6 +194,7 @@ class Objective {
     const at::Tensor ignored = labels.eq(kIgnoredLabel);
     const at::Tensor kept_first = labels.gather(1, ignored.to(at::kByte).argsort(/*stable=*/true, /*dim=*/1));
     const at::Tensor lengths = ignored.logical_not().sum(1);
+    if (scores.requires_grad()) require_frames(kept_first, lengths, scores.size(1));
     const at::Tensor frames = at::full_like(lengths, scores.size(1));
     const at::Tensor losses =
         lt::ctc_loss(scores.to(at::kFloat).log_softmax(-1).transpose(0, 1), kept_first.clamp_min(0), frames,
@@ -218,6 +219,16 @@ class Objective {
                                        labels.masked_select(wrong)[0].item<std::int64_t>(), " of \"",
                                        options_.labels, "\" is none of the ", classes,
                                        " classes but the blank, which is ", options_.blank));
+  }
+
+  /// Throws c10::ValueError, to which a run adds its place, for a sample with fewer frames than its labels
+  /// need: its loss would be infinite. Waits for the device.
+  static void require_frames(const at::Tensor& kept_first, const at::Tensor& lengths, std::int64_t frames) {
+    const at::Tensor next = kept_first.slice(1, 1);
+    const at::Tensor repeats = (next.eq(kept_first.slice(1, 0, -1)) & next.ne(kIgnoredLabel)).sum(1);
+    const auto needed = (lengths + repeats).max().item<std::int64_t>();
+    TORCH_CHECK_VALUE(needed <= frames, "--loss ctc: the labels of a sample need ", needed,
+                      " frames, one each and one more between equal ones, and the batch has ", frames);
   }
 
   LossOptions options_;

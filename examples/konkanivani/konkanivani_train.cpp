@@ -140,7 +140,7 @@ void run(const Options& options, const std::string& script_flag) {
   if (session.resumes()) kv::require_same_run(config, vocabulary, session.snapshot().path);
   KonkaniVani model(config);
   kv::begin_from_weights(model, options.weights, vocabulary, session.resumes());
-  if (app::leads()) kv::begin_in(options.output, config, session.snapshot().path);
+  if (app::leads()) kv::begin_in(options.output, config, session.begins_anew());
   const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, skipped);
   kv::Recognizer recognizer{std::move(model), std::move(vocabulary)};
   recognizer.model->to(session.device());

@@ -122,11 +122,11 @@ void run(Options options) {
   check_weights(config, options.weights, session.resumes());
   session.seed();  // after the trial model
   const auto splits = sg::load_splits(options.data, options.training, notes);
-  if (app::leads() && !session.resumes()) sg::begin_anew(options);
+  if (app::leads() && session.begins_anew()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);
   const auto held_out = sg::cached_clips(splits.validation, config.n_mels, options.cache(), notes);
   const auto validation = sg::prepare_validation(clips, held_out, config.n_mels, session.device(),
-                                                 session.resumes(), options, notes.skipped);
+                                                 !session.begins_anew(), options, notes.skipped);
   session.seed();  // after the judge's training, which a resumed run leaves out
   Gan gan(config);
   app::begin_from_weights(*gan, options.weights, session.resumes(), sg::players_of(gan));

@@ -160,7 +160,7 @@ void run(Options options) {
   if (app::leads())
     sg::require_claimable(options.output, session.snapshot().path, model->config(), sv::load_config);
   const auto data = sv::load_training_data(options, options.n_mels, notes);
-  if (app::leads() && !session.resumes()) sv::begin_anew(options);
+  if (app::leads() && session.begins_anew()) sv::begin_anew(options);
   sv::MelStatistics statistics;
   const auto probe = probe_scores(data, training.loader_options(), notes.skipped, statistics);
   if (!begun.has("normalisation.mean")) statistics.write(model->normalisation);

@@ -131,13 +131,15 @@ void plan_memory(app::Session& session, whisper::Recognizer& recognizer, whisper
   whisper::check_memory(with_trainer, recognizer, corpus, options, session.device(), session.resumes());
 }
 
-/// Transcribes the test clips before training, on rank 0, and removes what an earlier run left.
+/// Transcribes the test clips before training, on rank 0. A run that begins anew removes what an earlier one
+/// left.
 whisper::Transcripts transcribe_untrained(const app::Session& session, whisper::Recognizer& recognizer,
                                           whisper::Corpus& corpus, const Options& options) {
   if (!app::leads()) return {};
-  auto before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
-  if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
-  if (!session.resumes() && options.memory.fit.empty()) whisper::forget_plan(options.output);
+  const bool is_new = session.begins_anew();
+  auto before = whisper::transcribe_before(recognizer, corpus, options, !is_new);
+  if (is_new) whisper::WriteCurve::remove_from(options.output);
+  if (is_new && options.memory.fit.empty()) whisper::forget_plan(options.output);
   return before;
 }
 

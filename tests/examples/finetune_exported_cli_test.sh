@@ -102,7 +102,7 @@ broken '"input_ids" names a file, which has no whole numbers' \
 broken '"attention_mask" has a size of 1 and "input_ids" of 2, and the model takes one size, ' \
   '{"input_ids": [1, 2], "attention_mask": [1], "labels": 0}'
 echo '{"input_ids": [1, 99999], "attention_mask": [1, 1], "labels": 0}' >token.jsonl
-refused_late 'the greatest numbers are 99999 of "input_ids", 1 of "attention_mask", 0 of "labels" (in step 0, batch 0 ' \
+refused_late 'the numbers are 1 to 99999 of "input_ids", 1 to 1 of "attention_mask", 0 to 0 of "labels" (in step 0, batch 0 ' \
   "${bert[@]}" --train token.jsonl --output x
 refused "--lora-rank needs --lora" "${bert[@]}" --train text.jsonl --output x --lora-rank 4
 refused "--blank is of --loss ctc, and the loss is own" "${bert[@]}" --train text.jsonl --output x --blank 3
@@ -140,11 +140,13 @@ runs finetune_exported --model text/model.pt2 "${common[@]}" --train text.jsonl 
 [ "$(grep validation_accuracy text/summary.json)" = "$(grep validation_accuracy again/summary.json)" ] ||
   fail "text/model.pt2 is not the model that was trained"
 
-# A run resumes with the same training and validation data only.
+# A run resumes with the same training and validation data and settings only.
 part=("${bert[@]}" --train text.jsonl --output part --batch-size 4)
 runs "${part[@]}" --validation text.jsonl --epochs 1 --snapshot-every 1
 head -4 text.jsonl >few.jsonl
 refused "--validation is 4 samples" "${part[@]}" --validation few.jsonl --epochs 2 --resume auto
+refused "--count-labels is on here and off in the snapshot" "${part[@]}" --validation text.jsonl --epochs 2 \
+  --resume auto --count-labels
 refused "12 samples" "${bert[@]}" --train few.jsonl --validation text.jsonl --output part --batch-size 4 --epochs 2 \
   --resume auto
 runs "${part[@]}" --validation text.jsonl --epochs 2 --resume auto

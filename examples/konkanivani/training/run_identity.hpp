@@ -36,13 +36,12 @@ inline void save_identity(const ModelConfig& config, const Vocabulary& vocabular
   save_vocabulary(snapshots / "vocabulary.json", vocabulary);
 }
 
-/// Throws ConfigError for an output folder with a model of other sizes or of another program. For a new run,
-/// without a `snapshot` to resume, removes the curve of an earlier one.
-inline void begin_in(const std::filesystem::path& output, const ModelConfig& config,
-                     const std::filesystem::path& snapshot) {
+/// Throws ConfigError for an output folder with a model of other sizes or of another program. A new run
+/// removes the curve of an earlier one.
+inline void begin_in(const std::filesystem::path& output, const ModelConfig& config, bool is_new) {
   if (const auto file = output / "config.json"; std::filesystem::exists(file))
     require_same_model(load_config(file), config, file.string());
-  if (snapshot.empty()) std::filesystem::remove(output / "curve.csv");
+  if (is_new) std::filesystem::remove(output / "curve.csv");
 }
 
 /// Call before a snapshot is read. Throws VocabularyError or ConfigError that names each difference between

@@ -6,6 +6,7 @@
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once
 
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/regression.hpp>
 #include <looptorch/trainer.hpp>
@@ -71,7 +72,8 @@ template <class Dataset>
                     .weight = batch.conditions_B2.size(0)};
   };
   lt::Trainer trainer(net, optimizer, objective, lt::ClipGradNorm{1.0},
-                      lt::ScheduleLr{.decay = lt::CosineDecay{}}, lt::ShowProgress{});
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}},
+                      lt::When{lt::app::leads(), lt::ShowProgress{}});  // each rank trains one of its own
   trainer.fit(lt::PinnedPrefetchLoader(clips, options.loading, lt::RandomSampler{.seed = options.seed}),
               {.epochs = options.epochs});
   net->eval();

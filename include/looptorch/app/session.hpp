@@ -91,6 +91,8 @@ class Session {
   /// Returns the snapshot that the run resumes from; one without a path for a new run.
   [[nodiscard]] const NewestSnapshot& snapshot() const { return snapshot_; }
   [[nodiscard]] bool resumes() const { return !snapshot_.path.empty(); }
+  /// True if this run replaces what an earlier one left in the output folder: it neither resumes nor replays.
+  [[nodiscard]] bool begins_anew() const { return !resumes() && training_.replay.empty(); }
   /// Throws UsageError if a new run would overwrite what it begins with: if the output is the file or folder
   /// `first` that `flag` names, or holds it. A run that resumes has no need of it.
   void require_apart(const std::string& flag, const std::filesystem::path& first) const {

@@ -19,10 +19,12 @@
 #include <looptorch/resume/window_bundle.hpp>
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,27 @@ struct CheckSavable {
       "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
 };
 
+/// Returns the newest bundle in a folder and in its folders of ranks and updates (rank-1, update-2); of one
+/// step the first by name. Its path is empty if there is none.
+inline NewestSnapshot find_newest_bundle(const std::filesystem::path& folder) {
+  NewestSnapshot newest = find_newest_snapshot(folder);
+  auto names = names_in_folder(folder);
+  std::ranges::sort(names);
+  for (const auto& name : names) {
+    if (!name.starts_with("rank-") && !name.starts_with("update-")) continue;
+    auto within = find_newest_bundle(folder / name);
+    if (newest.path.filename() < within.path.filename()) newest = std::move(within);
+  }
+  return newest;
+}
+
+/// Returns the bundle at `path`, or the newest in that folder. Throws SnapshotError if there is none.
+inline NewestSnapshot find_bundle(const std::filesystem::path& path) {
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+    if (auto newest = find_newest_bundle(path); !newest.path.empty()) return newest;
+  return find_snapshot(path, "bundle of a window to replay, as Autopsy keeps them in its folder");
+}
+
 /// The replay of a bundle's window on a Trainer's Engine, made by `replay`. Loads the bundle's weights and
 /// states into the run, and updates nothing.
 template <class Engine, class Batch>
@@ -47,8 +70,7 @@ class ReplayWindow {
   explicit ReplayWindow(Engine& engine) : engine_(engine) {}
 
   [[nodiscard]] Replayed run(const std::filesystem::path& path) {
-    const NewestSnapshot found =
-        find_snapshot(path, "bundle of a window to replay, as Autopsy keeps them in its folder");
+    const NewestSnapshot found = find_bundle(path);
     SnapshotContents contents = found.take();
     const std::string called = found.path.string();
     const WindowBundle bundle = WindowBundle::take_from(contents, called);

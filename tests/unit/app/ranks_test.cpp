@@ -5,31 +5,15 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/training_options.hpp>
 
+#include "support/as_rank.hpp"
 #include "support/captured_stderr.hpp"
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 using Catch::Contains;
 namespace app = looptorch::app;
-
-namespace {
-
-/// This process as one of several ranks while it lives.
-struct AsRank {
-  AsRank(int rank, int size) {
-    const auto set = [](const char* name, int value) { ::setenv(name, std::to_string(value).c_str(), 1); };
-    set("RANK", rank), set("LOCAL_RANK", rank), set("WORLD_SIZE", size), set("MASTER_PORT", 29500);
-    ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  }
-  ~AsRank() {
-    for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-      ::unsetenv(name);
-  }
-};
-
-}  // namespace
+using looptorch::testing::AsRank;
 
 TEST_CASE("The ranks share all samples, each once, and one process has the sampler's own order") {
   const looptorch::RandomSampler order{.seed = 3};

@@ -247,6 +247,21 @@ TEST_CASE("Session: one run at a time in a folder, none in that of the data, and
                     Contains("the folder of the data"));
 }
 
+TEST_CASE("Session: a run that resumes or replays a window does not begin anew") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  options.snapshot_every = 1, options.resume = "auto";
+  CHECK(app::Session(options, folder / "run").begins_anew());
+  trained_by_session(options, folder / "run");
+  CHECK_FALSE(app::Session(options, folder / "run").begins_anew());
+  options.resume.clear(), options.replay = folder / "run" / "bad-windows";
+  const app::Session replays(options, folder / "run");
+  CHECK_FALSE(replays.resumes());
+  CHECK_FALSE(replays.begins_anew());
+}
+
 TEST_CASE("Session: a new run does not overwrite what it begins with; one that resumes may lie beside it") {
   const TemporaryFolder folder;
   const CapturedStderr silent;

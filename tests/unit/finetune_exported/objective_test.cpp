@@ -141,7 +141,7 @@ TEST_CASE("options that would do nothing are refused") {
   CHECK_NOTHROW(fe::Objective({.scores = "loss"}, *both, fe::columns_of(both->inputs(), "labels")));
 }
 
-TEST_CASE("an index that is out of range names the columns of whole numbers and their greatest") {
+TEST_CASE("an index that is out of range names the columns of whole numbers and their range") {
   const TemporaryFolder folder;
   auto model = scores_model(folder / "model.pt2", torch::rand({2, 3}));
   const fe::Objective objective({.kind = "cross-entropy", .labels = "y"}, *model, kX);
@@ -150,7 +150,7 @@ TEST_CASE("an index that is out of range names the columns of whole numbers and 
     FAIL("a label that is none was taken");
   } catch (const c10::Error& error) {
     CHECK(std::string(error.what_without_backtrace()) ==
-          "Target 99 is out of bounds: the greatest numbers are 99 of \"y\"");
+          "Target 99 is out of bounds: the numbers are 1 to 99 of \"y\"");
   }
 }
 
@@ -198,6 +198,28 @@ TEST_CASE("an ignored label before or between others is none of CTC's, and a sam
     return torch::ctc_loss(scores.log_softmax(-1).transpose(0, 1), compact, longs({6, 6, 6}),
                            longs({2, 1, 0}));
   });
+}
+
+TEST_CASE(
+    "labels that CTC has too few frames for are refused in training, and make a validation's loss infinite") {
+  const TemporaryFolder folder;
+  const auto scores = torch::randn({2, 4, 5});
+  auto model = scores_model(folder / "model.pt2", scores);
+  const fe::Objective objective({.kind = "ctc"}, *model, kX);
+  CHECK(std::isfinite(
+      objective(model, {{scores, longs({1, 2, 2, 1, -100, -100}).view({2, 3})}}).value.item<double>()));
+  const auto too_many = longs({1, 2, -100, -100, 3, 3, 3, -100}).view({2, 4});  // 3 labels and 2 blanks
+  try {
+    objective(model, {{scores, too_many}});
+    FAIL("more labels than frames were taken");
+  } catch (const c10::ValueError& error) {
+    CHECK(
+        std::string(error.what_without_backtrace()) ==
+        "--loss ctc: the labels of a sample need 5 frames, one each and one more between equal ones, and the "
+        "batch has 4");
+  }
+  const torch::NoGradGuard no_grad;
+  CHECK(std::isinf(objective(model, {{scores, too_many}}).value.item<double>()));
 }
 
 TEST_CASE("scores and labels of sizes that do not go together are refused with both") {

@@ -256,5 +256,10 @@ TEST_CASE("replay: the second of two updates, whose first is made already") {
   run(second, [&](auto& trainer) {
     const Replayed replayed = replay<Batch>(trainer, folder / "update-2");
     CHECK((replayed.update == 1 && replayed.same_bits && replayed.finding.text() == *found));
+    CHECK(replay<Batch>(trainer, folder.path()).bundle == replayed.bundle);
+    const auto later = folder / "rank-1" / "update-1" / replayed.bundle.filename();
+    std::filesystem::create_directories(later.parent_path());
+    std::filesystem::copy(replayed.bundle, later, std::filesystem::copy_options::recursive);
+    CHECK(replay<Batch>(trainer, folder.path()).bundle == later);  // the first by name, of one step
   });
 }

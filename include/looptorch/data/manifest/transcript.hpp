@@ -18,7 +18,7 @@ namespace looptorch {
 /// Options: which segments are dropped, and the treatment of wrong ones.
 struct TranscriptOptions {
   std::size_t min_characters = 3;  ///< code points
-  double min_seconds = 1;
+  double min_seconds = 1;          ///< segments of 0 s are dropped in any case
   double max_seconds = 30;
   double min_peak = 0.01;  ///< smallest result of `peak`
   /// Returns the largest magnitude of a segment's samples, 1 at full scale; empty: no segment is dropped as

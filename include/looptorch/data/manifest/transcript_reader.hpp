@@ -158,6 +158,7 @@ class TranscriptReader {
       return message("its text has ", characters, " characters, fewer than ", options_.min_characters);
     if (seconds < options_.min_seconds)
       return message("lasts ", seconds, " s, less than ", options_.min_seconds, " s");
+    if (seconds == 0) return "lasts 0 s";  // no limit keeps it: there is nothing to read
     if (seconds > options_.max_seconds)
       return message("lasts ", seconds, " s, more than ", options_.max_seconds, " s");
     const double peak = options_.peak ? options_.peak(utterance) : options_.min_peak;

@@ -108,6 +108,10 @@ TEST_CASE("the limits can be chosen") {
         "lasts 1.5 s, less than 2 s");
   CHECK(corpus.verdict(R"({"text": "fives", "start": 0, "duration": 3.5})", options) ==
         "lasts 3.5 s, more than 3 s");
+
+  const TranscriptOptions any_length{.min_seconds = 0, .peak = [](const Utterance&) { return 1.0; }};
+  CHECK(corpus.verdict(R"({"text": "abc", "start": 1, "duration": 0.1})", any_length) == "kept");
+  CHECK(corpus.verdict(R"({"text": "abc", "start": 1, "duration": 0})", any_length) == "lasts 0 s");
 }
 
 TEST_CASE("the peak is asked for the segment's own part, and only where nothing else drops it") {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include "support/as_rank.hpp"
+#include "support/captured_stderr.hpp"
 #include "unit/spectrogram_gan_vit/songs.hpp"
 #include "unit/spectrogram_gan_vit/support.hpp"
 
@@ -32,6 +34,27 @@ TEST_CASE(
   CHECK(again.judge->hidden->weight.equal(first.judge->hidden->weight));
   CHECK(torch::allclose(again.held_out.features_ND, first.held_out.features_ND, 1e-4, 1e-5));
   CHECK_FALSE(prepare(false).judge->hidden->weight.equal(first.judge->hidden->weight));
+}
+
+TEST_CASE("Each rank trains the judge, and rank 0 alone prints and saves it") {
+  const Songs made({1, 1, 1, 1});
+  const gan::Notes notes;
+  const auto clips = gan::cached_clips(made.songs, 16, made.folder / "cache", notes);
+  gan::TrainOptions options;
+  options.output = made.folder.path();
+  options.training.workers = 0;
+  gan::SkippedItems skipped;
+  const auto printed_by = [&](int rank) {
+    const looptorch::testing::AsRank as(rank, 2);
+    const looptorch::testing::CapturedStderr printed;
+    CHECK_FALSE(
+        gan::prepare_validation(clips, clips, 16, at::kCPU, false, options, skipped).judge.is_empty());
+    return printed.text();
+  };
+  CHECK(printed_by(1).empty());
+  CHECK_FALSE(std::filesystem::exists(made.folder / "judge.safetensors"));
+  CHECK_THAT(printed_by(0), Catch::Contains("epoch 8 done"));
+  CHECK(std::filesystem::exists(made.folder / "judge.safetensors"));
 }
 
 TEST_CASE("A run that does not validate has no judge, and one with too few held-out clips is refused") {
