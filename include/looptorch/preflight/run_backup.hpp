@@ -57,12 +57,12 @@ class RunBackup {
   RunBackup(const RunBackup&) = delete;
   RunBackup& operator=(const RunBackup&) = delete;
 
-  /// Restores everything.
+  /// Restores everything, except buffers that forward has registered or resized since.
   void restore() {
     for (const auto& restore : options_) restore();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
-    load_contents(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
+    load_contents(engine_, was_, {}, ResumeMode::all, "the copy from before the dry steps").random().apply();
     RunAccess::forget_stop(engine_.run());
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_, signal_);

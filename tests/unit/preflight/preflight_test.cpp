@@ -184,6 +184,36 @@ TEST_CASE("preflight: what does not fit is not split, and a run that retries kee
   CHECK((trainer.policy<lt::RetryOnOom>().pieces == 1 && trainer.policy<lt::RetryOnOom>().retries == 0));
 }
 
+namespace {
+
+/// Registers a table in its first forward, and lengthens it for longer inputs.
+struct TableImpl : torch::nn::Module {
+  TableImpl() { register_module("linear", linear); }
+  at::Tensor forward(const at::Tensor& x) {
+    if (!table.defined()) table = register_buffer("table", torch::ones({4, 1}));
+    if (table.size(0) < x.size(0)) table.set_data(torch::ones({x.size(0), 1}));
+    return linear(x * table.narrow(0, 0, x.size(0)));
+  }
+  torch::nn::Linear linear{8, 8};
+  at::Tensor table;
+};
+TORCH_MODULE(Table);
+
+}  // namespace
+
+TEST_CASE("preflight: a buffer that forward registers or lengthens stays") {
+  Table net;
+  const at::Tensor weight = net->linear->weight.detach().clone();
+  lt::FusedSGD sgd(net->parameters(), {.lr = 0.1});
+  lt::Trainer trainer(net, sgd, [](Table& net, const at::Tensor& x) { return net(x).square().mean(); });
+  for (const std::int64_t length : {4, 6}) {
+    CHECK(lt::preflight(trainer, std::vector{torch::ones({length, 8})}, {.cap = 100'000'000}).fits);
+    CHECK(net->table.size(0) == length);
+    CHECK(bits_equal(net->linear->weight, weight));
+  }
+  CHECK(trainer.fit(std::vector{torch::ones({6, 8})}).status == lt::FitStatus::completed);
+}
+
 TEST_CASE("preflight: training continues as it would have without, bit for bit") {
   const auto train = [](bool checked) {
     torch::manual_seed(0);
