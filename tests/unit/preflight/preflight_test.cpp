@@ -13,12 +13,15 @@
 #include "support/temporary_folder.hpp"
 #include "support/warnings.hpp"
 
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <new>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -251,6 +254,43 @@ TEST_CASE("preflight: predicts the peak of the fit that follows") {
     CHECK(report.phases.peak_in(phase) == watched.peak_in(phase));
   CHECK(report.parts.total() == report.needed);
   CHECK(report.parts.optimizer == watched.breakdown().optimizer);
+}
+
+namespace {
+
+/// Yields batches of these sizes, each in the memory of the one before.
+struct Refilled {
+  struct Iterator {
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    Batch operator*() const {
+      of->one.x.resize_({of->sizes[next], 64}).zero_(), of->one.y.resize_({of->sizes[next]}).zero_();
+      return of->one;
+    }
+    Iterator& operator++() { return ++next, *this; }
+    void operator++(int) { ++next; }
+    bool operator==(std::default_sentinel_t) const { return next == of->sizes.size(); }
+    Refilled* of = nullptr;
+    std::size_t next = 0;
+  };
+  Iterator begin() { return {this}; }
+  static std::default_sentinel_t end() { return {}; }
+
+  std::vector<std::int64_t> sizes;
+  Batch one{torch::empty({0, 64}), torch::empty({0}, torch::kLong)};
+};
+
+}  // namespace
+
+TEST_CASE("preflight: the hardest batch counts, wherever a range that refills one batch yields it") {
+  const auto needed = [](std::vector<std::int64_t> sizes) {
+    Net net;
+    lt::FusedSGD sgd(net->parameters(), {.lr = 0.1});
+    lt::Trainer trainer(net, sgd, objective);
+    return lt::preflight(trainer, Refilled{std::move(sizes)}, {.cap = 100'000'000}).needed;
+  };
+  const std::int64_t last = needed({16, 256}), first = needed({256, 16});
+  CHECK(std::abs(first - last) * 10 < last);
 }
 
 TEST_CASE("preflight: the verdict follows the cap and the margin") {
