@@ -228,7 +228,10 @@ TEST_CASE("preflight: training continues as it would have without, bit for bit")
     if (checked) CHECK(lt::preflight(trainer, data, kRoomy).fits);
     trainer.fit(data, {.max_steps = 2});
     if (checked) CHECK_FALSE(lt::preflight(trainer, data, {.cap = 1'000'000}).fits);
+    CHECK((trainer.progress().batches_per_epoch == 6 && trainer.progress().total_steps == 2));
+    const lt::testing::Warnings warnings;
     trainer.fit(data, {.max_steps = 6});
+    CHECK(warnings.texts.empty());
     return everything(trainer);
   };
   check_equal(train(false), train(true));
