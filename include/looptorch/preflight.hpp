@@ -36,12 +36,12 @@ struct CheckDryBatches {
 /// Checks whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a
 /// range of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
 /// batches; a batch type with fields other than tensors needs SampleBatches. Leaves weights, moments,
-/// averages, policies, counters, random generators and flags as they are, bit for bit; drops gradients, as
-/// fit does. Policies that declare `leader_only` are not called, and no policy's hooks of windows and epochs
-/// run. Trains all layers that UnfreezeAt unfreezes in any epoch. Adds averages that begin later,
-/// RestoreBest's copy and, on a CPU, a snapshot's. Needs host memory for a copy of the run. Throws UsageError
-/// for empty batches or options out of range, and what the objective throws; running out of memory is a
-/// result.
+/// averages, policies, counters, random generators and flags as they are, bit for bit, except buffers
+/// that forward registers or resizes; drops gradients, as fit does. Policies that declare `leader_only` are
+/// not called, and no policy's hooks of windows and epochs run. Trains all layers that UnfreezeAt unfreezes
+/// in any epoch. Adds averages that begin later, RestoreBest's copy and, on a CPU, a snapshot's. Needs host
+/// memory for a copy of the run. Throws UsageError for empty batches or options out of range, and what the
+/// objective throws; running out of memory is a result.
 template <class Trainer, class Batches>
 [[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
                                         const PreflightOptions& options = {}) {

@@ -13,6 +13,7 @@
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/record_function.h>
+#include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cmath>
@@ -58,6 +59,7 @@ inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
   if (!elements.defined() || elements.numel() == 0) return facts;
   if (elements.is_complex()) elements = at::view_as_real(elements.resolve_conj());
   if (elements.is_floating_point() && elements.element_size() < 4) elements = elements.to(at::kFloat);
+  if (at::isBarebonesUnsignedType(elements.scalar_type())) elements = elements.to(at::kDouble);
   take_range(elements, facts);  // NaN if an element is
   if (!elements.is_floating_point() || (std::isfinite(facts.least) && std::isfinite(facts.most)))
     return facts;

@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -33,7 +34,8 @@ namespace looptorch {
 /// is empty: that is the policy. Works in Sequential where `Layer` does.
 ///
 /// The policy sets its options on all such layers of the model, also after the fit. Layers that no policy
-/// names recompute. Throws UsageError if the model has none, or if none was called in the first window.
+/// names recompute. Throws UsageError if the model has none, or if none was called in the first window of
+/// each update.
 template <class Layer>
 class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
   using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;
@@ -78,12 +80,14 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   struct State {
     std::vector<Impl*> layers;
-    bool checked = false;  ///< Whether one was entered has been checked.
+    std::set<std::size_t> awaited;  ///< Updates not made yet, which may be the ones that enter a layer.
   };
 
   void on_fit_begin(FitContext& fit, State& state) const {
     set_options(fit, options_, state);
-    state.checked = options_.mode == CheckpointMode::off;
+    state.awaited.clear();
+    for (std::size_t i = 0; i < fit.run.updates().size() && options_.mode != CheckpointMode::off; ++i)
+      state.awaited.insert(i);
     for (Impl* layer : state.layers) layer->entered = false;
   }
 
@@ -91,8 +95,8 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     set_options(fit, CheckpointOptions{.mode = CheckpointMode::off}, state);
   }
 
-  void before_update(UpdateContext&, State& state) const {
-    if (!std::exchange(state.checked, true)) check_entered(state);
+  void before_update(UpdateContext& update, State& state) const {
+    if (state.awaited.erase(update.index()) && state.awaited.empty()) check_entered(state);
   }
 
  private:

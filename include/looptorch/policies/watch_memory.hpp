@@ -77,7 +77,7 @@ struct WatchMemory {
   void on_epoch_end(EpochContext& epoch, State& state) const { state.add_up(epoch.run); }
   void on_fit_end(FitContext& fit, State& state) const {
     if (const auto found = state.end(fit.run, fit.status == FitStatus::failed)) write(found->text);
-    write(state.text());
+    if (state.peak().bytes > 0) write(state.text());  // else no window has begun
     for (const std::string& remedy : state.advice(remedies)) write("little is left. " + remedy);
   }
 

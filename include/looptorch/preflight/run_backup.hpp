@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
 #include <looptorch/resume/resume.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
@@ -38,7 +39,7 @@ namespace looptorch::detail {
 template <class Engine>
 class RunBackup {
  public:
-  explicit RunBackup(Engine& engine) : engine_(engine) {
+  explicit RunBackup(Engine& engine) : engine_(engine), progress_(engine.progress()) {
     at::NoGradGuard no_gradients;
     const SnapshotContents now = take_snapshot(engine, {});
     was_ = {.step = now.step,
@@ -57,12 +58,13 @@ class RunBackup {
   RunBackup(const RunBackup&) = delete;
   RunBackup& operator=(const RunBackup&) = delete;
 
-  /// Restores everything.
+  /// Restores everything, except buffers that forward has registered or resized since.
   void restore() {
     for (const auto& restore : options_) restore();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
-    load_contents(engine_, was_, {}, ResumeMode::none, "the copy from before the dry steps").random().apply();
+    load_contents(engine_, was_, {}, ResumeMode::all, "the copy from before the dry steps").random().apply();
+    RunAccess::progress(engine_.run()) = progress_;  // with the last fit's plan, which no snapshot holds
     RunAccess::forget_stop(engine_.run());
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_, signal_);
@@ -70,6 +72,7 @@ class RunBackup {
 
  private:
   Engine& engine_;
+  const Progress progress_;
   SnapshotContents was_;
   std::vector<std::pair<at::Tensor, bool>> trained_;
   std::vector<std::function<void()>> options_;

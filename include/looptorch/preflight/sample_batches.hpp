@@ -5,6 +5,7 @@
 
 #include <looptorch/data/batch/batch.hpp>
 #include <looptorch/data/datasets/dataset.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -74,13 +75,20 @@ template <class Batch>
   return some;
 }
 
-/// The first samples of the batches of a range, which is read once.
+/// The first samples of the batches of a range, which is read once. Copies the tensors of a range that may
+/// refill them.
 template <class Batch>
 class GivenBatches {
  public:
   template <class Range>
   explicit GivenBatches(Range& range) {
-    for (auto&& batch : range) batches_.push_back(batch);
+    for (auto&& batch : range) {
+      batches_.push_back(batch);
+      if constexpr (kRefills<Range>)
+        for_each_tensor(batches_.back(), [](at::Tensor& tensor) {
+          if (tensor.defined()) tensor = tensor.clone();
+        });
+    }
   }
   [[nodiscard]] std::vector<Batch> of_at_most(std::int64_t most) const {
     std::vector<Batch> some;

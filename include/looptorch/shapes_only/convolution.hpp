@@ -48,7 +48,8 @@ inline bool allocate_convolution_backward(const c10::OperatorHandle& op, Stack&,
     return is_wanted ? at::empty(sizes, w.options().memory_format(layout)).zero_() : at::Tensor();
   };
   const auto grad_x = like(wanted[0], x.sizes(), format), grad_w = like(wanted[1], w.sizes(), format);
-  const auto grad_bias = like(wanted[2], {w.size(0)}, at::MemoryFormat::Contiguous);
+  const auto grad_bias =
+      like(wanted[2], {arguments.tensor("grad_output").size(1)}, at::MemoryFormat::Contiguous);
   allocate_workspace(workspace);
   arguments.return_results(grad_x, grad_w, grad_bias);
   return true;

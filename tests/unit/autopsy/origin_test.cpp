@@ -352,6 +352,12 @@ TEST_CASE("facts of a sparse tensor are those of the sums of its rows") {
   CHECK(looptorch::detail::facts_of(torch::zeros({4, 3}).to_sparse(1)).is_finite());
 }
 
+TEST_CASE("facts of unsigned integers, which LibTorch does not compare, have their range") {
+  for (const at::ScalarType type : {at::kByte, at::kUInt16, at::kUInt32, at::kUInt64})
+    CHECK_THAT(looptorch::detail::facts_of(torch::tensor({7, 250, 9}).to(type)).text(),
+               Catch::EndsWith(" [3] from 7 to 250"));
+}
+
 TEST_CASE("Autopsy: injected faults are named") {
   const std::vector<Fault> all = faults();
   CHECK(all.size() == 29);  // and the others below

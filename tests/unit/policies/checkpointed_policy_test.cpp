@@ -158,6 +158,28 @@ TEST_CASE("a policy without a layer that it could mean is refused") {
                     Catch::Contains("is listed, but the model has no such layer"));
 }
 
+TEST_CASE("a layer that only a later update enters is waited for") {
+  const std::vector<at::Tensor> data(4, torch::ones({2, 3}));
+  for (const std::int64_t every : {1, 2})
+    for (const Call call : {Call::holder, Call::none}) {
+      Net net(call);
+      torch::optim::SGD of_last(net->last->parameters(), 0.1), of_first(net->first->parameters(), 0.1);
+      lt::Trainer trainer(
+          net, lt::Update{of_last, [](Net& net, const at::Tensor& x) { return net->last(x).mean(); }},
+          lt::Update{
+              of_first,
+              [](Net& net, const at::Tensor& x) {
+                return net(x).mean() + net->first->linear->weight.pow(2).sum();
+              },
+              {.every = every, .when = [every](const lt::Run& run) { return run.progress().step >= every; }}},
+          Wrapped{});
+      if (call == Call::holder)
+        CHECK_NOTHROW(trainer.fit(data));
+      else
+        CHECK_THROWS_WITH(trainer.fit(data), Catch::Contains("was entered in the first window"));
+    }
+}
+
 TEST_CASE("a layer listed as a policy is refused") {
   CHECK_THROWS_WITH(runs(Call::holder, Wrapped(3, 3)),
                     Catch::Contains("a layer was listed as a policy: list an empty"));

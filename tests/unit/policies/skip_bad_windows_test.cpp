@@ -162,6 +162,22 @@ TEST_CASE("SkipBadWindows: buffers that changed their type since the last fit ar
   for (std::size_t i = 0; i < before.size(); ++i) CHECK(net->buffers()[i].equal(before[i]));
 }
 
+TEST_CASE("SkipBadWindows: a buffer that a bad window has lengthened gets its former length back") {
+  auto net = std::make_shared<Normed>();
+  at::Tensor& table = net->register_buffer("table", torch::ones({2, 1}, torch::kDouble));
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto objective = [&](std::shared_ptr<Normed>& net, const toy::Batch& batch) {
+    const std::int64_t rows = batch.features.size(0);
+    if (table.size(0) < rows) table.set_data(torch::full({rows, 1}, 2, torch::kDouble));
+    return normed_loss(net, {batch.features * table.narrow(0, 0, rows), batch.labels});
+  };
+  const toy::Batch bad{torch::full({5, 4}, NAN, torch::kDouble), torch::zeros({5}, torch::kLong)};
+  Trainer trainer(net, sgd, objective, quiet(), Autopsy{.report = [](const std::string&) {}});
+  trainer.fit(std::vector{constant(1), bad, constant(2)});
+  CHECK(trainer.progress().skipped == 1);
+  CHECK(table.equal(torch::ones({2, 1}, torch::kDouble)));
+}
+
 TEST_CASE("SkipBadWindows: after too many bad windows a further fit trains on good ones") {
   auto batches = toy::batches(4);
   batches[1].features = torch::full_like(batches[1].features, NAN);

@@ -195,6 +195,16 @@ TEST_CASE("WatchMemory: shows in the line of progress, and says the peak as the 
   CHECK_THAT(text, Contains("  memory ") && Contains("memory: ") && Contains(" at the peak, in "));
 }
 
+TEST_CASE("WatchMemory: says nothing of a peak if the fit could not begin") {
+  Wide wide;
+  std::FILE* const file = std::tmpfile();
+  lt::Trainer trainer(wide.net, wide.adam, objective, WatchMemory{.out = file},
+                      lt::SkipBadWindows{.max_skipped = -1});
+  CHECK_THROWS_AS(trainer.fit(inputs(1)), lt::UsageError);
+  CHECK(std::ftell(file) == 0);
+  std::fclose(file);
+}
+
 TEST_CASE("WatchMemory: a policy that asks for memory without saying so gets an error that says how") {
   struct Asks {
     void on_window_end(lt::WindowContext& window) const { (void)window.run.held_memory(); }

@@ -13,12 +13,15 @@
 #include "support/temporary_folder.hpp"
 #include "support/warnings.hpp"
 
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <new>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -184,6 +187,36 @@ TEST_CASE("preflight: what does not fit is not split, and a run that retries kee
   CHECK((trainer.policy<lt::RetryOnOom>().pieces == 1 && trainer.policy<lt::RetryOnOom>().retries == 0));
 }
 
+namespace {
+
+/// Registers a table in its first forward, and lengthens it for longer inputs.
+struct TableImpl : torch::nn::Module {
+  TableImpl() { register_module("linear", linear); }
+  at::Tensor forward(const at::Tensor& x) {
+    if (!table.defined()) table = register_buffer("table", torch::ones({4, 1}));
+    if (table.size(0) < x.size(0)) table.set_data(torch::ones({x.size(0), 1}));
+    return linear(x * table.narrow(0, 0, x.size(0)));
+  }
+  torch::nn::Linear linear{8, 8};
+  at::Tensor table;
+};
+TORCH_MODULE(Table);
+
+}  // namespace
+
+TEST_CASE("preflight: a buffer that forward registers or lengthens stays") {
+  Table net;
+  const at::Tensor weight = net->linear->weight.detach().clone();
+  lt::FusedSGD sgd(net->parameters(), {.lr = 0.1});
+  lt::Trainer trainer(net, sgd, [](Table& net, const at::Tensor& x) { return net(x).square().mean(); });
+  for (const std::int64_t length : {4, 6}) {
+    CHECK(lt::preflight(trainer, std::vector{torch::ones({length, 8})}, {.cap = 100'000'000}).fits);
+    CHECK(net->table.size(0) == length);
+    CHECK(bits_equal(net->linear->weight, weight));
+  }
+  CHECK(trainer.fit(std::vector{torch::ones({6, 8})}).status == lt::FitStatus::completed);
+}
+
 TEST_CASE("preflight: training continues as it would have without, bit for bit") {
   const auto train = [](bool checked) {
     torch::manual_seed(0);
@@ -195,7 +228,10 @@ TEST_CASE("preflight: training continues as it would have without, bit for bit")
     if (checked) CHECK(lt::preflight(trainer, data, kRoomy).fits);
     trainer.fit(data, {.max_steps = 2});
     if (checked) CHECK_FALSE(lt::preflight(trainer, data, {.cap = 1'000'000}).fits);
+    CHECK((trainer.progress().batches_per_epoch == 6 && trainer.progress().total_steps == 2));
+    const lt::testing::Warnings warnings;
     trainer.fit(data, {.max_steps = 6});
+    CHECK(warnings.texts.empty());
     return everything(trainer);
   };
   check_equal(train(false), train(true));
@@ -221,6 +257,43 @@ TEST_CASE("preflight: predicts the peak of the fit that follows") {
     CHECK(report.phases.peak_in(phase) == watched.peak_in(phase));
   CHECK(report.parts.total() == report.needed);
   CHECK(report.parts.optimizer == watched.breakdown().optimizer);
+}
+
+namespace {
+
+/// Yields batches of these sizes, each in the memory of the one before.
+struct Refilled {
+  struct Iterator {
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    Batch operator*() const {
+      of->one.x.resize_({of->sizes[next], 64}).zero_(), of->one.y.resize_({of->sizes[next]}).zero_();
+      return of->one;
+    }
+    Iterator& operator++() { return ++next, *this; }
+    void operator++(int) { ++next; }
+    bool operator==(std::default_sentinel_t) const { return next == of->sizes.size(); }
+    Refilled* of = nullptr;
+    std::size_t next = 0;
+  };
+  Iterator begin() { return {this}; }
+  static std::default_sentinel_t end() { return {}; }
+
+  std::vector<std::int64_t> sizes;
+  Batch one{torch::empty({0, 64}), torch::empty({0}, torch::kLong)};
+};
+
+}  // namespace
+
+TEST_CASE("preflight: the hardest batch counts, wherever a range that refills one batch yields it") {
+  const auto needed = [](std::vector<std::int64_t> sizes) {
+    Net net;
+    lt::FusedSGD sgd(net->parameters(), {.lr = 0.1});
+    lt::Trainer trainer(net, sgd, objective);
+    return lt::preflight(trainer, Refilled{std::move(sizes)}, {.cap = 100'000'000}).needed;
+  };
+  const std::int64_t last = needed({16, 256}), first = needed({256, 16});
+  CHECK(std::abs(first - last) * 10 < last);
 }
 
 TEST_CASE("preflight: the verdict follows the cap and the margin") {

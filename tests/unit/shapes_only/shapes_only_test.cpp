@@ -206,6 +206,11 @@ const Work kWorks[] = {
        return std::vector{trained({2, 64, 32, 40}), trained({64, 32, 4, 4})};
      },
      [](const auto& x) { return at::conv_transpose2d(x[0], x[1], {}, 2, 1); }},
+    {"transposed convolution with a bias, in groups",
+     [] {
+       return std::vector{trained({2, 64, 32, 40}), trained({64, 16, 4, 4}), trained({32})};
+     },
+     [](const auto& x) { return at::conv_transpose2d(x[0], x[1], x[2], 2, 1, 0, 2); }},
     {"group norm",
      [] {
        return std::vector{trained({2, 32, 64, 90}), trained({32}), trained({32})};

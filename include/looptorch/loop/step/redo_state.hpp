@@ -51,10 +51,11 @@ class TensorCopies {
     return true;
   }
 
-  /// Writes the copies back.
+  /// Writes the copies back; a tensor that has other sizes by now gets the former ones.
   void restore() {
     at::NoGradGuard no_gradients;
-    for (auto& [tensor, copy] : kept_) tensor.copy_(copy);
+    for (auto& [tensor, copy] : kept_)
+      tensor.sizes() == copy.sizes() ? static_cast<void>(tensor.copy_(copy)) : tensor.set_data(copy.clone());
   }
 
  private:
