@@ -69,7 +69,7 @@ TEST_CASE("a graph's sum of a window's losses is that of RunningMean, of a mean 
   RunningMean by_mean, by_sum;
   by_mean.add(value.reshape({}), 3.0);
   by_sum.add(Loss{.weight = 3.0, .sum = value});
-  buffers.set_weight(3);
+  buffers.weight.set(3);
   buffers.set_sum(Loss{.value = value});
   CHECK(buffers.sum.item<double>() == by_mean.totals().sum);
   buffers.set_sum(Loss{.sum = value});
