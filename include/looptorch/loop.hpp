@@ -99,7 +99,8 @@ class Trainer {
     } else if constexpr (detail::CheckRange<Batches>::passed) {
       if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) {
         const auto call = call_.begin("fit()");
-        own_loop_.restart();
+        detail::require_no_open_window(engine_, "fit()");
+        own_loop_.restart(/*another=*/true);
         return detail::fit<Host>(*this, engine_, batches, options, feed_);
       }
     }
@@ -183,7 +184,7 @@ class Trainer {
     detail::require_no_open_window(engine_, "load_state_dict()");
     detail::resolve_updates(engine_);
     engine_.load_state_dict(state);
-    own_loop_.restart();  // policies begin anew with what they have now
+    own_loop_.restart(/*another=*/false);  // policies begin anew with what they have now
   }
 
   /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Its tensors are
@@ -214,7 +215,7 @@ class Trainer {
       const auto call = call_.begin("restore()");
       detail::require_no_open_window(engine_, "restore()");
       detail::resolve_updates(engine_);
-      own_loop_.restart();
+      own_loop_.restart(/*another=*/false);
       return detail::SnapshotCode<Engine>::restore(engine_, contents, strict, resume_changed);
     } else {
       return {};

@@ -240,7 +240,9 @@ class Validate {
       result = evaluation(run);
     }
     random.apply();
-    if (result.batches > 0) awaited_metrics().check_evaluation(run.metrics(), result);
+    if (result.batches == 0) return;
+    awaited_metrics().check_evaluation(run.metrics(), result);
+    awaited_metrics().announce(run.metrics(), result);
   }
 
   /// Returns how many batches to try: `sanity` before the first step, and at least one if only the objective

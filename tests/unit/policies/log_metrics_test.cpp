@@ -277,6 +277,21 @@ TEST_CASE("LogMetrics: metrics of objectives, offers, published ones, and rows e
   CHECK(found.at("validation.loss").at(12) == trainer.metrics().find("validation.loss"));
 }
 
+TEST_CASE("LogMetrics: each validation has its own step, also between two rows") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective, lt::Validate{toy::batches(1), {.every = 3}},
+                      lt::LogMetrics{.folder = folder.path(), .every = 5});
+  std::map<std::int64_t, double> losses;
+  for (std::int64_t step = 3; step <= 9; step += 3) {
+    trainer.fit(toy::batches(10), {.max_steps = step + 1});
+    losses[step] = *trainer.metrics().find("validation.loss");
+  }
+  const auto found = curves(folder.path());
+  CHECK(found.at("validation.loss") == losses);
+  CHECK(found.at("loss").size() == 2);
+}
+
 TEST_CASE("LogMetrics: several updates have names of their own") {
   const TemporaryFolder folder;
   toy::Net net = toy::net();

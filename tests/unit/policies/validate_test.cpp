@@ -203,6 +203,23 @@ TEST_CASE("a metric whose first value comes after epochs is waited for, since it
   CHECK(trainer.metrics().publications("validation.loss") == 1);
 }
 
+TEST_CASE("a metric is waited for although another policy publishes under its prefix before") {
+  const auto accurate = [](toy::Net& net, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.metrics = {{"accuracy", 0.5}};
+    return loss;
+  };
+  for (const std::string metric : {"validation.loss", "validation.accuracy"}) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    lt::Trainer trainer(
+        net, sgd, accurate, lt::Validate{toy::batches(1), {.every = 5}}, lt::StopEarly{.metric = metric},
+        lt::On{lt::kObserve,
+               [](lt::WindowContext& window) { window.run.metrics().publish("validation.bleu", 1.0); }});
+    CHECK(trainer.fit(toy::batches(2), {.epochs = 3}).steps == 6);
+  }
+}
+
 TEST_CASE("a value from before the first step counts for early stopping, and is no snapshot's best") {
   const looptorch::testing::TemporaryFolder folder;
   auto net = toy::net();

@@ -25,6 +25,14 @@ void announce(Engine& engine, const FitPlan& plan) {
   RunAccess::forget_stop(engine.run());
 }
 
+/// Forgets the losses and metrics so far, as an epoch or a loop of `step` begins.
+inline void restart_means(Run& run) {
+  for (UpdateView& view : run.updates()) {
+    view.loss.reset();
+    view.metrics.clear();
+  }
+}
+
 /// Prepares the engine for a loop of `step`, before policies begin.
 template <class Engine>
 void prepare_fit(Engine& engine, const FitPlan& plan) {

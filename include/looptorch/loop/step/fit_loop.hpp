@@ -130,10 +130,7 @@ class FitLoop {
   }
 
   void begin_epoch() {
-    for (UpdateView& view : engine_.run().updates()) {
-      view.loss.reset();
-      view.metrics.clear();
-    }
+    restart_means(engine_.run());
     EpochContext context{engine_.run()};
     engine_.stack().template run<on_epoch_begin_hook>(context);
   }
@@ -224,7 +221,6 @@ class FeedScope {
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
                               LastFeed<Host::takes_snapshots, Engine>& last) {
-  require_no_open_window(engine, "fit()");
   resolve_updates(engine);  // counts updates left over from a loop of `step`, before policies begin anew
   Run& run = engine.run();
   const Progress before = run.progress();

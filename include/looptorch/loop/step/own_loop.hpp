@@ -14,6 +14,7 @@
 #include <any>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace looptorch::detail {
 
@@ -24,6 +25,12 @@ class OwnLoop {
  public:
   /// Lets policies begin anew with the next step.
   void restart() { begun_ = false; }
+  /// The same. The next step begins `another` loop, with means of its own, or continues that of a loaded
+  /// state.
+  void restart(bool another) {
+    restart();
+    is_another_ = another;
+  }
 
   /// Learns from one micro-batch, and makes the updates if it is the window's last.
   template <class Host, class Trainer, class Batch>
@@ -51,7 +58,7 @@ class OwnLoop {
   template <class Host, class Trainer>
   FitResult finish(Trainer& trainer, Engine& engine) {
     if (!begun_) begin<Host>(trainer, engine);
-    begun_ = false;
+    restart(/*another=*/true);
     const Host host(trainer, engine.run());
     try {
       end_last_window(engine);
@@ -74,6 +81,7 @@ class OwnLoop {
     clock_ = {};
     engine.ranks().require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
+    if (std::exchange(is_another_, false)) restart_means(engine.run());
     RunAccess::batch_limit(engine.run()) = std::nullopt;  // of a fit before
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
@@ -136,6 +144,7 @@ class OwnLoop {
   }
 
   bool begun_ = false;
+  bool is_another_ = false;      // the means are those of an earlier loop or fit
   std::int64_t first_step_ = 0;  // of the loop under way
   Stopwatch clock_;
   std::any kept_;  // the window's batches, where several updates need them

@@ -32,7 +32,13 @@ class AwaitedMetrics {
 
   void announce(MetricBoard& board) const {
     board.announce(prefix_);
+    if constexpr (!names_results<Measure>()) board.announce(prefix_ + "loss");
     for (const std::string& name : declared_names()) board.announce(name);
+  }
+  /// Announces the names that a trial has given: another policy may publish under the prefix before the first
+  /// evaluation, and the prefix alone then keeps no consumer waiting.
+  void announce(MetricBoard& board, const Evaluation& trial) const {
+    for (const std::string& name : names_in(trial)) board.announce(name);
   }
 
   /// Throws UsageError for an awaited name that is known never to come, before any evaluation.

@@ -120,10 +120,11 @@ class MetricFeed final : public MetricSink {
       add_mean(i, kLoss, views[i].loss, due);
       for (const auto& [name, mean] : views[i].metrics) add_mean(i, name, mean, due);
     }
-    if (!due) return;
-    row_.is_due = true;
-    add_speed();
-    add_published();
+    if (due) {
+      row_.is_due = true;
+      add_speed();
+    }
+    add_published();  // in a row of their step, whatever is due
   }
 
   /// Restarts the sums of losses for the next epoch.

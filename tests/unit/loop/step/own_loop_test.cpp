@@ -141,6 +141,50 @@ TEST_CASE("own loop: the mean of a part follows from two readings of the totals"
   CHECK((after.sum - before.sum) / (after.weight - before.weight) == Approx(expected));
 }
 
+TEST_CASE("own loop: the means begin with each loop, and go on in a restored one") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::WeightedSum expected;
+  const auto noted = [&](toy::Net& of, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(of, batch);
+    expected.sum += loss.value.item<double>() * loss.weight.number();
+    expected.weight += loss.weight.number();
+    loss.metrics = {{"same", loss.value}};
+    return loss;
+  };
+  const auto data = toy::batches(4);
+  lt::Trainer trainer(net, optimizer, noted);
+  trainer.fit(data);
+  for (int loop = 0; loop < 2; ++loop) {
+    expected = {};
+    for (const auto& batch : data) trainer.step(batch);
+    CHECK(trainer.updates()[0].loss.mean() == Approx(expected.mean()).epsilon(1e-12));
+    CHECK(trainer.updates()[0].metrics.at("same").mean() == Approx(expected.mean()).epsilon(1e-12));
+    if (loop == 0) CHECK(trainer.finish().loss == Approx(expected.mean()).epsilon(1e-12));
+  }
+  trainer.load_state_dict(trainer.state_dict());
+  trainer.step(data[0]);
+  CHECK(trainer.finish().loss == Approx(expected.mean()).epsilon(1e-12));
+}
+
+TEST_CASE("own loop: a fit that is refused within a window leaves the loop and the window as they were") {
+  const auto data = toy::batches(2);
+  int begins = 0;
+  std::vector<std::string> ends;
+  const auto train = [&](bool fits) {
+    auto net = toy::net();
+    auto optimizer = sgd(net);
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{}, NoteFits{&begins, &ends});
+    trainer.step(data[0]);
+    if (fits) CHECK_THROWS_AS(trainer.fit(data), lt::UsageError);
+    trainer.step(data[1]);
+    return net;
+  };
+  auto net = train(true), undisturbed = train(false);
+  CHECK(toy::distance(net, undisturbed) == 0.0);
+  CHECK(begins == 2);
+}
+
 TEST_CASE("own loop: policies begin and end once a loop, also one without a step") {
   const auto data = toy::batches(2);
   auto net = toy::net();
