@@ -69,6 +69,9 @@ TEST_CASE("8-bit rows have the largest value of a row, and are off by half a ste
   CHECK((wide - weight).abs().le(largest.unsqueeze(1) * (1.0001 / 254)).all().item<bool>());
   CHECK(wide[5].eq(0).all().item<bool>());
   CHECK(wide[2][7].item<float>() == Approx(-9));
+  const Int8Weight of_fp64 = narrowed(weight.to(at::kDouble));
+  CHECK(of_fp64.rows_NK.equal(held.rows_NK));
+  CHECK(of_fp64.scale_N.equal(held.scale_N));
 }
 
 TEST_CASE("its product and its input's gradient are those of the widened weight", "[int8]") {

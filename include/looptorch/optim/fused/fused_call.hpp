@@ -160,11 +160,22 @@ inline void require_listed_once(const at::Tensor& parameter, bool is_new, const 
   require_updatable(parameter, name);
 }
 
-/// Returns the gradient in the parameter's memory layout, which the kernels assume. Copies only if the
-/// layouts differ; autograd's own gradients have the parameter's.
+/// Throws UsageError for a gradient of another shape, such as one from before the parameter's was changed.
+/// The kernels do not check, and would read past its end.
+inline void require_same_shape(const at::Tensor& gradient, const at::Tensor& parameter, const char* name) {
+  if (gradient.sizes() != parameter.sizes())
+    throw UsageError(message(name, " was given a gradient of shape ", gradient.sizes(),
+                             " for a parameter of shape ", parameter.sizes()));
+}
+
+/// Returns the gradient as the kernels read it: on the parameter's device, in its dtype and memory layout.
+/// Copies only a gradient that differs. Autograd's own does after `Module::to`, which leaves it behind, and
+/// with `grad_dtype`.
 inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (gradient.strides() == parameter.strides()) return gradient;
-  return at::empty_like(parameter).copy_(gradient);
+  const bool is_alike = gradient.strides() == parameter.strides() &&
+                        gradient.scalar_type() == parameter.scalar_type() &&
+                        gradient.device() == parameter.device();
+  return is_alike ? gradient : at::empty_like(parameter).copy_(gradient);
 }
 
 }  // namespace looptorch::detail

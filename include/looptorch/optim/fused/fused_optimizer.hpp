@@ -80,8 +80,8 @@ class FusedOptimizer : public AnyOptimizer {
 
   /// Updates each parameter that has a gradient; others keep their values and moments. Moments follow a
   /// parameter that moved within the groups. A new parameter in the position of another starts without
-  /// moments. Throws UsageError, before anything changes, for a gradient that is not dense and for a
-  /// parameter that changed its shape.
+  /// moments. Throws UsageError, before anything changes, for a gradient that is not dense or of another
+  /// shape, and for a parameter that changed its shape.
   at::Tensor step(LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {

@@ -55,10 +55,12 @@ class FusedUpdate {
       const auto& parameters = groups_[i].params();
       lists_.due[i].clear();
       for (std::size_t j = 0; j < parameters.size(); ++j) {
+        if (only && !parameters[j].is_same(*only)) continue;
         const at::Tensor& gradient = parameters[j].grad();
-        if (!gradient.defined() || (only && !parameters[j].is_same(*only))) continue;
+        if (!gradient.defined()) continue;
         require_updatable(parameters[j], Rule::kName);
         require_dense(gradient, Rule::kName);
+        require_same_shape(gradient, parameters[j], Rule::kName);
         for (const Field& field : Rule::kFields)
           check_shape(field, moments_[i].*field.list, j, parameters[j]);
         lists_.due[i].push_back(j);
@@ -93,7 +95,7 @@ class FusedUpdate {
         }
         if (field.counter)
           for (const SharedCount& shared : SharedCounts(list, lists_.due[i]))
-            if (shared.due > 0 && shared.due < shared.holders) return std::nullopt;
+            if (shared.due < shared.holders) return std::nullopt;
         some |= !lists_.due[i].empty();
       }
     return some ? std::optional(std::move(counts)) : std::nullopt;

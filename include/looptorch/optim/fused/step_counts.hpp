@@ -24,28 +24,36 @@ struct SharedCount {
   std::size_t due = 0;
 };
 
-/// The distinct counts of a list.
+/// The distinct counts of the parameters in `due`.
 class SharedCounts {
  public:
   SharedCounts(const std::vector<at::Tensor>& counts, const std::vector<std::size_t>& due) {
+    for (const std::size_t i : due) {
+      SharedCount* known = find(counts[i]);
+      if (!known) known = add(counts[i]);
+      ++known->due;
+    }
     for (const at::Tensor& count : counts)
-      if (count.defined()) ++find(count).holders;
-    for (const std::size_t i : due) ++find(counts[i]).due;
+      if (SharedCount* const known = find(count)) ++known->holders;
   }
 
   auto begin() { return distinct_.begin(); }
   auto end() { return distinct_.end(); }
 
  private:
-  SharedCount& find(const at::Tensor& count) {
-    if (last_ < distinct_.size() && distinct_[last_].tensor.is_same(count)) return distinct_[last_];
-    for (last_ = 0; last_ < distinct_.size(); ++last_)
-      if (distinct_[last_].tensor.is_same(count)) return distinct_[last_];
-    return distinct_.emplace_back(SharedCount{count});
+  /// Begins where the last count was found: neighbours share one, or have successive ones.
+  SharedCount* find(const at::Tensor& count) {
+    for (std::size_t tried = 0; tried < distinct_.size(); ++tried, last_ = (last_ + 1) % distinct_.size())
+      if (distinct_[last_].tensor.is_same(count)) return &distinct_[last_];
+    return nullptr;
+  }
+  SharedCount* add(const at::Tensor& count) {
+    last_ = distinct_.size();
+    return &distinct_.emplace_back(SharedCount{count});
   }
 
   c10::SmallVector<SharedCount, 4> distinct_;
-  std::size_t last_ = 0;  // neighbours usually share a count
+  std::size_t last_ = 0;
 };
 
 /// Adds one to fp32 counts of one device, or nothing if `found_inf` is 1. On a CPU it adds without an
@@ -67,7 +75,6 @@ inline void advance_counts(std::vector<at::Tensor>& counts, const std::vector<st
                            const std::optional<at::Tensor>& found_inf) {
   c10::SmallVector<at::Tensor, 4> advanced;
   for (SharedCount& shared : SharedCounts(counts, due)) {
-    if (shared.due == 0) continue;
     advanced.push_back(shared.due == shared.holders ? shared.tensor : shared.tensor.clone());
     if (shared.due == shared.holders) continue;
     for (const std::size_t i : due)

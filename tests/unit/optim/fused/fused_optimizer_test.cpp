@@ -6,6 +6,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/loop/update.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
@@ -147,6 +148,22 @@ TEMPLATE_TEST_CASE("a gradient in another memory layout than its parameter is re
   }
 }
 
+TEMPLATE_TEST_CASE("a gradient in another dtype than its parameter is read right", EVERY_OPTIMIZER,
+                   lt::AdamWBf16) {
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    auto plain = parameters(type), other = parameters(type);
+    TestType one(plain), two(other);
+    for (int64_t step = 0; step < 3; ++step) {
+      set_gradients(plain, step), set_gradients(other, step);
+      for (std::size_t i = 0; i < other.size(); ++i)
+        if (plain[i].grad().defined())
+          other[i].mutable_grad() = plain[i].grad().to(i % 2 == 0 ? torch::kDouble : torch::kFloat);
+      one.step(), two.step();
+    }
+    CHECK(flat(other).equal(flat(plain)));
+  }
+}
+
 TEMPLATE_TEST_CASE("state moves to another optimizer by parameter, and the run continues bit for bit",
                    EVERY_OPTIMIZER) {
   for (const int64_t saved_at : {0, 1, 4, 8}) {
@@ -284,6 +301,10 @@ TEMPLATE_TEST_CASE("what cannot be updated is refused before anything is moved o
     params[2].set_data(torch::zeros({9}));
     params[2].mutable_grad() = torch::zeros({9});
     expected = "had shape";
+  }
+  SECTION("a gradient of another shape") {
+    params[2].mutable_grad() = torch::zeros({1});
+    expected = "gradient of shape [1] for a parameter of shape [2, 2, 2]";
   }
   SECTION("gaps in memory") {
     params[2].set_data(torch::stack({last, last}, -1).select(-1, 0));

@@ -48,6 +48,17 @@ TEST_CASE("parameters without an update keep their count, and never share anothe
   CHECK(numbers(counts) == std::vector<double>{3, 2, 3, 3, -1});
 }
 
+TEST_CASE("of many counts an update reads only those that it advances") {
+  std::vector<at::Tensor> counts;
+  for (int i = 0; i < 8; ++i) counts.push_back(placed(torch::zeros({})));
+  counts.push_back(counts[5]);
+  for (const looptorch::detail::SharedCount& shared : looptorch::detail::SharedCounts(counts, {5})) {
+    CHECK(shared.tensor.is_same(counts[5]));
+    CHECK(shared.due == 1);
+    CHECK(shared.holders == 2);
+  }
+}
+
 TEST_CASE("an overflowed step is not counted") {
   std::vector<at::Tensor> counts(3, placed(torch::zeros({})));
   advance_counts(counts, {0, 1, 2}, placed(torch::tensor(0.0f)));
