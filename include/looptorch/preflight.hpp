@@ -7,47 +7,16 @@
 //   if (!report.fits) std::fputs(report.text().c_str(), stderr);
 #pragma once
 
-#include <looptorch/loop/compose/checks.hpp>
-#include <looptorch/loop/step/trainer_access.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/preflight_report.hpp>
 #include <looptorch/preflight/remedy_search.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 
 #include <cstdint>
-#include <ranges>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace looptorch {
-namespace detail {
-
-template <class Updates>
-inline constexpr bool all_saved = false;
-template <class... Updates>
-inline constexpr bool all_saved<std::tuple<Updates...>> = (is_saved<Updates> && ...);
-
-/// Checks a call of preflight or find_micro_batch. Their steps are undone, for which optimizers are saved.
-template <class Trainer, class Batches>
-struct CheckDrySteps {
-  using Updates =
-      std::remove_reference_t<decltype(TrainerAccess::engine(std::declval<Trainer&>()).updates())>;
-  static constexpr bool has_batches = std::ranges::input_range<Batches> || requires(Batches & batches) {
-    batches.of_at_most(1);
-  };
-  static constexpr bool passed = has_batches && all_saved<Updates>;
-  static_assert(has_batches,
-                "looptorch: preflight and find_micro_batch need a range of batches, or SampleBatches of a "
-                "dataset. Give them a single batch as std::vector{batch}. See docs/errors.md#not-a-range");
-  static_assert(all_saved<Updates>,
-                "looptorch: preflight and find_micro_batch undo their steps, and cannot save what this "
-                "optimizer keeps. Hold it by its own type, or give it `state_dict(StateDict&) const` and "
-                "`load_state_dict(const StateDict&)`. See docs/errors.md#snapshot-optimizer");
-};
-
-}  // namespace detail
 
 /// Checks whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a
 /// range of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's

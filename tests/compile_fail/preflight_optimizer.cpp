@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: preflight and find_micro_batch undo their steps, and cannot save what this optimizer keeps.
+// expect: looptorch: preflight and find_micro_batch undo their steps, and cannot save what this
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <looptorch/loop.hpp>
+#include <looptorch/loop/compose/checks.hpp>
+#include <looptorch/loop/step/trainer_access.hpp>
 #include <looptorch/optim/gradients/frozen_scope.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
@@ -16,7 +18,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -140,6 +144,29 @@ class Preflight {
   std::string recomputing_;  ///< Policies of the layers that could recompute and do not.
   bool computes_in_16_bits_ = false;
   bool accumulates_ = true;  ///< No policy that is on excludes Accumulate.
+};
+
+template <class Updates>
+inline constexpr bool all_saved = false;
+template <class... Updates>
+inline constexpr bool all_saved<std::tuple<Updates...>> = (is_saved<Updates> && ...);
+
+/// Checks a call of preflight or find_micro_batch. Their steps are undone, for which optimizers are saved.
+template <class Trainer, class Batches>
+struct CheckDrySteps {
+  using Updates =
+      std::remove_reference_t<decltype(TrainerAccess::engine(std::declval<Trainer&>()).updates())>;
+  static constexpr bool has_batches = std::ranges::input_range<Batches> || requires(Batches & batches) {
+    batches.of_at_most(1);
+  };
+  static constexpr bool passed = has_batches && all_saved<Updates>;
+  static_assert(has_batches,
+                "looptorch: preflight and find_micro_batch need a range of batches, or SampleBatches of a "
+                "dataset. Give them a single batch as std::vector{batch}. See docs/errors.md#not-a-range");
+  static_assert(all_saved<Updates>,
+                "looptorch: preflight and find_micro_batch undo their steps, and cannot save what this "
+                "optimizer keeps. Hold it by its own type, or give it `state_dict(StateDict&) const` and "
+                "`load_state_dict(const StateDict&)`. See docs/errors.md#snapshot-optimizer");
 };
 
 /// Returns the Preflight of a trainer on SampleBatches, or on the batches of a range.
