@@ -70,8 +70,7 @@ class Session {
         output_(std::move(output)),
         device_(training_.choose_device()),
         folder_(output_, read),
-        snapshot_(training_.snapshot_to_resume(snapshots())),
-        to_resume_(snapshot_) {
+        snapshot_(training_.snapshot_to_resume(snapshots())) {
     std::signal(SIGPIPE, SIG_IGN);  // `| tee log` ends before its run does, as by Ctrl-C
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
@@ -143,7 +142,8 @@ class Session {
     std::optional<MemorySnapshot> record;
     if (!training_.memory_snapshot.empty() && training_.replay.empty())
       record.emplace(training_.memory_snapshot, cuda_memory_record());
-    result_ = app::fit(trainer, std::forward<Batches>(batches), training_, std::exchange(to_resume_, {}));
+    const NewestSnapshot from = std::exchange(has_begun_, true) ? NewestSnapshot{} : snapshot_;
+    result_ = app::fit(trainer, std::forward<Batches>(batches), training_, from);
     if constexpr (Trainer::template lists<WatchMemory>())
       set_memory(summary_, trainer.template policy<WatchMemory>());
     if constexpr (Trainer::template lists<RetryOnOom>())
@@ -208,7 +208,7 @@ class Session {
   at::Device device_;
   OutputFolder folder_;
   NewestSnapshot snapshot_;
-  NewestSnapshot to_resume_;  // by the first fit
+  bool has_begun_ = false;  // a fit, which alone resumes
   Summary summary_;
   FitResult result_;
   std::optional<looptorch::detail::FlopMeter::Rates> flops_;

@@ -32,6 +32,24 @@
 
 namespace looptorch::detail {
 
+/// A number of the host, at an address on the device from which graphs read it.
+struct DeviceNumber {
+  DeviceNumber() = default;
+  /// Takes memory of any shape and type, which holds the number.
+  DeviceNumber(double number, at::Tensor holds) : tensor(std::move(holds)), known(number) {}
+  /// Makes memory of its own, 0-dim fp64.
+  DeviceNumber(double number, c10::Device device)
+      : DeviceNumber(number, at::full({}, number, at::TensorOptions(device).dtype(at::kDouble))) {}
+
+  /// Writes the number if it has changed.
+  void set(double number) {
+    if (std::exchange(known, number) != number) tensor.fill_(number);
+  }
+
+  at::Tensor tensor;  ///< undefined if there is none
+  double known = 0;   ///< the value in `tensor`
+};
+
 /// One form of micro-batch of one update, and its graph once there is one.
 struct MicroBatchGraph {
   /// A parameter that backward reaches, and the gradient that the graph adds to.
@@ -56,8 +74,7 @@ struct MicroBatchGraph {
   bool draws = false;             ///< true if the graph draws from the device's generator
   GraphGenerator generator;       ///< the generator that the graph draws from
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
-  at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
-  double factor = 0;              ///< the value in `root`
+  DeviceNumber root;              ///< the gradient of the loss, 0-dim or of one element
   at::Tensor scale;               ///< loss scale, by which the graph multiplies `root`; undefined: none
   Loss loss;                      ///< the graph's output; its weight is that of the captured micro-batch
   std::unique_ptr<DeviceGraph> graph;
@@ -67,21 +84,6 @@ struct MicroBatchGraph {
   void refuse(std::string reason) {
     if (refused.empty()) refused = std::move(reason);
   }
-};
-
-/// A number of the host, 0-dim fp64, at an address on the device from which graphs read it.
-struct DeviceNumber {
-  DeviceNumber() = default;
-  DeviceNumber(double number, c10::Device device)
-      : tensor(at::full({}, number, at::TensorOptions(device).dtype(at::kDouble))), known(number) {}
-
-  /// Writes the number if it has changed.
-  void set(double number) {
-    if (std::exchange(known, number) != number) tensor.fill_(number);
-  }
-
-  at::Tensor tensor;  ///< undefined if there is none
-  double known = 0;   ///< the value in `tensor`
 };
 
 /// Memory in which an update's graphs sum losses: each micro-batch's graph writes the window's sum, the graph

@@ -19,7 +19,6 @@
 #include <looptorch/loop/loss_scale.hpp>
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
-#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/optim/interface/any_optimizer.hpp>
 

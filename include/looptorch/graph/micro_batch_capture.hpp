@@ -46,7 +46,8 @@ struct CaptureObserver : MicroBatchObserver {
   at::Tensor scale(const at::Tensor& loss) { return loss; }
   const at::Tensor& root(UpdateWork&, const at::Tensor& loss) {
     const at::NoGradGuard no_gradients;
-    copied = engine.watches_losses() ? entry.root.clone() : engine.scaled(entry.root).to(loss.scalar_type());
+    const at::Tensor& kept = entry.root.tensor;
+    copied = engine.watches_losses() ? kept.clone() : engine.scaled(kept).to(loss.scalar_type());
     return copied;
   }
 };
@@ -96,7 +97,7 @@ class MicroBatchCapture {
     at::NoGradGuard no_gradients;
     for (auto& [parameter, gradient] : entry.targets) gradient = candidate_.graphs.gradient_of(parameter);
     MicroBatchGraphs::attach(entry.targets, entry.is_whole_window);
-    entry.root = at::full_like(entry.loss_like, entry.factor = 1);
+    entry.root = {1, at::full_like(entry.loss_like, 1)};
     entry.scale = scale_of(candidate_.engine);
     (void)candidate_.loss_buffers();
   }

@@ -67,7 +67,7 @@ class MicroBatchReplay {
   /// Sets the gradient of the loss, which the graph multiplies by the loss scale, and the loss's weight.
   void set_numbers(MicroBatchGraph& entry, double slope, const Quantity& weight) {
     at::NoGradGuard no_gradients;
-    if (std::exchange(entry.factor, slope) != slope) entry.root.fill_(slope);
+    entry.root.set(slope);
     if (entry.is_whole_window && weight.is_known()) candidate_.loss_buffers().weight.set(weight.number());
   }
 

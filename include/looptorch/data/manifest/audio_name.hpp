@@ -44,7 +44,7 @@ namespace looptorch::detail {
   std::error_code none;
   const bool goes_up = path.native().find("/..") != std::string::npos;
   const bool differs =
-      goes_up && std::filesystem::exists(path, none) && !std::filesystem::equivalent(path, normal, none);
+      goes_up && !std::filesystem::equivalent(path, normal, none) && std::filesystem::exists(path, none);
   return differs ? path : normal;
 }
 
