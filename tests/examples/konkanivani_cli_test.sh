@@ -270,7 +270,8 @@ paste <(losses large.txt) \
   awk '{ d = $3 / $6 - 1; if ($1 != $4 || $2 != $5 || d * d > 0.003 ^ 2) exit 1 } END { if (NR != 2) exit 1 }' ||
   fail "smaller batches have other losses: $(losses large.txt; losses little.txt)"
 refused_late "--dropout is 0.1 here and 0 in the snapshot" "${little[@]}" --output little --resume auto --dropout 0.1 \
-  --epochs 3
+  --text-multiple 8 --epochs 3
+holds errors.txt "--text-multiple is 8 here and 1 in the snapshot"
 holds little/snapshots/config.json '"dropout": 0.0'
 changed=("${little[@]}" --mixed-precision --learning-rate 5e-4 --output faster --max-steps 2 --resume auto)
 refused_late " is not of this run: " "${changed[@]}"

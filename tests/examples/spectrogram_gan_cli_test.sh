@@ -134,6 +134,7 @@ refused "alone: holds another model than the one asked for: n_mels 16 instead of
   --output alone
 refused "holds another model than the one asked for: n_mels 16 instead of 70" "${long[@]}" --n-mels 70 \
   --output x/other --resume torn/snapshots
+refused_late "--average is 0.5 here and 0.999 in the snapshot" "${torn[@]}" --average 0.5
 [ -e alone/summary.json ] && [ ! -e x/other ] || fail "a refused run touched a folder"
 # The emotions of its validation songs stay.
 cp -r corpus others

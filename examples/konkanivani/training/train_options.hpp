@@ -130,7 +130,8 @@ struct TrainOptions {
     return {{"--ctc-weight", setting(ctc_weight)},
             {"--dropout", setting(dropout)},
             {"--spec-augment", spec_augment ? masks : "off"},
-            {"--speed-perturbation", setting(speed_perturbation)}};
+            {"--speed-perturbation", setting(speed_perturbation)},
+            {"--text-multiple", setting(padded_to())}};
   }
 
   [[nodiscard]] AugmentOptions augmentation() const {

@@ -60,6 +60,7 @@ struct TrainOptions {
     using looptorch::app::setting;
     return {{"--winning", setting(accuracy)},
             {"--auxiliary", setting(auxiliary)},
+            {"--average", setting(average)},
             {"--instance-noise", setting(instance_noise)},
             {"--loss", loss},
             {"--mismatched", setting(mismatched)},
