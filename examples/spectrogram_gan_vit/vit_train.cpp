@@ -44,12 +44,6 @@ struct Outcome {
   sv::Scores validation, test;
 };
 
-/// True if a block draws random numbers. If none does, its generator is not put back, which a CUDA graph in
-/// which mixup draws does not allow.
-bool draws_in_blocks(const sv::ViTConfig& config) {
-  return config.hidden_dropout > 0 || config.attention_dropout > 0;
-}
-
 /// Trains from the session's snapshot, or anew, and leaves the weights in the model that were best in
 /// validation.
 Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& data, const Options& options,
@@ -79,9 +73,7 @@ Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& dat
 
   lt::Trainer trainer(
       model, optimizer, sv::ViTObjective{options.mixup},
-      lt::When{training.gradient_checkpointing,
-               lt::Checkpointed<sv::ViTBlock>{{.random_state = draws_in_blocks(model->config())}}},
-      lt::ClipGradNorm{1.0},
+      lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}}, lt::ClipGradNorm{1.0},
       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
       lt::UnfreezeAt(rules), sv::ShowUnfreezing{.last_epoch = sv::last_epoch(rules)},
       lt::Validate{validation, sv::EmotionMeasure{shown}},

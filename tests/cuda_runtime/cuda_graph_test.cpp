@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // CudaGraph on LibTorch's own CUDAGraph and allocators, over a CUDA runtime that needs no GPU: what LibTorch
-// is left with after a recording that fails at its beginning, within, at its end, or as it becomes a graph.
-// Tests graph: cuda_graph
+// is left with after a recording that fails at its beginning, within, at its end, or as it becomes a graph;
+// how its generator counts what a recording draws. Tests graph: cuda_graph
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/graph/capture_graph.hpp>
+#include <looptorch/graph/captured_call.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 
@@ -13,6 +15,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -133,6 +136,33 @@ TEST_CASE("a graph that is alone takes its memory with it, whether it was made o
     CHECK(runtime::counts().device_bytes == before.device_bytes);
     CHECK(runtime::counts().graphs_alive == before.graphs_alive);
   }
+}
+
+TEST_CASE("what draws in a recording can draw the same numbers again, which a replay counts once") {
+  const auto graph = graph_beside(nullptr);
+  at::Generator generator = lt::detail::default_generator(kDevice);
+  lt::detail::GraphGenerator of_graph(kDevice, *graph);
+  const auto draw = [&] { return (void)numbers().uniform_(), graph->random_offset(); };
+  std::vector<std::uint64_t> offsets;
+  lt::detail::capture_graph(*graph, kDevice, [&] {
+    offsets.push_back(draw());
+    const lt::detail::SavedGenerator then(generator);
+    offsets.push_back(draw());
+    CHECK_FALSE(then.same(lt::detail::SavedGenerator(generator)));
+    offsets.push_back(draw());
+    {
+      const lt::detail::SavedGenerator::Scope restored_later(generator);
+      then.restore();
+      CHECK(then.same(lt::detail::SavedGenerator(generator)));
+      CHECK(draw() == offsets[1]);
+    }
+  });
+  CHECK(offsets == std::vector<std::uint64_t>{4, 8, 12});
+  const std::uint64_t before = generator.get_offset();
+  of_graph.before_replay();
+  graph->replay();
+  of_graph.after_replay();
+  CHECK(generator.get_offset() == before + 12);
 }
 
 TEST_CASE("graphs of a pool use the same memory, one after the other") {

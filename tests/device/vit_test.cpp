@@ -148,7 +148,7 @@ TEST_CASE("Mixup draws on the device, so that mixed micro-batches become graphs 
     std::string said;
     lt::Trainer trainer(
         model, optimizer, vit::ViTObjective{.mixup = 0.4}, lt::Accumulate<2>{},
-        lt::Checkpointed<vit::ViTBlock>{{.random_state = false}},
+        lt::Checkpointed<vit::ViTBlock>{},
         lt::When{captures, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }}});
     trainer.fit(emotions_on(at::kCPU, 4, at::kFloat), {.epochs = 2});
     if (captures) CHECK_THAT(said, StartsWith("6 of 8 micro-batches ran as graphs"));

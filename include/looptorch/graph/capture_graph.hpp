@@ -26,9 +26,9 @@ namespace looptorch::detail {
   return streams.of(device);
 }
 
-/// Records what `body` issues, beside the current stream. `draws` is false if that draws no random numbers.
+/// Records what `body` issues, beside the current stream.
 template <class Body>
-void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Body& body) {
+void capture_graph(DeviceGraph& graph, c10::Device device, const Body& body) {
   // While LibTorch records, it neither uses nor releases the blocks that eager work has left.
   (void)empty_cache(device);
   const c10::Stream current = stream_of(device), recorded = capture_stream(with_index(device));
@@ -37,7 +37,7 @@ void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Bod
   order(current, recorded);
   const auto ordered = c10::make_scope_exit([&] { ignoring_errors([&] { order(recorded, current); }); });
   const c10::StreamGuard beside(recorded);
-  const CaptureScope capturing_here(draws);
+  const CaptureScope capturing_here(with_index(device), graph);
   const HostCopyWatch copies;
   graph.begin();
   try {
@@ -53,9 +53,9 @@ void capture_graph(DeviceGraph& graph, c10::Device device, bool draws, const Bod
 /// Records what `body` issues, which draws no random numbers, and leaves the device's generator as it was.
 template <class Body>
 void capture_without_draws(DeviceGraph& graph, c10::Device device, const Body& body) {
-  GraphGenerator generator(device);
+  GraphGenerator generator(device, graph);
   const auto restored = c10::make_scope_exit([&] { generator.give_up(); });
-  capture_graph(graph, device, /*draws=*/false, body);
+  capture_graph(graph, device, body);
 }
 
 }  // namespace looptorch::detail

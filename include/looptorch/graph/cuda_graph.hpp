@@ -13,15 +13,33 @@
 #if LOOPTORCH_LIBTORCH_2_9
 #include <ATen/core/CachingHostAllocator.h>
 #endif
+#include <ATen/core/Generator.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {
+
+/// Returns the offset that the draws of a recording have reached. In newer versions of LibTorch a state has
+/// one for each recording, made by its first draw (a graph's state knows no other recording): null before
+/// that.
+template <class State>
+[[nodiscard]] auto* recorded_offset(State& state) {
+  if constexpr (requires { state.offset_intragraph_; })
+    return &state.offset_intragraph_;
+  else
+    return state.capture_states_.empty() ? nullptr
+                                         : &state.capture_states_.begin()->second->offset_intragraph_;
+}
 
 class CudaGraph final : public DeviceGraph {
  public:
@@ -41,6 +59,20 @@ class CudaGraph final : public DeviceGraph {
   void replay() override {
     const c10::cuda::CUDAGuard guard(device_);
     graph_.replay();
+  }
+
+  [[nodiscard]] at::Generator copy_generator(at::Generator source) override {
+    const std::lock_guard lock(source.mutex());
+    state_ = c10::make_intrusive<at::CUDAGeneratorState>(source.current_seed(), source.get_offset());
+    return at::make_generator<at::CUDAGeneratorImpl>(device_.index(), state_);
+  }
+  [[nodiscard]] std::uint64_t random_offset() const override {
+    const auto* const offset = recorded_offset(*state_);
+    return offset ? *offset : 0;
+  }
+  void set_random_offset(std::uint64_t offset) override {
+    if (auto* const current = recorded_offset(*state_))
+      *current = static_cast<std::remove_pointer_t<decltype(current)>>(offset);
   }
 
   [[nodiscard]] at::cuda::MempoolId_t pool() const { return pool_; }
@@ -93,6 +125,7 @@ class CudaGraph final : public DeviceGraph {
   c10::Device device_;
   at::cuda::MempoolId_t pool_;
   int users_before_ = 0;
+  c10::intrusive_ptr<at::CUDAGeneratorState> state_;
   at::cuda::CUDAGraph graph_;
 };
 

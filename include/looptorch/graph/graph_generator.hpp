@@ -5,6 +5,7 @@
 // position.
 #pragma once
 
+#include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 
 #include <ATen/core/Generator.h>
@@ -20,10 +21,10 @@ namespace looptorch::detail {
 class GraphGenerator {
  public:
   GraphGenerator() = default;
-  /// Gives the generator a state for the capture that begins now. The device's generators must support
-  /// exchanging states.
-  explicit GraphGenerator(c10::Device device)
-      : generator_(default_generator(device)), known_(copy_of(generator_)) {
+  /// Gives the generator a state for the capture of `graph`, which begins now. The device's generators must
+  /// support exchanging states.
+  GraphGenerator(c10::Device device, DeviceGraph& graph)
+      : generator_(default_generator(device)), known_(graph.copy_generator(generator_)) {
     const std::lock_guard lock(generator_.mutex());
     before_ = generator_.graphsafe_get_state();
     generator_.graphsafe_set_state(known_);

@@ -71,7 +71,6 @@ struct MicroBatchGraph {
   std::vector<Target> targets;
   /// True if the window has one micro-batch: the graph sets gradients to 0 first, and sums up the loss.
   bool is_whole_window = false;
-  bool draws = false;             ///< true if the graph draws from the device's generator
   GraphGenerator generator;       ///< the generator that the graph draws from
   std::vector<at::Tensor> slots;  ///< the batch that the graph reads
   DeviceNumber root;              ///< the gradient of the loss, 0-dim or of one element

@@ -63,7 +63,7 @@ class MicroBatchCapture {
     const SavedGenerator random(at::detail::getDefaultCPUGenerator());
     auto graph = candidate_.graphs.make(candidate_.maker(), candidate_.device());
     entry.slots.clear();
-    entry.generator = GraphGenerator(candidate_.device());
+    entry.generator = GraphGenerator(candidate_.device(), *graph);
     try {
       prepare(entry);
       const GradientVersions before(candidate_.view().parameters);
@@ -107,7 +107,7 @@ class MicroBatchCapture {
     for_each_tensor(slots, [&](at::Tensor& tensor) {
       if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
     });
-    capture_graph(graph, candidate_.device(), entry.draws, [&] {
+    capture_graph(graph, candidate_.device(), [&] {
       if (entry.is_whole_window) set_to_zero(entry);
       CaptureObserver<Engine> observer(candidate_.engine, entry);
       run_micro_batch<I>(candidate_.engine, std::as_const(slots), observer);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Runs the first micro-batches of a form (graphed_micro_batch.hpp) eagerly, and notes what their graph needs:
-// which parameters backward reaches, the loss's shape and type, and whether random numbers are drawn on the
-// device. Refuses the form if a micro-batch does what a graph cannot repeat.
+// which parameters backward reaches, and the loss's shape and type. Refuses the form if a micro-batch does
+// what a graph cannot repeat.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
-#include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/device/saved_generator.hpp>
 #include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_candidate.hpp>
@@ -46,14 +45,12 @@ class MicroBatchWarmUp {
   void run(MicroBatchGraph& entry) {
     ++candidate_.graphs.counts.eager;
     const GradientVersions before(candidate_.view().parameters);
-    const SavedGenerator random(at::detail::getDefaultCPUGenerator()),
-        there(default_generator(candidate_.device()));
+    const SavedGenerator random(at::detail::getDefaultCPUGenerator());
     Loss loss;
     WarmUpObserver<Observer> warm_up(observer_, loss);
     run_micro_batch<I>(candidate_.engine, candidate_.batch, warm_up);
     if (!random.same(SavedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refuse(graph_reasons::kHostRandom);
-    entry.draws = entry.draws || !there.same(SavedGenerator(default_generator(candidate_.device())));
     if (!loss.weight.is_known() && (!candidate_.is_whole_window() || loss.sum.defined()))
       entry.refuse(graph_reasons::kWeightsOnDevice);
     if (!loss_tensor(loss).defined() || candidate_.work().fault.micro_batch)

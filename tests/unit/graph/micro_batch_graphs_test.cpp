@@ -24,6 +24,9 @@ struct FakeGraph final : DeviceGraph {
   void begin() override {}
   void end() override {}
   void replay() override {}
+  at::Generator copy_generator(at::Generator source) override { return source.clone(); }
+  std::uint64_t random_offset() const override { return 0; }
+  void set_random_offset(std::uint64_t) override {}
   const DeviceGraph* neighbour;
   static inline int alive = 0;
 };

@@ -2,7 +2,6 @@
 // On a CPU, which has no graphs: tests/device/capture_graphs_test.cpp has the others.
 // Tests graph: graphed_micro_batch, graph_candidate, micro_batch_warm_up, micro_batch_capture
 // Tests graph: micro_batch_replay, graphed_end, gradient_versions, cuda_graph
-// Tests base/device: capture_scope
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/capture_graphs.hpp>
@@ -49,16 +48,4 @@ TEST_CASE("on a CPU micro-batches run eagerly, and the reason is said as the fit
 TEST_CASE("options below 1 are refused") {
   CHECK_THROWS_WITH(fit(lt::CaptureGraphs{.warmup = 0}), Contains("at least 1, got 0 and 16"));
   CHECK_THROWS_WITH(fit(lt::CaptureGraphs{.max_graphs = -3}), Contains("at least 1, got 2 and -3"));
-}
-
-TEST_CASE("code that a graph cannot hold knows that one is captured") {
-  using lt::detail::CaptureScope;
-  CHECK_FALSE(CaptureScope::is_open());
-  {
-    const CaptureScope scope(/*draws=*/true);
-    CHECK(CaptureScope::is_open());
-    CHECK_FALSE(CaptureScope::draws_nothing());
-  }
-  const CaptureScope scope(/*draws=*/false);
-  CHECK(CaptureScope::draws_nothing());
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Marks that this process is capturing a CUDA graph. A capture forbids copies to the host and reading a
-// device's random generator, so code that does either checks `CaptureScope` first. If the captured work draws
-// no random numbers (`draws_nothing`), recomputed layers leave the generator's state out.
+// device's random generator, so code that does either asks `CaptureScope` first. A recomputed layer reads the
+// offset of the graph's draws instead of the generator.
 #pragma once
+
+#include <looptorch/base/device/device_graph.hpp>
+
+#include <c10/core/Device.h>
 
 #include <atomic>
 
@@ -11,22 +15,27 @@ namespace looptorch::detail {
 /// The current capture; a process has one at most.
 class CaptureScope {
  public:
-  /// `draws` is false if nothing that is captured draws random numbers.
-  explicit CaptureScope(bool draws) { state() = draws ? kDraws : kDrawsNothing; }
-  ~CaptureScope() { state() = kNone; }
+  /// `graph` records on `device`.
+  CaptureScope(c10::Device device, DeviceGraph& graph) : device_(device), graph_(graph) { current() = this; }
+  ~CaptureScope() { current() = nullptr; }
   CaptureScope(const CaptureScope&) = delete;
   CaptureScope& operator=(const CaptureScope&) = delete;
 
-  [[nodiscard]] static bool is_open() { return state() != kNone; }
-  /// True in a capture of work that does not draw.
-  [[nodiscard]] static bool draws_nothing() { return state() == kDrawsNothing; }
+  [[nodiscard]] static bool is_open() { return current() != nullptr; }
+  /// Returns the graph that records on a device; null if none does.
+  [[nodiscard]] static DeviceGraph* graph_on(c10::Device device) {
+    const CaptureScope* const scope = current();
+    return scope && scope->device_ == device ? &scope->graph_ : nullptr;
+  }
 
  private:
-  enum State { kNone, kDraws, kDrawsNothing };
-  static std::atomic<State>& state() {  // backward runs in LibTorch's threads
-    static std::atomic<State> state = kNone;
-    return state;
+  static std::atomic<const CaptureScope*>& current() {  // backward runs in LibTorch's threads
+    static std::atomic<const CaptureScope*> current = nullptr;
+    return current;
   }
+
+  c10::Device device_;
+  DeviceGraph& graph_;
 };
 
 }  // namespace looptorch::detail

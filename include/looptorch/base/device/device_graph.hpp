@@ -5,11 +5,13 @@
 // for CUDA.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 #include <c10/core/DeviceType.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace looptorch::detail {
@@ -29,6 +31,14 @@ class DeviceGraph {
   virtual void end() = 0;
   /// Issues what was recorded to the current stream. Random numbers continue from the generator's state.
   virtual void replay() = 0;
+
+  /// Returns a copy of the device's generator for this recording, which begins later, to draw from.
+  [[nodiscard]] virtual at::Generator copy_generator(at::Generator source) = 0;
+  /// Returns how far the recording has advanced that copy: its draws lie at such offsets from the state that
+  /// a replay finds.
+  [[nodiscard]] virtual std::uint64_t random_offset() const = 0;
+  /// Lets the recording draw from this offset on, for work that has to draw the same numbers again.
+  virtual void set_random_offset(std::uint64_t offset) = 0;
 };
 
 /// Makes an empty graph with memory from the pool of `neighbour`, or from a new pool if that is null. Graphs

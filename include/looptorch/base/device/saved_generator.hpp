@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Saves a random generator's state in memory and restores it later, for rollbacks, recomputation and graph
 // captures. On CUDA it exchanges the generator's state object, since `set_state` would wait for the device
-// and make cuDNN reseed the dropout of recurrent layers.
+// and make cuDNN reseed the dropout of recurrent layers. While a graph is captured on the device, the state
+// is the offset of the graph's draws.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -16,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -27,25 +30,28 @@ namespace looptorch::detail {
 /// Captures a generator's state on construction.
 class SavedGenerator {
  public:
-  explicit SavedGenerator(at::Generator generator)
-      : generator_(std::move(generator)), then_(copy_of(generator_)) {}
+  explicit SavedGenerator(at::Generator generator) : generator_(std::move(generator)) { capture(); }
 
   /// Captures the current state instead.
   void capture() {
-    if (is_cpu(generator_))
+    offset_ = offset_in_graph(generator_);
+    if (is_cpu(generator_) && then_.defined())
       copy_cpu(generator_, then_);
-    else
+    else if (!offset_)
       then_ = copy_of(generator_);
   }
 
-  /// Restores the state. Later random numbers do not change the captured copy.
+  /// Restores the state. Later random numbers do not change the captured copy. A state within a graph can be
+  /// restored as long as that is captured.
   void restore() const {
+    if (offset_) return set_offset_in_graph(generator_, *offset_);
     if (is_cpu(generator_)) return copy_cpu(then_, generator_);
     if (can_exchange(generator_)) return exchange(generator_, copy_of(then_));
     set_state(generator_, state_of(then_));
   }
 
   [[nodiscard]] bool same(const SavedGenerator& other) const {
+    if (offset_ || other.offset_) return offset_ == other.offset_;
     const at::Tensor a = state_of(then_), b = state_of(other.then_);
     return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
@@ -54,6 +60,16 @@ class SavedGenerator {
   class Scope;
 
  private:
+  /// Returns the offset of the graph that is captured on the generator's device; empty if none is.
+  static std::optional<std::uint64_t> offset_in_graph(const at::Generator& generator) {
+    const DeviceGraph* const graph = CaptureScope::graph_on(generator.device());
+    return graph ? std::optional(graph->random_offset()) : std::nullopt;
+  }
+  static void set_offset_in_graph(const at::Generator& generator, std::uint64_t offset) {
+    if (DeviceGraph* const graph = CaptureScope::graph_on(generator.device()))
+      graph->set_random_offset(offset);
+  }
+
   /// True for LibTorch's own generator of the CPU. Copying its parts takes a tenth of the time of its state's
   /// tensor.
   static bool is_cpu(const at::Generator& generator) { return generator.device().is_cpu(); }
@@ -96,19 +112,26 @@ class SavedGenerator {
 
   at::Generator generator_;
   at::Generator then_;
+  std::optional<std::uint64_t> offset_;  // within a graph, instead of `then_`
 };
 
 class SavedGenerator::Scope {
  public:
   explicit Scope(const at::Generator& generator)
-      : generator_(generator), previous_(current_state(generator)) {}
+      : generator_(generator), offset_(offset_in_graph(generator)) {
+    if (!offset_) previous_ = current_state(generator);
+  }
   Scope(Scope&& other) noexcept
-      : generator_(std::exchange(other.generator_, {})), previous_(std::exchange(other.previous_, {})) {}
+      : generator_(std::exchange(other.generator_, {})),
+        previous_(std::exchange(other.previous_, {})),
+        offset_(other.offset_) {}
   Scope& operator=(Scope&&) = delete;
   ~Scope() {
     if (!generator_.defined()) return;
     try {
-      if (is_cpu(generator_))
+      if (offset_)
+        set_offset_in_graph(generator_, *offset_);
+      else if (is_cpu(generator_))
         copy_cpu(previous_, generator_);
       else if (can_exchange(generator_))
         exchange(generator_, previous_);
@@ -127,6 +150,7 @@ class SavedGenerator::Scope {
 
   at::Generator generator_;
   at::Generator previous_;
+  std::optional<std::uint64_t> offset_;
 };
 
 /// The states of the process's default generators, of the CPU and of accelerators in use, for rollbacks.

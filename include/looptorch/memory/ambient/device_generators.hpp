@@ -39,8 +39,7 @@ class DeviceSet {
 /// The positions of some generators in their sequences.
 using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
 
-/// The saved states of some devices' default random generators. Made within a graph capture that draws
-/// nothing, it has no states of accelerators, whose generators cannot be read then.
+/// The saved states of some devices' default random generators.
 class DeviceGenerators {
  public:
   DeviceGenerators() = default;
@@ -48,10 +47,7 @@ class DeviceGenerators {
     for (const at::Device& device : devices) {
       if (!device.is_cpu() && !is_accelerator(device)) continue;
       const at::Generator& generator = default_generator(device);
-      if (!device.is_cpu() && CaptureScope::draws_nothing())
-        generators_.push_back({generator, std::nullopt});
-      else
-        generators_.push_back({generator, SavedGenerator(generator)});
+      generators_.push_back({generator, SavedGenerator(generator)});
     }
   }
 
@@ -98,7 +94,8 @@ class DeviceGenerators {
   [[nodiscard]] bool is_checked(std::size_t i) const { return i > 0 || generators_.size() == 1; }
 
   static std::uint64_t position_of(at::Generator generator) {
-    if (!generator.device().is_cpu() && CaptureScope::draws_nothing()) return 0;
+    if (const DeviceGraph* const graph = CaptureScope::graph_on(generator.device()))
+      return graph->random_offset();
     const std::lock_guard lock(generator.mutex());
     if (!generator.device().is_cpu()) return (generator.current_seed() << 32) ^ generator.get_offset();
     const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();

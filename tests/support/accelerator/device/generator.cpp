@@ -25,8 +25,12 @@ namespace {
 class Generator final : public c10::GeneratorImpl {
  public:
   struct State {
-    std::uint64_t seed = c10::default_rng_seed_val, offset = 0;
+    std::uint64_t seed = c10::default_rng_seed_val, offset = 0, offset_in_graph = 0;
     bool capturing = false;
+
+    [[nodiscard]] std::uint64_t seed_at(std::uint64_t at) const {
+      return Dice(seed * 0x9e3779b97f4a7c15 + at).next();
+    }
   };
 
   explicit Generator(c10::DeviceIndex device, std::shared_ptr<State> state = std::make_shared<State>())
@@ -38,8 +42,14 @@ class Generator final : public c10::GeneratorImpl {
     refuse_in_recording(device().index(), "set_current_seed");
     state_->seed = seed, state_->offset = 0;
   }
-  void set_offset(std::uint64_t offset) override { state_->offset = offset; }
-  std::uint64_t get_offset() const override { return state_->offset; }
+  void set_offset(std::uint64_t offset) override {
+    refuse_in_recording(device().index(), "set_offset");
+    state_->offset = offset;
+  }
+  std::uint64_t get_offset() const override {
+    refuse_in_recording(device().index(), "get_offset");
+    return state_->offset;
+  }
   std::uint64_t current_seed() const override {
     refuse_in_recording(device().index(), "current_seed");
     return state_->seed;
@@ -75,15 +85,13 @@ class Generator final : public c10::GeneratorImpl {
   }
 
   Seed draw() {
-    const auto draw = [state = state_] {
-      Dice dice(state->seed * 0x9e3779b97f4a7c15 + state->offset);
-      state->offset += 4;
-      return dice.next();
-    };
+    constexpr std::uint64_t kAdvance = 4;
     Recording* const recording = recording_here(device().index());
     TORCH_CHECK(recording || !state_->capturing,
                 "Offset increment outside graph capture encountered unexpectedly.");
-    return recording ? Seed{0, recording->add_draw(state_.get(), draw)} : Seed{draw()};
+    if (!recording) return {state_->seed_at(std::exchange(state_->offset, state_->offset + kAdvance))};
+    const auto offset = std::exchange(state_->offset_in_graph, state_->offset_in_graph + kAdvance);
+    return {0, recording->add_draw(state_.get(), offset)};
   }
   [[nodiscard]] std::shared_ptr<void> state() const { return state_; }
 
@@ -122,8 +130,23 @@ Seed draw_seed(const std::optional<at::Generator>& given, int device) {
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->draw();
 }
 
-void mark_capturing(const std::shared_ptr<void>& state, bool capturing) {
-  static_cast<Generator::State*>(state.get())->capturing = capturing;
+std::uint64_t mark_capturing(const std::shared_ptr<void>& state, bool capturing) {
+  auto& its = *static_cast<Generator::State*>(state.get());
+  its.capturing = capturing;
+  return capturing ? its.offset_in_graph = 0 : its.offset_in_graph;
+}
+
+std::uint64_t& offset_in_graph(const std::shared_ptr<void>& state) {
+  return static_cast<Generator::State*>(state.get())->offset_in_graph;
+}
+
+std::vector<std::uint64_t> draw_at(const std::shared_ptr<void>& state,
+                                   const std::vector<std::uint64_t>& offsets, std::uint64_t advance) {
+  auto& its = *static_cast<Generator::State*>(state.get());
+  std::vector<std::uint64_t> seeds;
+  for (const std::uint64_t offset : offsets) seeds.push_back(its.seed_at(its.offset + offset));
+  its.offset += advance;
+  return seeds;
 }
 
 std::shared_ptr<void> generator_state(int device) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace looptorch_test::accelerator {
 
@@ -19,8 +20,15 @@ namespace looptorch_test::accelerator {
 
 /// Returns the state that a device's generator has now, which others may have in its place.
 [[nodiscard]] std::shared_ptr<void> generator_state(int device);
-/// Lets kernels draw from a state in a capture, or outside of one.
-void mark_capturing(const std::shared_ptr<void>& state, bool capturing);
+/// Begins a capture, in which kernels draw from a state, or ends it; returns how far the capture has advanced
+/// the state.
+std::uint64_t mark_capturing(const std::shared_ptr<void>& state, bool capturing);
+/// The offset of a state's next draw within the capture under way.
+[[nodiscard]] std::uint64_t& offset_in_graph(const std::shared_ptr<void>& state);
+/// Returns the seeds of kernels that draw at these offsets from a state, and advances it.
+[[nodiscard]] std::vector<std::uint64_t> draw_at(const std::shared_ptr<void>& state,
+                                                 const std::vector<std::uint64_t>& offsets,
+                                                 std::uint64_t advance);
 
 /// The seed for one kernel; of a kernel that is recorded, the number of its seed in each replay.
 struct Seed {

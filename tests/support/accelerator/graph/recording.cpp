@@ -53,13 +53,17 @@ class Graph final : public looptorch::detail::DeviceGraph {
     TORCH_CHECK(open_recording == recording_.get() && recording_, "there is no capture");
     open_recording = nullptr;
     if (recording_->is_invalid()) throw_error("operation failed due to a previous error during capture");
-    mark_capturing(recording_->generator(), false);
+    recording_->end();
   }
   void replay() override {
     const Lock lock(driver().mutex);
     driver().begin_launch(device_, "graph");
     recording_->replay(current_stream(device_));
   }
+
+  at::Generator copy_generator(at::Generator source) override { return source.clone(); }
+  std::uint64_t random_offset() const override { return offset_in_graph(recording_->generator()); }
+  void set_random_offset(std::uint64_t offset) override { offset_in_graph(recording_->generator()) = offset; }
 
  private:
   int device_;
@@ -128,12 +132,14 @@ bool Recording::keep(void* data) {
   return true;
 }
 
-int Recording::add_draw(const void* state, std::function<std::uint64_t()> draw) {
+int Recording::add_draw(const void* state, std::uint64_t offset) {
   TORCH_CHECK(state == generator_.get(),
               "Attempt to increase offset for a CUDA generator not in capture mode.");
-  draws_.push_back(std::move(draw));
+  draws_.push_back(offset);
   return static_cast<int>(draws_.size()) - 1;
 }
+
+void Recording::end() { advance_ = mark_capturing(generator_, false); }
 
 void Recording::replay(int stream) {
   set_seed(stream);
@@ -143,8 +149,7 @@ void Recording::replay(int stream) {
       poison(driver().in(copy, data), size);
     });
   }
-  auto seeds = std::make_shared<std::vector<std::uint64_t>>();
-  for (const auto& draw : draws_) seeds->push_back(draw());
+  const auto seeds = std::make_shared<std::vector<std::uint64_t>>(draw_at(generator_, draws_, advance_));
   for (const RecordedKernel& kernel : kernels_) {
     const Time time = driver().tick(stream);
     driver().count_kernel(stream, time);

@@ -75,9 +75,11 @@ class Recording {
   /// True for a block of the graph, which the program has freed: it stays.
   bool keep(void* data);
 
-  /// Adds a draw from a generator's state, which must be the one that the graph knows, and returns its
-  /// number.
-  int add_draw(const void* state, std::function<std::uint64_t()> draw);
+  /// Adds a draw from a generator's state, which must be the one that the graph knows, at an offset from the
+  /// state of each replay. Returns the draw's number.
+  int add_draw(const void* state, std::uint64_t offset);
+  /// Ends the recording: each replay advances the state by what the recording has drawn.
+  void end();
 
   /// Sets the seed and issues all kernels, on a stream, with new random numbers.
   void replay(int stream);
@@ -90,7 +92,8 @@ class Recording {
   std::shared_ptr<GraphPool> pool_;
   char* seed_;
   std::vector<RecordedKernel> kernels_;
-  std::vector<std::function<std::uint64_t()>> draws_;
+  std::vector<std::uint64_t> draws_;  // their offsets
+  std::uint64_t advance_ = 0;
   std::set<void*> memory_, freed_;
   bool invalid_ = false;
 };

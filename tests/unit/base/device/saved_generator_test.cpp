@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Generators put back: the CPU's, and one that, as CUDA's, has recurrent layers seed themselves anew when its
-// state is set.
+// state is set; and the draws of a graph that is captured.
+// Tests base/device: capture_scope
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/capture_scope.hpp>
+#include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/base/device/saved_generator.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -147,4 +150,49 @@ TEST_CASE("the CPU's generator goes back by its state") {
   }();
   CHECK(second.equal(first));
   CHECK_FALSE(torch::randn({17}, generator).equal(first));
+}
+
+namespace {
+
+/// Only counts what it has drawn.
+struct DrawingGraph final : looptorch::detail::DeviceGraph {
+  void begin() override {}
+  void end() override {}
+  void replay() override {}
+  at::Generator copy_generator(at::Generator source) override { return source.clone(); }
+  std::uint64_t random_offset() const override { return drawn; }
+  void set_random_offset(std::uint64_t offset) override { drawn = offset; }
+  std::uint64_t drawn = 0;
+};
+
+}  // namespace
+
+TEST_CASE("while a graph is captured its draws are put back, and no generator of its device is read") {
+  using looptorch::detail::CaptureScope;
+  DrawingGraph graph;
+  Philox philox;
+  CHECK_FALSE(CaptureScope::is_open());
+  const CaptureScope scope({at::kCUDA, 0}, graph);
+  CHECK(CaptureScope::is_open());
+  CHECK(CaptureScope::graph_on({at::kCUDA, 1}) == nullptr);
+  graph.drawn = 4;
+  const SavedGenerator then(philox.generator);
+  graph.drawn = 12;
+  {
+    const SavedGenerator::Scope restored_later(philox.generator);
+    then.restore();
+    CHECK(graph.drawn == 4);
+    CHECK(then.same(SavedGenerator(philox.generator)));
+    graph.drawn = 8;
+    CHECK_FALSE(then.same(SavedGenerator(philox.generator)));
+  }
+  CHECK(graph.drawn == 12);
+  CHECK(philox.impl().draw() == 7000);
+  CHECK(philox.impl().reseeded == 0);
+
+  const at::Generator on_cpu = at::detail::createCPUGenerator(3);
+  const SavedGenerator before(on_cpu);
+  const at::Tensor first = torch::rand({3}, on_cpu);
+  before.restore();
+  CHECK(torch::equal(torch::rand({3}, on_cpu), first));
 }
