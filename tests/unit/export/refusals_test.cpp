@@ -294,7 +294,7 @@ TEST_CASE("a weight that holds NaN is refused by name, and one that holds infini
                     Catch::Contains("the weight running_mean holds NaN"));
 }
 
-TEST_CASE("names of weights that Python cannot read are refused") {
+TEST_CASE("names of weights that a file cannot have, or Python cannot read, are refused") {
   const looptorch::testing::TemporaryFolder folder;
   struct NamedImpl : torch::nn::Module {
     explicit NamedImpl(const std::string& name) : weight(register_buffer(name, torch::ones({4}))) {}
@@ -323,6 +323,10 @@ TEST_CASE("names of weights that Python cannot read are refused") {
       refuse("j\u00fc", "net.ts") ==
       "the name of the weight j\u00fc is not ASCII, with which Python cannot read TorchScript: rename it, or write a "
       ".pt2");
+  for (const char* file : {"net.pt2", "net.ts"})
+    CHECK(
+        refuse("training", file) ==
+        "the name of the weight training has a part \"training\", as every module calls its mode: rename it");
   CHECK(folder.entries() == 0);
   CHECK(refuse("j\u00fc", "net.pt2") == "none");
 }
