@@ -60,7 +60,8 @@ def good():
     save("checkpoint.pt", {"epoch": 15, "best": 1.25, "name": "konkani", "nothing": None, "flags": [True, False], "big": 1 << 40, "minus": -5, "seed": (1 << 64) - 1, "frozen": frozenset("a"),
                            "config": {"sizes": (1, 2), "device": torch.device("cpu"), "dtype": torch.float32, "names": {"a"}},
                            "model_state_dict": net.state_dict(), "optimizer_state_dict": optimizer.state_dict()})
-    save("plain_values.pt", {"fc.weight": tensors()["fc.weight"], "bytes": b"ab\xff", "none": b"", "array": bytearray(b"xy"), "complex": 1j})
+    save("plain_values.pt", {"fc.weight": tensors()["fc.weight"], "bytes": b"ab\xff", "none": b"", "array": bytearray(b"xy"), "complex": 1j,
+                             "scheduler": torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 80]).state_dict()})
     save("two_keys.pt", {"first": tensors(), "second": tensors()})
     sharded = FOLDER / "sharded"
     sharded.mkdir()

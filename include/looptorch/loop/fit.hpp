@@ -102,6 +102,7 @@ class FitPlan {
         epochs_(options.epochs),
         batches_(limited(batches, options.limit_batches)),
         limit_(options.limit_batches),
+        first_step_(progress.step),
         window_length_(window_length),
         max_time_(options.max_time),
         clock_(clock) {
@@ -190,13 +191,14 @@ class FitPlan {
     run.interrupt(message("the time limit of ", max_time_->count(), " s is reached"));
   }
 
-  /// Returns how the fit ended. `before` is the progress as it began, before resuming.
+  /// Returns how the fit ended. `before` is the progress as it began, before resuming: perhaps from a
+  /// snapshot of an earlier step.
   [[nodiscard]] FitStatus status(const Run& run, const Progress& before) const {
     const Progress& now = run.progress();
     if (run.interruption()) return FitStatus::interrupted;
     if (run.stop_reason()) return FitStatus::stopped;
-    if (at_its_length(run) && now.step == before.step && now.epoch == before.epoch)
-      return FitStatus::nothing_left;
+    const bool is_idle = now.step == first_step_ && now.step == before.step && now.epoch == before.epoch;
+    if (at_its_length(run) && is_idle) return FitStatus::nothing_left;
     return at_epochs(run) ? FitStatus::completed : FitStatus::max_steps;
   }
 
@@ -231,6 +233,7 @@ class FitPlan {
   std::optional<std::int64_t> epochs_;
   std::optional<std::int64_t> batches_;
   std::optional<std::int64_t> limit_;
+  std::int64_t first_step_ = 0;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
   Stopwatch clock_;

@@ -21,6 +21,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -168,6 +169,36 @@ TEST_CASE("SnapshotEvery: a folder that another run writes into is refused, unti
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   CHECK_NOTHROW(Toy(how).fit({.epochs = 4, .resume = folder.path()}));
+}
+
+TEST_CASE("SnapshotEvery: a folder that was removed is locked anew, unless another run has it by now") {
+  TemporaryFolder parent;
+  const auto path = parent / "run";
+  const lt::SnapshotEvery how{.folder = path, .steps = 1, .keep = 0};
+  const auto fit = [&](const Hook& at_3, const Hook& at_5) {
+    Toy* own = nullptr;
+    Toy run(how, [&](lt::WindowContext& window) {
+      const std::int64_t step = window.run.progress().step;
+      await_writer(*own);
+      if (step == 3) at_3(window);
+      if (step == 5) at_5(window);
+    });
+    own = &run;
+    run.fit({.max_steps = 5});
+  };
+  fit([&](lt::WindowContext&) { fs::rename(path, parent / "first"); },
+      [&](lt::WindowContext&) { CHECK_THROWS_WITH(Toy(how).fit(), Contains("another run writes")); });
+  CHECK(steps_in(path) == Steps{3, 4, 5});
+
+  fs::rename(path, parent / "second");
+  std::optional<looptorch::detail::FolderLock> other;
+  const Hook replace = [&](lt::WindowContext&) {
+    fs::rename(path, parent / "third");
+    fs::create_directory(path);
+    other.emplace(path);
+  };
+  CHECK_THROWS_WITH(fit(replace, [](lt::WindowContext&) {}), Contains("another run writes"));
+  CHECK(steps_in(path).empty());
 }
 
 TEST_CASE("SnapshotEvery: a metric that is not published is an error in the second epoch") {

@@ -157,6 +157,19 @@ TEST_CASE("a folder with later snapshots is refused before the model is touched"
   CHECK(before.equal(job.net->first->weight));
 }
 
+TEST_CASE("a fit that goes back to an earlier snapshot of its Trainer says that it trained") {
+  TemporaryFolder folder, apart;
+  Job job(folder.path());
+  const auto batches = toy::batches(4);
+  job.trainer.fit(batches, {.max_steps = 2});
+  CHECK(job.trainer.fit(batches, {.epochs = 1}).status == lt::FitStatus::completed);
+  fs::rename(folder / "step-00000004", apart / "later");
+  CHECK(job.trainer.fit(batches, {.epochs = 1, .resume = folder / "step-00000002"}).status ==
+        lt::FitStatus::completed);
+  CHECK(job.trainer.fit(batches, {.epochs = 1, .resume = folder / "step-00000004"}).status ==
+        lt::FitStatus::nothing_left);
+}
+
 TEST_CASE("weights of another type are a difference") {
   TemporaryFolder folder, other;
   Job(folder.path()).trainer.fit(toy::batches(4), {.max_steps = 2});

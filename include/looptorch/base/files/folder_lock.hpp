@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -26,6 +27,14 @@ class FolderLock {
     if (handle_.get() >= 0 && retried(lock) != 0 && errno == EWOULDBLOCK)
       throw UsageError(message(folder.string(), ": another run writes ", what,
                                " there: end it first, or choose another folder"));
+  }
+
+  /// True if `folder` is still the folder that was locked, and was not removed or replaced.
+  [[nodiscard]] bool is_of(const std::filesystem::path& folder) const {
+    struct stat locked {};
+    struct stat named {};
+    return ::fstat(handle_.get(), &locked) == 0 && ::stat(folder.c_str(), &named) == 0 &&
+           locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
   }
 
  private:

@@ -25,6 +25,25 @@
 
 namespace looptorch::detail {
 
+/// Throws UsageError if the folder has intact snapshots of later steps than `step`, which are another run's.
+inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
+  for (const ListedSnapshot& snapshot : list_snapshots(folder))
+    if (snapshot.step > step && is_sound(snapshot.path))
+      throw UsageError(message(
+          "SnapshotEvery is to write into ", folder.string(), " from step ", step, " on, and there is ",
+          snapshot.path.filename().string(),
+          " already: resume from it (--resume of programs, `resume` of fit), or choose another folder"));
+}
+
+/// Creates the folder and locks it. Throws SnapshotError if that fails, and UsageError for a folder that
+/// another run has locked and for intact snapshots of later steps than `step`.
+[[nodiscard]] inline FolderLock lock_snapshot_folder(const std::filesystem::path& folder, std::int64_t step) {
+  as_snapshot_errors([&] { make_folders(folder); });
+  FolderLock lock(folder);
+  require_no_later_snapshots(folder, step);
+  return lock;
+}
+
 /// Selects the snapshots that stay in the folder in addition to the best.
 struct SnapshotsToKeep {
   std::size_t newest = 0;  ///< So many of the newest; 0: all.
@@ -46,9 +65,10 @@ class SnapshotWork {
   SnapshotWork& operator=(const SnapshotWork&) = delete;
 
   /// Waits for the snapshot before and begins to write this one. `best` are the steps of the snapshots that
-  /// stay. Throws the errors of both.
+  /// stay. Throws the errors of both, and what require_own_folder throws.
   void begin(const SnapshotContents& contents, std::set<std::int64_t> best) {
     wait();
+    require_own_folder(contents.step);
     best_ = std::move(best);
     step_ = contents.step;
     (void)writer_.begin(contents);
@@ -65,6 +85,12 @@ class SnapshotWork {
   int end_watch() { return watch_ ? watch_->close() : 0; }
 
  private:
+  /// Locks the folder anew if it was removed or replaced: another run may have begun there. Throws what
+  /// lock_snapshot_folder throws.
+  void require_own_folder(std::int64_t step) {
+    if (!lock_.is_of(writer_.folder())) lock_ = lock_snapshot_folder(writer_.folder(), step);
+  }
+
   /// Removes old snapshots. Runs on the writing thread.
   void prune() {
     if (keep_.newest == 0) return;
@@ -99,26 +125,12 @@ class SnapshotWork {
   SnapshotWriter writer_;  // last, so that it ends before the other members are destroyed
 };
 
-/// Throws UsageError if the folder has intact snapshots of later steps than `step`, which are another run's.
-inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
-  for (const ListedSnapshot& snapshot : list_snapshots(folder))
-    if (snapshot.step > step && is_sound(snapshot.path))
-      throw UsageError(message(
-          "SnapshotEvery is to write into ", folder.string(), " from step ", step, " on, and there is ",
-          snapshot.path.filename().string(),
-          " already: resume from it (--resume of programs, `resume` of fit), or choose another folder"));
-}
-
-/// Creates the folder, locks it, and removes what killed processes left there. Throws SnapshotError if that
-/// fails, and UsageError for a folder that another run has locked and for intact snapshots of later steps
-/// than `step`.
+/// Locks the folder, and removes what killed processes left there. Throws what lock_snapshot_folder throws.
 [[nodiscard]] inline FolderLock prepare_snapshot_folder(const std::filesystem::path& folder,
                                                         std::int64_t step) {
-  as_snapshot_errors([&] { make_folders(folder); });
-  FolderLock lock(folder);
+  FolderLock lock = lock_snapshot_folder(folder, step);
   sweep_unfinished(folder);
   remove_left_shards(folder);
-  require_no_later_snapshots(folder, step);
   return lock;
 }
 

@@ -77,6 +77,7 @@ class TorchHost final : public PickleHost {
 
   void check_global(const std::string& name) override {
     static const std::set<std::string, std::less<>> kAllowed = {"collections.OrderedDict",
+                                                                "collections.Counter",
                                                                 "torch._utils._rebuild_tensor_v2",
                                                                 "torch._utils._rebuild_tensor_v3",
                                                                 "torch._utils._rebuild_parameter",
@@ -136,10 +137,12 @@ class TorchHost final : public PickleHost {
   }
 
  private:
-  /// True for makers of values that no tensor needs. Protocol 2 makes bytes of a text: _codecs.encode.
+  /// True for makers of values that no tensor needs. Protocol 2 makes bytes of a text: _codecs.encode. The
+  /// state of a MultiStepLR holds a Counter.
   [[nodiscard]] static bool is_unread(std::string_view global) {
     return global == "torch.Size" || global == "torch.device" || global == "_codecs.encode" ||
-           global.ends_with(".bytes") || global.ends_with(".bytearray") || global.ends_with(".complex");
+           global == "collections.Counter" || global.ends_with(".bytes") || global.ends_with(".bytearray") ||
+           global.ends_with(".complex");
   }
 
   PickleValue dictionary(const std::vector<PickleValue>& arguments) {

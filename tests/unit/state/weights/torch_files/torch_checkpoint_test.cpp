@@ -129,9 +129,10 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
                     Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
 }
 
-TEST_CASE("bytes and complex numbers beside tensors are left aside") {
+TEST_CASE("bytes, complex numbers and the Counter of a schedule beside tensors are left aside") {
   const auto found = load_torch_checkpoint(kFolder / "plain_values.pt");
   CHECK(found.tensors.size() == 1);
+  CHECK(found.beside.back() == "scheduler");
   CHECK(found.tensors.at("fc.weight").equal(weight()));
 }
 
