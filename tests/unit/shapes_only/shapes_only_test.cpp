@@ -207,6 +207,14 @@ const Work kWorks[] = {
      [](const auto& x) {
        return at::conv2d(x[0].transpose(1, 2).unsqueeze(2), x[1], x[2], 1, at::IntArrayRef{0, 15}, 1, 128);
      }},
+    {"convolution of three, whose channels lie last",
+     [] {
+       const auto last = [](const at::Tensor& x) {
+         return x.contiguous(at::MemoryFormat::ChannelsLast3d).requires_grad_();
+       };
+       return std::vector{last(at::randn({4, 8, 20, 20, 20})), last(at::randn({16, 8, 3, 3, 3}))};
+     },
+     [](const auto& x) { return at::conv3d(x[0], x[1]); }},
     {"transposed convolution",
      [] {
        return std::vector{trained({2, 64, 32, 40}), trained({64, 32, 4, 4})};
