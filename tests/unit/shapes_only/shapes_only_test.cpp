@@ -21,6 +21,7 @@
 
 #include <whisper/model/model.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -561,6 +562,10 @@ TEST_CASE("a count or a choice by meaningless numbers ends", "[shapes_only]") {
   const at::Tensor codes = at::cdist(at::randn({40'000, 4}), at::randn({16, 4})).argmin(1);
   CHECK(at::embedding(at::randn({16, 4}), codes).sizes() == at::IntArrayRef({40'000, 4}));
   CHECK(at::one_hot(codes, 16).sizes() == at::IntArrayRef({40'000, 16}));
+  const at::Tensor narrow = at::randn({200, 200});  // whose mask takes a small block
+  std::fill_n(narrow.mutable_data_ptr<float>(), narrow.numel(), 3.0F);
+  CHECK(narrow.index({narrow > 0}).numel() == 0);
+  CHECK(at::arange(200'000).ge(0).all().item<bool>());  // real numbers
   CHECK(at::bernoulli(x).sizes() == x.sizes());
   CHECK(at::multinomial(x, 3).sizes() == at::IntArrayRef({400, 3}));
   CHECK(at::multinomial(x, 600, /*replacement=*/true).sizes() == at::IntArrayRef({400, 600}));
