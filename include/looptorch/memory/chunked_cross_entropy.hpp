@@ -12,8 +12,6 @@
 #include <looptorch/memory/score_chunks.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -37,14 +38,16 @@ class GradientToAddTo {
  public:
   GradientToAddTo() = default;
   explicit GradientToAddTo(const at::Tensor& weight) {
-    if (!weight.is_leaf() || !weight.requires_grad()) return;
-    if (at::GradMode::is_enabled() || has_gradient_hooks(weight)) return;
+    if (!weight.is_leaf() || !weight.requires_grad() || at::GradMode::is_enabled()) return;
     const auto* const chosen = torch::autograd::get_current_graph_task_exec_info();
     if (!chosen || !chosen->empty()) return;
     accumulator_ = torch::autograd::impl::try_get_grad_accumulator(weight);
     if (!accumulator_) return;
+    // A checkpointed block unpacks a copy of the weight, which has neither its gradient nor its hooks.
+    const at::Tensor& leaf = static_cast<torch::autograd::AccumulateGrad&>(*accumulator_).variable;
+    if (has_gradient_hooks(leaf)) return;
     const std::lock_guard alone(AccumulatorMutex::of(*accumulator_));
-    const at::Tensor& gradient = weight.grad();
+    const at::Tensor& gradient = leaf.grad();
     if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.requires_grad() &&
         gradient.scalar_type() == weight.scalar_type())
       gradient_ = gradient;

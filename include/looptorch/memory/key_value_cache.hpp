@@ -114,7 +114,7 @@ inline void KeyValueCache::append(const KeyValues& next) {
   if (next.values.size(2) != count)
     throw UsageError(message("KeyValueCache: keys ", next.keys.sizes(), " and values ", next.values.sizes(),
                              " are not of the same number of positions"));
-  if (const auto needed = length_ + count; needed > capacity()) {
+  if (const auto needed = length_ + count; !keys_.defined() || needed > capacity()) {
     const auto room = std::max({needed, 2 * capacity(), reserved_, kFirstPositions});
     keys_ = grown(keys_, next.keys, length_, room);
     values_ = grown(values_, next.values, length_, room);

@@ -12,6 +12,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/native/ReduceOpsUtils.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -91,18 +92,36 @@ inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& s
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
 }
 
+/// True if a CPU sums terms of 16 bits in fp32: those over dimensions that do not lie side by side, and
+/// means.
+[[nodiscard]] inline bool is_reduced_in_fp32(const c10::OperatorHandle& op, const at::Tensor& terms,
+                                             const at::Tensor& result, const c10::IValue& dimensions,
+                                             bool keepdim) {
+  if (op.schema().name() == "aten::mean") return true;
+  const auto dims = dimensions.isNone() ? std::vector<std::int64_t>() : dimensions.toIntVector();
+  const auto iterator =
+      at::meta::make_reduction_from_out_ty(terms, result, dims, keepdim, result.scalar_type());
+  if (iterator.ndim() < 2) return false;
+  const auto strides = iterator.strides(/*of the result*/ 0);
+  return strides[0] == 0 && strides[1] == 0;
+}
+
 /// Allocates a sum or mean, and a copy of its terms while the result is there. LibTorch copies terms into the
 /// result's type on each device, such as masks into integers. But an accelerator's kernels read 16 bits into
-/// fp32 themselves, and a CPU's mean of 16 bits copies them into fp32.
+/// fp32 themselves, and a CPU may copy terms of 16 bits into fp32.
 inline bool allocate_reduction(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const at::Tensor terms = arguments.tensor("self");
   const bool is_narrow = at::isReducedFloatingType(terms.scalar_type()), on_cpu = counted_run.workspaces;
+  const c10::IValue dimensions = arguments.named("dim");
+  const bool keepdim = arguments.named("keepdim").toBool();
   allocate_results(op, stack, arguments);
   const at::Tensor result = stack.back().toTensor();
   at::ScalarType type = result.scalar_type();
-  if (on_cpu && op.schema().name() == "aten::mean" && at::isReducedFloatingType(type)) type = at::kFloat;
+  if (on_cpu && at::isReducedFloatingType(type) && is_reduced_in_fp32(op, terms, result, dimensions, keepdim))
+    type = at::kFloat;
   if (type == terms.scalar_type() || (!on_cpu && is_narrow && type == at::kFloat)) return true;
   const at::Tensor copy = at::empty(terms.sizes(), terms.options().dtype(type));
+  const at::Tensor wide = type == result.scalar_type() ? at::Tensor() : at::empty_like(result, type);
   for (const at::Tensor& block : {result, copy})
     VirtualBlocks::installed().count_on_device(block.storage().data_ptr(), block.storage().nbytes());
   return true;
@@ -162,6 +181,13 @@ inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments&
 /// Returns the arguments that the operator would change in place, as they are.
 inline bool return_self(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   torch::jit::drop(stack, arguments.size() - op.schema().returns().size());
+  return true;
+}
+
+/// Returns true for a tensor and itself: all others count as different.
+inline bool compare(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  const at::Tensor one = arguments.tensor("self"), other = arguments.tensor("other");
+  arguments.return_results(one.is_set_to(other) && one.scalar_type() == other.scalar_type());
   return true;
 }
 

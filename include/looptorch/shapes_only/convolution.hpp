@@ -15,6 +15,12 @@
 
 namespace looptorch::detail::shapes {
 
+/// Returns the layout of results: channels last if oneDNN gets one of the factors so.
+[[nodiscard]] inline at::MemoryFormat layout_of(const at::Tensor& x, const at::Tensor& w) {
+  if (x.dim() < 4 || !at::native::mkldnn_conv_use_channels_last(x, w)) return at::MemoryFormat::Contiguous;
+  return x.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
+}
+
 inline bool allocate_convolution(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
   using namespace at::native;
   const at::Tensor x = arguments.tensor("input"), w = arguments.tensor("weight");
@@ -29,10 +35,8 @@ inline bool allocate_convolution(const c10::OperatorHandle& op, Stack&, const Ar
                          ? conv_input_size(x.sizes(), w.sizes(), padding, by_dimension("output_padding"),
                                            stride, dilation, arguments.integer("groups"))
                          : conv_output_size(x.sizes(), w.sizes(), padding, stride, dilation);
-  const auto format = x.dim() == 4 && mkldnn_conv_use_channels_last(x, w) ? at::MemoryFormat::ChannelsLast
-                                                                          : at::MemoryFormat::Contiguous;
   const auto workspace = KernelCall{op, arguments, {"input"}}.workspace();
-  const auto y = at::empty(sizes, x.options().memory_format(format)).zero_();
+  const auto y = at::empty(sizes, x.options().memory_format(layout_of(x, w))).zero_();
   allocate_workspace(workspace);
   arguments.return_results(y);
   return true;
@@ -40,8 +44,7 @@ inline bool allocate_convolution(const c10::OperatorHandle& op, Stack&, const Ar
 
 inline bool allocate_convolution_backward(const c10::OperatorHandle& op, Stack&, const Arguments& arguments) {
   const at::Tensor x = arguments.tensor("input"), w = arguments.tensor("weight");
-  const bool channels_last = x.dim() == 4 && at::native::mkldnn_conv_use_channels_last(x, w);
-  const auto format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  const auto format = layout_of(x, w);
   const auto wanted = arguments.flags("output_mask");
   const auto workspace = KernelCall{op, arguments, {"grad_output", "input"}}.workspace();
   const auto like = [&](bool is_wanted, at::IntArrayRef sizes, at::MemoryFormat layout) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Takes the place of the kernels of attention and normalisation under ShapesOnly: allocates their results
-// and computes nothing. The real kernels' buffers, a few hundred KB per thread, are left out.
+// Takes the place of the kernels of attention, normalisation and pooling under ShapesOnly, and of those that
+// refuse meaningless numbers: allocates their results and computes nothing. The real kernels' buffers, a few
+// hundred KB per thread, are left out.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once
@@ -8,6 +9,8 @@
 #include <looptorch/shapes_only/arguments.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -27,8 +30,9 @@ namespace looptorch::detail::shapes {
 inline bool allocate_attention(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor query_BHTd = arguments.tensor("query");
   const auto sizes = query_BHTd.sizes();
-  const auto sums_BHT =
-      at::zeros({sizes[0], sizes[2], sizes[1]}, query_BHTd.options().dtype(at::kFloat)).transpose(1, 2);
+  const auto sums_BHT = at::zeros({sizes[0], sizes[2], sizes[1]},
+                                  query_BHTd.options().dtype(at::toOpMathType(query_BHTd.scalar_type())))
+                            .transpose(1, 2);
   arguments.return_results(at::zeros_like(query_BHTd), sums_BHT);
   return true;
 }
@@ -79,6 +83,36 @@ inline bool allocate_group_norm_backward(const c10::OperatorHandle&, Stack&, con
   };
   arguments.return_results(wanted[0] ? at::zeros_like(x, x.suggest_memory_format()) : at::Tensor(),
                            of_channels(wanted[1]), of_channels(wanted[2]));
+  return true;
+}
+
+/// Allocates the maxima and their places, and a copy of an input that does not lie in order.
+inline bool allocate_max_pool(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  const at::Tensor input = arguments.tensor("self");
+  const at::Tensor copy = input.contiguous(input.suggest_memory_format());
+  return allocate_results(op, stack, arguments);
+}
+
+/// Allocates the loss of all elements, whose memory its mean or sum keeps.
+inline bool allocate_cross_entropy(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  const at::Tensor loss = at::zeros_like(arguments.tensor("self"));
+  const auto reduction = arguments.integer("reduction");
+  if (reduction != at::Reduction::None) {
+    const at::Tensor reduced = reduction == at::Reduction::Mean ? loss.mean() : loss.sum();
+    loss.resize_(reduced.sizes());
+  }
+  arguments.return_results(loss);
+  return true;
+}
+
+/// Allocates the places that are drawn by weights, and the numbers by which they are chosen.
+inline bool allocate_choices(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  const at::Tensor weights = arguments.tensor("self");
+  auto sizes = weights.sizes().vec();
+  sizes.back() = arguments.integer("num_samples");
+  const at::Tensor places = at::zeros(sizes, weights.options().dtype(at::kLong));
+  if (!arguments.named("replacement").toBool()) (void)at::empty_like(weights);
+  arguments.return_results(places);
   return true;
 }
 

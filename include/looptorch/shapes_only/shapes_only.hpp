@@ -108,7 +108,7 @@ class ShapesOnly {
     c10::DispatchKeySet keys;
     torch::jit::Stack& stack;
     detail::shapes::Arguments arguments;
-    bool meets_virtual = false;
+    bool meets_virtual = false, takes_integers = false;
     detail::shapes::SkippedKernel skipped = nullptr;  ///< Takes the kernel's place; null: none.
 
     [[nodiscard]] std::size_t results() const { return op.schema().returns().size(); }
@@ -124,8 +124,10 @@ class ShapesOnly {
     using namespace detail::shapes;
     Call call{op, keys, *stack, Arguments(op, *stack)};
     for (std::size_t i = 0; i < call.arguments.size(); ++i)
-      visit_tensors(call.arguments[i],
-                    [&](const at::Tensor& tensor) { call.meets_virtual |= is_virtual(tensor); });
+      visit_tensors(call.arguments[i], [&](const at::Tensor& tensor) {
+        call.meets_virtual |= is_virtual(tensor);
+        call.takes_integers |= steers_kernels(tensor.scalar_type(), /*counts_bool=*/true);
+      });
     const SkippedKernel skipped = skipped_kernel(op.operator_name());
     call.meets_virtual |= skipped == &allocate_matmul && makes_virtual_matmul(call.arguments);
     if (call.meets_virtual) call.skipped = skipped;
@@ -144,7 +146,7 @@ class ShapesOnly {
                             &call.stack);
     zero_integers(call.stack, call.results());
     if (call.meets_virtual || call.op.schema().name().starts_with("aten::empty"))
-      zero_results(call.stack, call.results());
+      zero_results(call.stack, call.results(), call.meets_virtual && !call.takes_integers);
   }
 
   /// True for a call whose result has a type that steers kernels, or comes from those only.
@@ -180,11 +182,14 @@ class ShapesOnly {
   }
 
   /// Zeroes what a real kernel computed from virtual blocks, which might be infinite, and what a kernel that
-  /// computes nothing would have filled.
-  static void zero_results(torch::jit::Stack& stack, std::size_t results) {
+  /// computes nothing would have filled. With `integers` also small indices and masks: `zero_integers` does
+  /// the large ones.
+  static void zero_results(torch::jit::Stack& stack, std::size_t results, bool integers) {
+    using namespace detail::shapes;
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
-      detail::shapes::visit_tensors(stack[i], [](const at::Tensor& tensor) {
-        if (tensor.is_cpu() && tensor.is_floating_point() && !detail::shapes::is_virtual(tensor))
+      visit_tensors(stack[i], [&](const at::Tensor& tensor) {
+        if (!tensor.is_cpu() || !tensor.has_storage() || is_virtual(tensor)) return;
+        if (tensor.is_floating_point() || (integers && tensor.storage().nbytes() < VirtualBlocks::kLeast))
           tensor.detach().zero_();
       });
   }

@@ -33,6 +33,10 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
         {{"aten::native_group_norm_backward", ""}, &allocate_group_norm_backward},
         {{"aten::convolution", ""}, &allocate_convolution},
         {{"aten::convolution_backward", ""}, &allocate_convolution_backward},
+        {{"aten::max_pool2d_with_indices", ""}, &allocate_max_pool},
+        {{"aten::binary_cross_entropy", ""}, &allocate_cross_entropy},
+        {{"aten::multinomial", ""}, &allocate_choices},
+        {{"aten::equal", ""}, &compare},
         {{"aten::native_dropout", ""}, &allocate_dropout},
         {{"aten::native_dropout_backward", ""}, &allocate_dropout_backward}};
     const auto add = [&](SkippedKernel kernel, const char* overload,
@@ -64,7 +68,6 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
          "aten::upsample_bilinear2d",
          "aten::upsample_bilinear2d_backward",
          "aten::topk",
-         "aten::max_pool2d_with_indices",
          "aten::_linalg_solve_ex",
          "aten::linalg_inv_ex",
          "aten::linalg_cholesky_ex",
@@ -84,6 +87,7 @@ using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Argumen
     add(&return_out, "out", {"aten::mm"});
     add(&return_self, "Scalar", {"aten::fill_", "aten::masked_fill_"});
     add(&return_self_of_mixed_types, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
+    add(&return_self, "Tensor", {"aten::bernoulli_"});
     add(&return_self, "float", {"aten::bernoulli_"});
     return by_name;
   }();

@@ -4,6 +4,7 @@
 // Tests memory: embedding_rows, gradient_in_place, score_chunks
 #include "support/precompiled.hpp"
 
+#include <looptorch/memory/checkpoint.hpp>
 #include <looptorch/memory/chunked_cross_entropy.hpp>
 #include <looptorch/memory/embedding_rows.hpp>
 #include <looptorch/memory/measure/host_memory.hpp>
@@ -242,6 +243,27 @@ TEST_CASE("embedding_rows equals at::embedding, and adds to a gradient row by ro
   CHECK(weight_VD.grad().is_same(sum));
   CHECK(distance(sum, 2 * wanted) < 1e-12);
   CHECK_THROWS_AS(lt::embedding_rows(weight_VD[0], ids_BL), lt::UsageError);
+}
+
+TEST_CASE("in a checkpointed block, too, losses and rows add to a gradient, unless hooks wait for it") {
+  const Problem p;
+  const at::Tensor table_VD = at::randn({kClasses, kWidth}, at::kDouble).requires_grad_();
+  const auto loss = [&] {
+    return lt::chunked_cross_entropy(lt::embedding_rows(table_VD, p.labels_N), p.weight_VD, p.labels_N);
+  };
+  loss().backward();
+  const at::Tensor of_weight = p.weight_VD.grad(), of_table = table_VD.grad();
+  const at::Tensor once_of_weight = of_weight.clone(), once_of_table = of_table.clone();
+  loss().backward();
+  const at::Tensor twice_of_weight = of_weight.clone(), twice_of_table = of_table.clone();
+  of_weight.copy_(once_of_weight), of_table.copy_(once_of_table);
+  lt::checkpoint(loss).backward();
+  CHECK(at::equal(of_weight, twice_of_weight));
+  CHECK(at::equal(of_table, twice_of_table));
+  int hooked = 0;
+  p.weight_VD.register_hook([&](const at::Tensor&) { ++hooked; });
+  lt::checkpoint(loss).backward();
+  CHECK(hooked == 1);
 }
 
 TEST_CASE("tied weights get both gradients, in any order of micro-batches") {

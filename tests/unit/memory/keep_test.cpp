@@ -130,6 +130,20 @@ TEST_CASE("double backward through a kept result") {
   });
 }
 
+TEST_CASE("keep after a gradient that the block computes itself") {
+  const auto f = [](const at::Tensor& x) noexcept {  // which runs to its end when it runs again
+    const at::Tensor h = (x * x).exp();
+    const at::Tensor slope = torch::autograd::grad({h.sum()}, {x}, {}, true, true)[0];
+    const at::Tensor kept = lt::keep([](const at::Tensor& s) { return s.sin() * 2; }, slope);
+    return lt::keep([](const at::Tensor& s) { return s.exp(); }, kept) * h;
+  };
+  check_same_bits(here<double>(), [&](const auto& call, const at::TensorOptions& options) {
+    const at::Tensor x = input(options) / 4;
+    const at::Tensor y = call(f, x);
+    return Tensors{y, torch::autograd::grad({y.sum()}, {x})[0]};
+  });
+}
+
 TEST_CASE("views of what keep is given, from any element on, are recomputed together") {
   check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;

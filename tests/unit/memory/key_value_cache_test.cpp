@@ -41,6 +41,9 @@ TEST_CASE("A key-value cache holds what concatenation would, whatever is appende
   Concatenated expected;
   CHECK(cache.length() == 0);
   CHECK_FALSE(cache.view().keys.defined());
+  KeyValueCache of_none;
+  of_none.append(positions(2, 0));
+  CHECK(of_none.view().keys.size(2) == 0);
   std::int64_t rows = 4, length = 0;
   for (int step = 0; step < 90; ++step) {
     const auto next = positions(rows, step == 0 ? 7 : 1 + step % 2);

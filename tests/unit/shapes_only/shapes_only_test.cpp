@@ -21,6 +21,7 @@
 
 #include <whisper/model/model.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -119,6 +120,12 @@ const Work kWorks[] = {
      [](const auto& x) {
        return at::scaled_dot_product_attention(x[0], x[1], x[2], at::ones({2, 1, 1, 500}, at::kBool));
      }},
+    {"attention in fp64",
+     [] {
+       const auto heads = [] { return trained({2, 4, 700, 16}, at::kDouble); };
+       return std::vector{heads(), heads(), heads()};
+     },
+     [](const auto& x) { return at::scaled_dot_product_attention(x[0], x[1], x[2]); }},
     {"GELU",
      [] {
        return std::vector{trained({400, 512})};
@@ -201,6 +208,14 @@ const Work kWorks[] = {
      [](const auto& x) {
        return at::conv2d(x[0].transpose(1, 2).unsqueeze(2), x[1], x[2], 1, at::IntArrayRef{0, 15}, 1, 128);
      }},
+    {"convolution of three, whose channels lie last",
+     [] {
+       const auto last = [](const at::Tensor& x) {
+         return x.contiguous(at::MemoryFormat::ChannelsLast3d).requires_grad_();
+       };
+       return std::vector{last(at::randn({4, 8, 20, 20, 20})), last(at::randn({16, 8, 3, 3, 3}))};
+     },
+     [](const auto& x) { return at::conv3d(x[0], x[1]); }},
     {"transposed convolution",
      [] {
        return std::vector{trained({2, 64, 32, 40}), trained({64, 32, 4, 4})};
@@ -222,6 +237,13 @@ const Work kWorks[] = {
      },
      [](const auto& x) {
        return at::upsample_bilinear2d(x[0], {128, 200}, false);
+     }},
+    {"max pooling of every second sample",
+     [] {
+       return std::vector{trained({16, 16, 60, 60})};
+     },
+     [](const auto& x) {
+       return at::max_pool2d(x[0].slice(0, 0, 16, 2), {2, 2});
      }},
     {"max pooling",
      [] {
@@ -280,6 +302,16 @@ const Work kWorks[] = {
        return std::vector{trained({400, 512}, at::kBFloat16)};
      },
      [](const auto& x) { return x[0].mean(0); }},
+    {"means in bf16 of two numbers each",
+     [] {
+       return std::vector{trained({800, 2, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0].mean(1); }},
+    {"sums in bf16 over dimensions that lie apart",
+     [] {
+       return std::vector{trained({8, 64, 40, 40}, at::kBFloat16), trained({64, 1, 1}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0] + x[1]; }},
     {"means of bf16 in fp32",
      [] {
        return std::vector{trained({400, 512}, at::kBFloat16)};
@@ -290,6 +322,11 @@ const Work kWorks[] = {
        return std::vector{trained({400, 512}, at::kBFloat16), trained({400, 512}, at::kBFloat16)};
      },
      [](const auto& x) { return at::l1_loss(x[0], x[1]); }},
+    {"binary cross-entropy of probabilities",
+     [] {
+       return std::vector{trained({400, 512}), at::full({400, 512}, 0.5)};
+     },
+     [](const auto& x) { return at::binary_cross_entropy(at::sigmoid(x[0]), x[1]); }},
     {"binary cross-entropy in bf16",
      [] {
        return std::vector{trained({400, 512}, at::kBFloat16), trained({400, 512}, at::kBFloat16)};
@@ -525,6 +562,16 @@ TEST_CASE("a count or a choice by meaningless numbers ends", "[shapes_only]") {
   const at::Tensor codes = at::cdist(at::randn({40'000, 4}), at::randn({16, 4})).argmin(1);
   CHECK(at::embedding(at::randn({16, 4}), codes).sizes() == at::IntArrayRef({40'000, 4}));
   CHECK(at::one_hot(codes, 16).sizes() == at::IntArrayRef({40'000, 16}));
+  const at::Tensor narrow = at::randn({200, 200});  // whose mask takes a small block
+  std::fill_n(narrow.mutable_data_ptr<float>(), narrow.numel(), 3.0F);
+  CHECK(narrow.index({narrow > 0}).numel() == 0);
+  CHECK(at::arange(200'000).ge(0).all().item<bool>());  // real numbers
+  CHECK(at::bernoulli(x).sizes() == x.sizes());
+  CHECK(at::multinomial(x, 3).sizes() == at::IntArrayRef({400, 3}));
+  CHECK(at::multinomial(x, 600, /*replacement=*/true).sizes() == at::IntArrayRef({400, 600}));
+  CHECK(at::binary_cross_entropy(x, x, {}, at::Reduction::None).sizes() == x.sizes());
+  CHECK(at::equal(x, x));  // by which an attention knows that it is to itself
+  CHECK_FALSE(at::equal(x, at::randn({400, 512})));
   const at::Tensor square = at::randn({300, 300});
   CHECK(at::linalg_inv(square).sizes() == square.sizes());
   CHECK(at::linalg_cholesky(at::mm(square, square.t())).sizes() == square.sizes());

@@ -49,6 +49,9 @@ class Recorder final : public BlockKeeper {
     throw RecordedAll{};
   }
 
+  /// True at a call of `keep` that the first run has not reached: it runs a pass of backward of its own.
+  [[nodiscard]] bool is_ahead() const { return !block_.has_run_ && kept_ == block_.kept.size(); }
+
   /// Returns the result of this call of `keep` in the first run. Throws CheckpointError if the first run made
   /// another call here.
   const KeptResult& next_kept() {
