@@ -180,6 +180,34 @@ TEST_CASE("Autopsy on a device refuses gradients that are not finite, as on a CP
   CHECK(trainer.progress().step == 1);
 }
 
+TEST_CASE("averages that memory was too short for begin with a later update") {
+  if (!is_simulated()) return;
+  using Options = looptorch_test::accelerator::Options;
+  const auto batches = toy::batches(3);
+  for (std::int64_t failing = 1, more = 3; more > 0; ++failing) {
+    CAPTURE(failing);
+    auto net = toy::net();
+    net->to(test_device());
+    lt::FusedSGD sgd(net->parameters(), {.lr = 0.1});
+    lt::Trainer trainer(net, sgd, toy::objective, lt::AverageWeights{});
+    {
+      const looptorch_test::accelerator::With one_fails(Options{.fail_allocation_at = failing});
+      try {
+        trainer.fit(batches, {.max_steps = 1});
+        --more;  // memory sufficed
+      } catch (const c10::OutOfMemoryError&) {
+      }
+    }
+    CHECK(std::isfinite(trainer.evaluate(batches).loss));
+    trainer.fit(batches, {.max_steps = trainer.progress().step + 1});
+    const auto& averages = trainer.policy<lt::AverageWeights>();
+    CHECK(averages.named().size() == net->parameters().size());
+    if (averages.count() == 1)
+      for (const auto& [name, average] : averages.named())
+        CHECK(average.cpu().equal(net->named_parameters()[name].detach().cpu()));
+  }
+}
+
 TEST_CASE("flushes within a run give unused memory back and report it") {
   if (!has_device()) return;
   torch::nn::Linear net(4, 1);

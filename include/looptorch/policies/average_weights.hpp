@@ -14,6 +14,7 @@
 #include <looptorch/policies/weights/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -83,10 +84,12 @@ struct BasicAverageWeights {
     if (!is_averaged(context.view()) || !is_due(context.view().applied)) return;
     const std::int64_t count = state.count(context.index());
     if (count > 0) return state.move(context.index(), share(count));
+    auto undo = c10::make_scope_exit([&] { state.forget(context.index()); });  // as memory runs out
     admit(context, state);
     if (average_buffers && context.index() == first_averaged(context.run))
       state.admit_buffers(context.index(), model_of(context.run));
     state.begin(context.index());
+    undo.release();
   }
 
   void on_window_end(WindowContext& window, State& state) const {

@@ -10,6 +10,7 @@
 //   lt::Trainer trainer(net, optimizer, objective, lt::When{save_memory, lt::Checkpointed<EncoderLayer>{}});
 #pragma once
 
+#include <looptorch/base/rank_reduction.hpp>
 #include <looptorch/base/text/type_name.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/resume_rule.hpp>
@@ -20,6 +21,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <set>
@@ -81,13 +83,17 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   struct State {
     std::vector<Impl*> layers;
     std::set<std::size_t> awaited;  ///< Updates not made yet, which may be the ones that enter a layer.
+    bool is_checked = false;        ///< A layer was entered, or need not be.
+    bool on_ranks = false;
+    bool entered_on_ranks = false;  ///< A layer was entered on any rank before they met last.
   };
 
   void on_fit_begin(FitContext& fit, State& state) const {
     set_options(fit, options_, state);
     state.awaited.clear();
-    for (std::size_t i = 0; i < fit.run.updates().size() && options_.mode != CheckpointMode::off; ++i)
-      state.awaited.insert(i);
+    for (std::size_t i = 0; i < fit.run.updates().size(); ++i) state.awaited.insert(i);
+    state.is_checked = options_.mode == CheckpointMode::off;
+    state.on_ranks = state.entered_on_ranks = false;
     for (Impl* layer : state.layers) layer->entered = false;
   }
 
@@ -95,8 +101,20 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     set_options(fit, CheckpointOptions{.mode = CheckpointMode::off}, state);
   }
 
+  /// Asks the other ranks, too: this one may have no batch in the first windows.
+  void all_reduce(RankReduction& reduction, State& state) const {
+    state.on_ranks = true;
+    state.entered_on_ranks = has_entered(state);
+    reduction.any(message("Checkpointed<", detail::type_name<Layer>(), ">"), state.entered_on_ranks);
+  }
+
   void before_update(UpdateContext& update, State& state) const {
-    if (state.awaited.erase(update.index()) && state.awaited.empty()) check_entered(state);
+    if (state.is_checked) return;
+    const bool were_made = state.awaited.empty();  // before the ranks met last
+    state.awaited.erase(update.index());
+    if (!state.awaited.empty()) return;
+    state.is_checked = has_entered(state) || state.entered_on_ranks;
+    if (!state.is_checked && (were_made || !state.on_ranks)) refuse(state);
   }
 
  private:
@@ -123,9 +141,11 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     for (Impl* layer : state.layers) layer->checkpoint = options;
   }
 
-  static void check_entered(const State& state) {
-    for (const Impl* layer : state.layers)
-      if (layer->entered) return;
+  static bool has_entered(const State& state) {
+    return std::ranges::any_of(state.layers, [](const Impl* layer) { return layer->entered.load(); });
+  }
+
+  [[noreturn]] static void refuse(const State& state) {
     throw UsageError(message("none of the model's ", state.layers.size(), " layers Checkpointed<",
                              detail::type_name<Layer>(),
                              "> was entered in the first window: call them through their holder, or "

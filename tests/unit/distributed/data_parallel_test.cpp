@@ -534,6 +534,30 @@ TEST_CASE("rank: batch statistics of each", "[.ranks]") {
       << net->buffers()[0] << net->parameters()[0];
 }
 
+TEST_CASE("rank: checkpointed layers that another rank enters", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  using Layer = lt::Checkpointed<torch::nn::Linear>;
+  torch::nn::Sequential net(Layer(4, 4), torch::nn::Linear(4, 1));
+  torch::optim::SGD first(net[0]->parameters(), 0.05), second(net[1]->parameters(), 0.05);
+  const auto objective = [](torch::nn::Sequential& net, const at::Tensor& batch) {
+    return net->forward(batch).square().mean();
+  };
+  const std::vector<at::Tensor> mine(ranks::rank() == 1 ? 1 : 3, torch::ones({2, 4}));
+  const auto train = [&](auto&& trainer) {
+    trainer.fit(mine, {.max_steps = 1});
+    CHECK(trainer.fit(mine, {.epochs = 1}).steps == 3);  // in mid-epoch, rank 1 has no batch left
+  };
+  train(lt::Trainer(net, first, objective, Layer{}, lt::DataParallel{}));
+  train(lt::Trainer(net, lt::Update(first, objective), lt::Update(second, objective), Layer{},
+                    lt::DataParallel{}));
+
+  const auto bypassed = [](torch::nn::Sequential& net, const at::Tensor& batch) {
+    return net[1]->as<torch::nn::Linear>()->forward(batch).square().mean();
+  };
+  lt::Trainer without(net, second, bypassed, Layer{}, lt::DataParallel{});
+  CHECK_THROWS_WITH(without.fit(mine), Catch::Contains("was entered"));
+}
+
 TEST_CASE("rank: buffers of every type are those of rank 0", "[.ranks]") {
   if (!ranks::is_started()) return;
   toy::Net net = toy::net();

@@ -107,7 +107,7 @@ class WeightAverages {
     Group& group = grown(update);
     std::unordered_set<const void*> fresh;
     for (const at::Tensor& candidate : candidates)
-      if (candidate.requires_grad() && group.seen.insert(key(candidate)).second) fresh.insert(key(candidate));
+      if (candidate.requires_grad() && !group.seen.contains(key(candidate))) fresh.insert(key(candidate));
     if (fresh.empty()) return;
     const auto parameters = model.named_parameters();
     std::int64_t bytes = 0;
@@ -116,6 +116,7 @@ class WeightAverages {
     memory_.reserve(bytes);
     for (const auto& item : parameters)
       if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
+    group.seen.merge(fresh);  // not before memory sufficed
   }
 
   /// Begins averages for the model's floating-point buffers.
@@ -148,6 +149,11 @@ class WeightAverages {
 
   /// Counts the averages that have just begun as the first.
   void begin(std::size_t update) { grown(update).count = 1; }
+  /// Drops averages of this update, which have not all begun.
+  void forget(std::size_t update) {
+    for (const at::Tensor& weight : grown(update).weights) averaged_.erase(key(weight));
+    updates_[update] = {};
+  }
 
   [[nodiscard]] bool in_place() const { return in_place_; }
 
@@ -255,17 +261,19 @@ class WeightAverages {
 
   /// Adds a weight with its average. A weight of a known name replaces the former weight and its average.
   void add(Group& group, const std::string& name, const at::Tensor& weight) {
-    if (!averaged_.insert(key(weight)).second) return;
+    if (averaged_.contains(key(weight))) return;
+    const at::Tensor average = memory_.average_of(weight, as_left(weight));  // may throw
+    averaged_.insert(key(weight));
     if (const auto known = std::find(group.names.begin(), group.names.end(), name);
         known != group.names.end()) {
       const auto index = static_cast<std::size_t>(known - group.names.begin());
       averaged_.erase(key(std::exchange(group.weights[index], weight)));
-      group.averages[index] = memory_.average_of(weight, as_left(weight));
+      group.averages[index] = average;
       return;
     }
     group.names.push_back(name);
     group.weights.push_back(weight);
-    group.averages.push_back(memory_.average_of(weight, as_left(weight)));
+    group.averages.push_back(average);
   }
 
   /// Returns a weight, or a buffer as its window left it.
