@@ -165,6 +165,18 @@ class Columns(nn.Module):
         return self.fc(self.bn(x))
 
 
+class Twice(nn.Module):
+    """One batch norm for two inputs, as in a siamese net, and a buffer whose elements are one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(3)
+        self.register_buffer("scale", torch.full((1,), 0.5).expand(3))
+
+    def forward(self, x):
+        return self.bn(x) - self.bn(x.flip(1) * self.scale)
+
+
 class HalfBias(nn.Module):
     """A linear layer's weight without and with its bias."""
 
@@ -209,6 +221,7 @@ def models():
             yield name + suffix, make(), (wave((2, 3, 6), 0.1),), {}, None, (wave((2, 3, 6), 0.2),), {}
     yield "fixed_bias", FixedBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
     yield "half_bias", HalfBias(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((3, 3), 0.2),), {}
+    yield "twice", Twice(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((4, 3), 0.2),), {}
     for suffix in "", "_decomposed":
         yield "columns" + suffix, Columns(), (wave((2, 3), 0.1),), {}, {"x": {0: batch}}, (wave((4, 3), 0.2),), {}
 
@@ -239,7 +252,7 @@ def record(name, model, args, kwargs, dynamic, other_args, other_kwargs):
     save(name, program)
     before = copy.deepcopy(model)
     record = {f"input.{i}": tensor for i, tensor in enumerate(flat((other_args, other_kwargs)))}
-    if name.startswith(("norms", "channels")):
+    if name.startswith(("norms", "channels", "twice")):
         outputs = flat(copy.deepcopy(model).eval()(*other_args))
         record |= {f"eval.{i}": tensor.detach() for i, tensor in enumerate(outputs)}
     torch.manual_seed(7)

@@ -46,7 +46,13 @@ struct Place {
 /// Returns a file's bytes with the current tensors.
 [[nodiscard]] inline at::Tensor with_tensors(const at::Tensor& before, const std::vector<Place>& places) {
   at::Tensor bytes = before.clone();
-  for (const auto& [tensor, meta] : places) stored_view(bytes, meta).copy_(*tensor);
+  for (const auto& [tensor, meta] : places) {
+    at::Tensor target = stored_view(bytes, meta), source = *tensor;
+    for (std::int64_t dim = 0; dim < target.dim(); ++dim)
+      if (target.stride(dim) == 0 && target.size(dim) > 1)  // of `expand`: written once
+        target = target.narrow(dim, 0, 1), source = source.narrow(dim, 0, 1);
+    target.copy_(source);
+  }
   return bytes;
 }
 

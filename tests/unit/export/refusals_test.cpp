@@ -178,6 +178,12 @@ TEST_CASE("memory that is filled after the tracer is refused") {
   CHECK_THAT(std::string(refused(copies).what()), Catch::Contains("filled by a pointer"));
   expect(refused([](Net&, const at::Tensor&) { return at::tensor({1.F}); }, {}), "", "",
          "an output is memory that the forward filled");
+  const auto table = torch::ones({3});
+  expect(refused([&](Net&, const at::Tensor&) { return table; }, {}), "", "",
+         "an output is a tensor that no operator of the forward makes and that is not registered");
+  exports([&](Net&, const at::Tensor&) { return table.clone(); }, {});
+  expect(refused([](Net&, const at::Tensor&) { return at::Tensor(); }, {}), "", "output",
+         "export_model: output: is NoneType where a tensor is needed");
   exports([](Net& net, const at::Tensor& x) {
     auto y = at::empty({x.size(0), 4});
     y.slice(1, 0, 4).copy_(x);

@@ -31,7 +31,8 @@ static const std::vector<std::string> kNames{"cnn",
                                              "half_bias",
                                              "channels_decomposed",
                                              "columns",
-                                             "columns_decomposed"};
+                                             "columns_decomposed",
+                                             "twice"};
 
 TEST_CASE("An exported model computes Python's outputs, gradients and buffers") {
   for (const std::string& name : kNames) {
@@ -175,7 +176,7 @@ TEST_CASE("Eval mode of a model that was exported in training mode") {
 }
 
 TEST_CASE("Eval mode of norms, with and without statistics, and of dropout of channels is Python's") {
-  for (const std::string name : {"norms", "norms_decomposed", "channels"}) {
+  for (const std::string name : {"norms", "norms_decomposed", "channels", "twice"}) {
     CAPTURE(name);
     auto model = load(name);
     model->eval();

@@ -37,7 +37,7 @@ void check_equal(lt::ExportedModel& a, lt::ExportedModel& b, const std::string& 
 
 TEST_CASE("An exported model that is written again has the trained weights and the same program") {
   const lt::testing::TemporaryFolder folder;
-  for (const std::string name : {"cnn", "recurrent", "encoder"}) {
+  for (const std::string name : {"cnn", "recurrent", "encoder", "twice"}) {
     CAPTURE(name);
     auto model = load(name);
     train(model, name);

@@ -14,8 +14,8 @@ namespace looptorch {
 struct ExportError : Error {
   explicit ExportError(const std::string& what) : Error("export_model: " + what) {}
   ExportError(std::string operator_name_, std::string argument_, const std::string& what)
-      : Error("export_model: " + operator_name_ + (argument_.empty() ? "" : ", argument " + argument_) +
-              ": " + what),
+      : Error("export_model: " + operator_name_ +
+              (argument_.empty() || operator_name_.empty() ? "" : ", argument ") + argument_ + ": " + what),
         operator_name(std::move(operator_name_)),
         argument(std::move(argument_)) {}
 

@@ -65,8 +65,14 @@ struct RecordedGraph {
     recorded.graph = traced.first->graph;
   } catch (const c10::Error& error) {
     watch.refuse(trust_value_reads);
-    if (std::string_view(error.what()).find("Tensor that requires grad as a constant") !=
-        std::string_view::npos)
+    const auto says = [&](const char* part) {
+      return std::string_view(error.what()).find(part) != std::string_view::npos;
+    };
+    if (says("did not have observable data dependence"))
+      throw ExportError(
+          "an output is a tensor that no operator of the forward makes and that is not registered. Register it "
+          "as a buffer, or return its clone()");
+    if (says("Tensor that requires grad as a constant"))
       throw ExportError(
           "the forward uses a tensor that requires gradients and is neither registered nor made of registered "
           "ones. Register it as a parameter");

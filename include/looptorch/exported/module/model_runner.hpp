@@ -179,7 +179,11 @@ class ModelRunner {
                                file_.graph.modules[node.module].path);
       return graph.run(node);
     }
-    if (plan.in_eval->is_skipped) return;
+    if (plan.in_eval->is_skipped) {
+      const Slot into = node.results[0].slots[0];
+      if (into != kNoSlot) values[into] = values[node.arguments[0].slot];
+      return;
+    }
     graph.run(node, plan.in_eval->argument, plan.in_eval->value);
   }
 

@@ -77,8 +77,10 @@ class ModeFinder {
   void look(std::size_t number, const c10::FunctionSchema& schema) {
     const GraphNode& node = graph_.nodes[number];
     const auto& declared = schema.arguments();
-    if (schema.name() == "aten::add_" && counters_.contains(node.arguments[0].slot))
+    if (schema.name() == "aten::add_" && counters_.contains(node.arguments[0].slot)) {
       modes_.in_eval[number] = {true};
+      counters_.insert(node.results[0].slots[0]);  // which the second call of one layer counts up
+    }
     if (schema.overload_name() == "no_stats" || needs_own_statistics(node, declared)) return;
     bool has_mode = false;
     for (std::size_t i = 0; i < declared.size(); ++i) {
