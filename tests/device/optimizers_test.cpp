@@ -303,7 +303,7 @@ std::vector<at::Tensor> scheduled(Way way) {
     optimizer.send_rates();
     if (!graph) {
       graph = lt::detail::device_graph_maker(test_device().type())(params[0].device(), nullptr);
-      lt::detail::capture_graph(*graph, params[0].device(), /*draws=*/true, [&] { optimizer.step(); });
+      lt::detail::capture_without_draws(*graph, params[0].device(), [&] { optimizer.step(); });
     }
     graph->replay();
   }
