@@ -19,6 +19,8 @@
 
 #include "support/catch.hpp"
 
+#include <c10/util/ScopeExit.h>
+
 #include <whisper/model/model.hpp>
 
 #include <algorithm>
@@ -442,6 +444,9 @@ std::int64_t resident_bytes() {
 
 TEST_CASE("without their arithmetic kernels allocate what they allocate with it", "[shapes_only]") {
   counted();
+  const auto restored =
+      c10::make_scope_exit([threads = at::get_num_threads()] { at::set_num_threads(threads); });
+  at::set_num_threads(1);  // each has buffers of its own
   for (const Work& work : kWorks) {
     INFO(work.name);
     const Bytes real = bytes_of(work);
