@@ -50,12 +50,17 @@ namespace looptorch::detail {
   DimValues values;
   for (const DynamicDim& dim : dims) {
     if (dim.places.empty()) throw ExportError(message("the dynamic size \"", dim.name, "\" has no places"));
-    if (dim.min < 1 || (dim.max && *dim.max < dim.min))
-      throw ExportError(message("the dynamic size \"", dim.name, "\" is limited to ", dim.min, " to ",
-                                dim.max.value_or(dim.min)));
+    if (dim.min < 1)
+      throw ExportError(
+          message("the dynamic size \"", dim.name, "\" has min ", dim.min, ", which must be at least 1"));
+    if (dim.max && *dim.max < dim.min)
+      throw ExportError(
+          message("the dynamic size \"", dim.name, "\" has max ", *dim.max, ", below its min ", dim.min));
     for (const DimPlace& place : dim.places) {
-      if (place.input >= inputs.size() || place.dim < 0 || place.dim >= inputs[place.input].dim() ||
-          place.multiple < 1)
+      if (place.multiple < 1)
+        throw ExportError(message("the dynamic size \"", dim.name, "\" has a place with multiple ",
+                                  place.multiple, ", which must be at least 1"));
+      if (place.input >= inputs.size() || place.dim < 0 || place.dim >= inputs[place.input].dim())
         throw ExportError(message("the dynamic size \"", dim.name, "\" is to be dimension ", place.dim,
                                   " of input ", place.input, ", which does not exist"));
       const std::int64_t size = inputs[place.input].size(place.dim), value = size / place.multiple;

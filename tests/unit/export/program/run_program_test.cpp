@@ -97,7 +97,11 @@ TEST_CASE("dynamic sizes that an example cannot have are refused") {
                     Catch::Contains("\"n\" is 3, and input 1 has 8 in dimension 1, not 1 times as many"));
   CHECK_THROWS_WITH(dims({.name = "n", .places = {{0, 0, 3}}}), Catch::Contains("it must be 2 or more"));
   CHECK_THROWS_WITH(dims({.name = "n", .places = {{0, 0}}, .min = 3, .max = 2}),
-                    Catch::Contains("limited to 3 to 2"));
+                    Catch::Contains("the dynamic size \"n\" has max 2, below its min 3"));
+  CHECK_THROWS_WITH(dims({.name = "n", .places = {{0, 0}}, .min = 0}),
+                    Catch::Contains("\"n\" has min 0, which must be at least 1"));
+  CHECK_THROWS_WITH(dims({.name = "n", .places = {{0, 0, 0}}}),
+                    Catch::Contains("\"n\" has a place with multiple 0, which must be at least 1"));
   const auto reach = [](std::size_t) { return std::int64_t{3}; };
   using Directions = std::vector<std::int64_t>;
   CHECK(lt::detail::directions({{.name = "n", .places = {}, .max = 10}}, {7}, reach) == Directions{1});
