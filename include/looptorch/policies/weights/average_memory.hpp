@@ -23,7 +23,7 @@
 
 namespace looptorch::detail {
 
-inline constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< elements: 4 MB in fp32
+inline constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  ///< elements: 4 MB in fp32
 
 /// True if two tensors of one shape can be cut into pieces, which are ranges of their memory.
 inline bool has_pieces(const at::Tensor& a, const at::Tensor& b) {
@@ -38,8 +38,8 @@ void for_each_piece(const at::Tensor& a, const at::Tensor& b, const Use& use) {
     return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
   };
   const at::Tensor flat_a = flat(a), flat_b = flat(b);
-  for (std::int64_t begin = 0; begin < a.numel(); begin += kPiece) {
-    const std::int64_t size = std::min(kPiece, a.numel() - begin);
+  for (std::int64_t begin = 0; begin < a.numel(); begin += kPieceElements) {
+    const std::int64_t size = std::min(kPieceElements, a.numel() - begin);
     use(flat_a.narrow(0, begin, size), flat_b.narrow(0, begin, size));
   }
 }
@@ -95,7 +95,7 @@ class AverageMemory {
         beside.add(average, weight);
       } else {
         for_each_piece(average, weight, [&](const at::Tensor& piece, const at::Tensor& narrow) {
-          if (widened.elements() + piece.numel() > kPiece) widened.run();
+          if (widened.elements() + piece.numel() > kPieceElements) widened.run();
           widened.add(piece, narrow.to(piece.scalar_type()));
         });
       }
@@ -209,7 +209,7 @@ class AverageMemory {
   /// Returns room on the weight's device for each piece of an average, of the weight's type.
   [[nodiscard]] at::Tensor room_for(const at::Tensor& average, const at::Tensor& weight) {
     const std::int64_t numel =
-        has_pieces(average, weight) ? std::min(kPiece, weight.numel()) : weight.numel();
+        has_pieces(average, weight) ? std::min(kPieceElements, weight.numel()) : weight.numel();
     const auto bytes = numel * static_cast<std::int64_t>(weight.element_size());
     auto room = std::ranges::find(pieces_, weight.device(), &at::Tensor::device);
     if (room == pieces_.end() || room->numel() < bytes) {
