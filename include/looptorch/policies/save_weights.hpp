@@ -8,6 +8,8 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
+#include <torch/nn/module.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <string>
