@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // CudaGraph on LibTorch's own CUDAGraph and allocators, over a CUDA runtime that needs no GPU: what LibTorch
 // is left with after a recording that fails at its beginning, within, at its end, or as it becomes a graph;
-// how its generator counts what a recording draws. Tests graph: cuda_graph
+// how its generator counts what a recording draws.
+//
+// Tests graph: cuda_graph
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/device/saved_generator.hpp>

@@ -139,10 +139,14 @@ inline void check_suffix(const std::filesystem::path& path) {
     throw ExportError(path.string() + ": the suffix must be .pt2, or .ts or .pt for TorchScript");
 }
 
-/// Throws ExportError for a weight whose name does not survive in the code that a file holds.
+/// Throws ExportError for a weight whose name no module can have, or does not survive in the code that a file
+/// holds.
 inline void require_readable_names(const std::vector<ExportedProgram::Weight>& weights,
                                    const std::filesystem::path& path) {
   for (const auto& weight : weights) {
+    if (("." + weight.name + ".").find(".training.") != std::string::npos)
+      throw ExportError("the name of the weight " + weight.name +
+                        " has a part \"training\", as every module calls its mode: rename it");
     if (weight.name.find_first_of("\"\\\r\n") != std::string::npos)
       throw ExportError(
           "the name of the weight " + weight.name +

@@ -3,7 +3,6 @@
 // graph into it, and torchscript_file.hpp writes one into it. It shares the tensors with the model.
 #pragma once
 
-#include <looptorch/export/program/export_error.hpp>
 #include <looptorch/export/program/exported_program.hpp>
 
 #include <torch/csrc/jit/api/module.h>
@@ -51,19 +50,13 @@ struct ScriptTree {
 };
 
 /// Returns a module of these tensors. `type` names it; characters other than letters and digits become "_".
-/// Throws ExportError for a weight, or a module with weights, that is named `training`.
 [[nodiscard]] inline torch::jit::Module script_module(const std::vector<ExportedProgram::Weight>& weights,
                                                       std::string type) {
   for (char& c : type)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   if (type.empty() || std::isdigit(static_cast<unsigned char>(type.front()))) type.insert(0, "Model_");
   ScriptTree tree;
-  for (const auto& weight : weights) {
-    if (("." + weight.name + ".").find(".training.") != std::string::npos)
-      throw ExportError("the name of the weight " + weight.name +
-                        " has a part \"training\", as every module calls its mode: rename it");
-    tree.add(weight.name, weight);
-  }
+  for (const auto& weight : weights) tree.add(weight.name, weight);
   return tree.module(type, std::make_shared<torch::jit::CompilationUnit>());
 }
 
