@@ -33,6 +33,9 @@ struct ResumeContext {
 struct FitContext {
   Run& run;
   FitStatus status = FitStatus::completed;  ///< meaningful in `on_fit_end`
+  /// True in `on_fit_end` if the run was beyond this fit's end as it began, as when it resumes within a later
+  /// fit of the program.
+  bool began_beyond = false;
 };
 
 /// The beginning and the end of an epoch. An epoch that `max_steps` or a stop cuts short has no end.

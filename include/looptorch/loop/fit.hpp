@@ -103,6 +103,7 @@ class FitPlan {
         batches_(limited(batches, options.limit_batches)),
         limit_(options.limit_batches),
         first_step_(progress.step),
+        began_beyond_(is_beyond(progress)),
         window_length_(window_length),
         max_time_(options.max_time),
         clock_(clock) {
@@ -169,6 +170,9 @@ class FitPlan {
   /// True if the run has reached the planned steps or epochs.
   [[nodiscard]] bool at_its_length(const Run& run) const { return at_max_steps(run) || at_epochs(run); }
 
+  /// True if the run was beyond the planned steps or epochs as the fit began.
+  [[nodiscard]] bool began_beyond() const { return began_beyond_; }
+
   [[nodiscard]] static std::string counted(std::int64_t count, const char* what) {
     return message(count, " ", what, count == 1 ? "" : "s");
   }
@@ -226,6 +230,10 @@ class FitPlan {
   static void require_positive(const char* name, std::optional<std::int64_t> value) {
     if (value && *value < 1) throw UsageError(message("fit's ", name, " must be at least 1, got ", *value));
   }
+  [[nodiscard]] bool is_beyond(const Progress& progress) const {
+    return (max_steps_ && progress.step > *max_steps_) ||
+           (epochs_ && (progress.epoch > *epochs_ || (progress.epoch == *epochs_ && progress.batch > 0)));
+  }
   bool at_max_steps(const Run& run) const { return max_steps_ && run.progress().step >= *max_steps_; }
   bool at_epochs(const Run& run) const { return epochs_ && run.progress().epoch >= *epochs_; }
 
@@ -234,6 +242,7 @@ class FitPlan {
   std::optional<std::int64_t> batches_;
   std::optional<std::int64_t> limit_;
   std::int64_t first_step_ = 0;
+  bool began_beyond_ = false;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
   Stopwatch clock_;

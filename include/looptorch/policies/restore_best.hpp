@@ -65,6 +65,7 @@ struct BasicRestoreBest {
   void on_fit_end(FitContext& fit, State& state) const {
     if (fit.status == FitStatus::failed || fit.status == FitStatus::interrupted || state.weights.empty())
       return;
+    if (fit.began_beyond) return;  // a later fit, in which the run resumes, has weights of its own
     copy_into(model_of(fit.run), state);
     fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, if any
     state.restored = true;

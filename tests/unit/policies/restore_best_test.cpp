@@ -130,6 +130,33 @@ TEST_CASE("a resumed run continues from the last weights, and leaves the best of
   }
 }
 
+TEST_CASE("a run that resumes within its second fit keeps that fit's weights") {
+  const std::vector<double> values{1.0, 3.0, 2.0, 2.5, 1.5, 0.5, 2.0, 3.0};
+  const bool by_steps = GENERATE(false, true);
+  const auto train = [&](Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at) {
+    lt::Trainer trainer(job.net, job.adamw, toy::objective, job.validate(), lt::RestoreBest{},
+                        lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                                 if (window.run.progress().step == interrupt_at)
+                                   window.run.interrupt("time to go");
+                               }});
+    if (from) trainer.restore(*from);
+    for (const std::int64_t epochs : {1, 2})
+      trainer.fit(toy::batches(4), by_steps ? lt::FitOptions{.max_steps = 4 * epochs}
+                                            : lt::FitOptions{.epochs = epochs});
+    return trainer.snapshot();
+  };
+  Job whole(values);
+  train(whole, nullptr, -1);
+  for (std::int64_t cut = 5; cut < 8; ++cut) {
+    INFO("cut after step " << cut);
+    Job first(values), second({values.begin() + cut, values.end()});
+    const auto contents = train(first, nullptr, cut);
+    train(second, &contents, -1);
+    CHECK(second.evaluated.back().equal(whole.evaluated.back()));
+    CHECK(flat(second.net).equal(flat(whole.net)));
+  }
+}
+
 TEST_CASE("a metric that a policy publishes without announcing it may come at an epoch's end") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -74,8 +74,8 @@ void close_window(Engine& engine) {
 
 /// Runs every policy's on_fit_end even if others throw. Then throws the first exception.
 template <class Engine>
-void end_policies(Engine& engine, FitStatus status) {
-  FitContext context{engine.run(), status};
+void end_policies(Engine& engine, FitStatus status, bool began_beyond = false) {
+  FitContext context{engine.run(), status, began_beyond};
   if (auto thrown = engine.stack().template run_all<on_fit_end_hook>(context)) std::rethrow_exception(thrown);
 }
 

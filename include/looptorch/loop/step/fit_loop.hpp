@@ -256,7 +256,7 @@ FitResult fit_on_this_process(Trainer& trainer, Engine& engine, Range& range, co
     throw;
   }
   const FitStatus status = plan.status(run, before);
-  end_policies(engine, status);
+  end_policies(engine, status, plan.began_beyond());
   if (status == FitStatus::nothing_left) warn_of_first_idle_fit(engine, plan);
   FitResult result = fit_result(run, status, clock);
   if (resumed) result.resumed = resumed->report();
