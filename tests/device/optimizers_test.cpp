@@ -278,6 +278,48 @@ TEMPLATE_TEST_CASE("a step with narrow moments waits for nothing on the device",
   CHECK_NOTHROW(optimizer.step(lt::GradientScale{}, found));
 }
 
+// On a CPU one matrix after another is updated.
+TEST_CASE("Muon updates matrices of one shape together, with the CPU's numbers") {
+  if (!has_device()) return;
+  const auto type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
+  CAPTURE(type);
+  const std::vector<std::vector<int64_t>> shapes{{10, 7}, {7, 10}, {70}, {10, 7}, {5, 2, 7}, {7, 10}, {70}};
+  const auto trained = [&](at::TensorOptions options) {
+    std::vector<at::Tensor> matrices, vectors, all;
+    for (const auto& shape : shapes) {
+      all.push_back(values(std::ssize(all), 0, options).reshape(shape).requires_grad_());
+      (shape.size() > 1 ? matrices : vectors).push_back(all.back());
+    }
+    lt::Muon muon({lt::Muon::group(matrices, {.lr = 5e-2}),
+                   lt::Muon::group(vectors, {.lr = 5e-2, .eps = 1e-8, .adamw = true})});
+    for (int64_t step = 0; step < kSteps; ++step) {
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i].mutable_grad() = step == 2 && i == 3
+                                    ? at::Tensor()
+                                    : values(static_cast<int64_t>(i), step + 1, options).reshape(shapes[i]);
+      lt::GradientScale scale;
+      scale.multiply(torch::full({}, 0.25, options));
+      muon.step(scale, torch::full({}, step == 4, options));
+    }
+    std::vector<at::Tensor> results;
+    for (const at::Tensor& parameter : all) {
+      results.push_back(parameter.detach().cpu());
+      const auto state = muon.state_of(parameter);
+      results.push_back(state.contains("exp_avg") ? state.get<at::Tensor>("exp_avg")
+                                                  : state.get<at::Tensor>("momentum_buffer"));
+    }
+    return results;
+  };
+  const auto host = trained(kHost.dtype(type)), there = trained(kThere.dtype(type));
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    INFO("tensor " << i);
+    CHECK(difference({host[i]}, {there[i]}) < (type == at::kBFloat16 ? 3.2e-2 : 5e-3));
+    if (i % 2 == 0)
+      CHECK(difference({there[i]}, {values(static_cast<int64_t>(i) / 2, 0, kHost).reshape(shapes[i / 2])}) >
+            4e-2);
+  }
+}
+
 // ---- A captured step ----
 
 namespace {

@@ -3,7 +3,8 @@
 // matrix's momentum by Newton-Schulz steps in bf16, so that the update has the same size in all directions.
 // Use it for matrices and convolutions of hidden layers; embeddings, heads, biases and norms belong in a
 // group with `adamw`. Keeps 4 bytes per parameter, half of AdamW's moments. Each Newton-Schulz step takes
-// three matmuls.
+// three matmuls. On a device, matrices of one shape are updated together, so that the host issues few
+// kernels.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -12,13 +13,20 @@
 #include <looptorch/optim/fused/rounded_weight.hpp>
 #include <looptorch/optim/interface/small_updates.hpp>
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <vector>
 
 namespace looptorch {
@@ -53,19 +61,25 @@ struct MuonMoments {
 
 namespace detail {
 
-/// Returns a matrix with the same singular vectors and singular values near 1, in bf16 (the quintic iteration
-/// of Jordan's Muon).
+/// Returns a matrix, or several, with the same singular vectors and singular values near 1, in bf16 (the
+/// quintic iteration of Jordan's Muon).
 [[nodiscard]] inline at::Tensor orthogonalised(const at::Tensor& matrix, const MuonOptions& options) {
-  const bool is_tall = matrix.size(0) > matrix.size(1);
+  const auto plus = [&](const at::Tensor& m, const at::Tensor& x, const at::Tensor& y, double beta,
+                        double alpha) {
+    return m.dim() == 2 ? at::addmm(m, x, y, beta, alpha) : at::baddbmm(m, x, y, beta, alpha);
+  };
+  const bool is_tall = matrix.size(-2) > matrix.size(-1);
   at::Tensor result = matrix.to(at::kBFloat16);
-  if (is_tall) result = result.t();
-  result = result / result.norm().clamp_min(options.eps);
+  if (is_tall) result = result.mT();
+  result =
+      result /
+      at::linalg_vector_norm(result, 2, at::IntArrayRef{-2, -1}, /*keepdim=*/true).clamp_min(options.eps);
   const auto [a, b, c] = options.coefficients;
   for (int i = 0; i < options.steps; ++i) {
-    const at::Tensor gram = at::matmul(result, result.t());
-    result = at::addmm(result, at::addmm(gram, gram, gram, b, c), result, a);
+    const at::Tensor gram = at::matmul(result, result.mT());
+    result = plus(result, plus(gram, gram, gram, b, c), result, a, 1);
   }
-  return is_tall ? result.t() : result;
+  return is_tall ? result.mT() : result;
 }
 
 /// Muon as an OptimizerRule, with AdamW for the groups that ask for it.
@@ -103,51 +117,101 @@ struct MuonRule {
 
   static void apply(const Options& options, const FusedCall<Moments>& call) {
     if (call.parameters.front().is_cpu() && call.factors.overflowed_on_host()) return;
-    for (std::size_t i = 0; i < call.parameters.size(); ++i)
-      if (call.parameters[i].numel() > 0)
-        options.adamw ? update_by_adamw(options, call, i) : update_matrix(options, call, i);
+    if (options.adamw) return update_by_adamw(options, call);
+    std::map<std::vector<std::int64_t>, std::vector<std::size_t>> by_shape;
+    std::int64_t elements = 0;
+    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+      if (call.parameters[i].numel() == 0) continue;
+      by_shape[call.parameters[i].sizes().vec()].push_back(i);
+      elements += call.parameters[i].numel();
+    }
+    for (const auto& [shape, those] : by_shape) {
+      const std::size_t most = most_together(call.parameters[those.front()], elements);
+      for (std::size_t first = 0; first < those.size(); first += most) {
+        const auto begin = those.begin() + static_cast<std::ptrdiff_t>(first);
+        const auto count = static_cast<std::ptrdiff_t>(std::min(most, those.size() - first));
+        update_alike(options, call, {begin, begin + count});
+      }
+    }
   }
 
  private:
-  static void update_matrix(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
-    const at::Tensor& parameter = call.parameters[i];
-    const at::Tensor& momentum = call.moments.momentum[i];
-    const at::Tensor gradient = call.factors.applied_to(call.gradients[i].to(momentum.scalar_type()));
-    const at::Tensor now = momentum.lerp(gradient, 1 - options.momentum);
-    const at::Tensor matrix =
-        (options.nesterov ? gradient.lerp(now, options.momentum) : now).reshape({parameter.size(0), -1});
-    const double factor = shape_factor(options.rate, matrix);
-    const at::Tensor update = orthogonalised(matrix, options).reshape(parameter.sizes());
-    call.factors.replace(momentum, now);
-    move(options, call, i, [&](const at::Tensor& weight, const auto& rate) {
+  /// Returns how many matrices like this one of all `elements` are updated together: so many that temporaries
+  /// stay small beside the weights. On a CPU, whose kernels are called for next to nothing, one.
+  static std::size_t most_together(const at::Tensor& matrix, std::int64_t elements) {
+    if (matrix.is_cpu()) return 1;
+    constexpr std::int64_t kShare = 32, kFew = std::int64_t{1} << 20;
+    return static_cast<std::size_t>(
+        std::max<std::int64_t>(1, std::max(elements / kShare, kFew) / matrix.numel()));
+  }
+
+  /// The tensors of one shape that are updated together, as one tensor: with a first dimension for several.
+  struct Stacked {
+    Stacked(at::TensorList all, const std::vector<std::size_t>& those) {
+      for (const std::size_t i : those) each.push_back(all[i]);
+      together = each.size() == 1 ? each.front() : at::stack(each);
+    }
+    /// Copies the parts of a tensor like `together` to the tensors.
+    void replace(const at::Tensor& now) const {
+      at::_foreach_copy_(each, each.size() == 1 ? std::vector{now} : now.unbind());
+    }
+    std::vector<at::Tensor> each;
+    at::Tensor together;
+  };
+
+  /// Updates matrices of one shape.
+  static void update_alike(const Options& options, const FusedCall<Moments>& call,
+                           const std::vector<std::size_t>& those) {
+    const Stacked parameters(call.parameters, those), momentum(call.moments.momentum, those);
+    const at::Tensor gradient =
+        call.factors.applied_to(Stacked(call.gradients, those).together.to(momentum.together.scalar_type()));
+    const at::Tensor now = momentum.together.lerp(gradient, 1 - options.momentum);
+    const at::Tensor ahead = options.nesterov ? gradient.lerp(now, options.momentum) : now;
+    const at::Tensor& first = parameters.each.front();
+    const at::Tensor matrices =
+        ahead.reshape(those.size() == 1 ? std::vector<std::int64_t>{first.size(0), -1}
+                                        : std::vector<std::int64_t>{now.size(0), first.size(0), -1});
+    const double factor = shape_factor(options.rate, matrices);
+    const at::Tensor update = orthogonalised(matrices, options).reshape(now.sizes());
+    momentum.replace(call.factors.chosen(momentum.together, now));
+    const at::Tensor weight = parameters.together.to(wide(options, first));
+    const at::Tensor moved = call.with_rate(options.lr, [&](const auto& rate) {
       return weight * (1 - rate * options.weight_decay) - update.to(weight.scalar_type()) * (rate * factor);
     });
+    if (!is_narrow(first)) return parameters.replace(call.factors.chosen(weight, moved));
+    subtract_rounded(parameters.together, weight - moved, call.factors,
+                     call.moments.steps[those.front()].to(at::kDouble), 0);
+    if (those.size() > 1) parameters.replace(parameters.together);
   }
 
-  static void update_by_adamw(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
-    const at::Tensor &first = call.moments.first[i], &second = call.moments.second[i];
+  /// Updates all parameters of a call by LibTorch's kernel, and those in 16 bits by tensor operations.
+  static void update_by_adamw(const Options& options, const FusedCall<Moments>& call) {
     const auto [beta1, beta2] = options.betas;
-    const at::Tensor gradient = call.factors.applied_to(call.gradients[i].to(first.scalar_type()));
-    const at::Tensor mean = first.lerp(gradient, 1 - beta1);
-    const at::Tensor square = (second * beta2).addcmul_(gradient, gradient, 1 - beta2);
-    call.factors.replace(first, mean), call.factors.replace(second, square);
-    move(options, call, i, [&](const at::Tensor& weight, const auto& rate) {
-      return adamw_weight(options, rate, weight, mean, square.sqrt(), call.moments.steps[i].to(at::kDouble));
-    });
-  }
-
-  /// Replaces a weight by `moved(weight, rate)`, computed in fp32 for narrower ones.
-  template <class Moved>
-  static void move(const Options& options, const FusedCall<Moments>& call, std::size_t i, Moved&& moved) {
-    const at::Tensor& parameter = call.parameters[i];
-    const at::Tensor weight = parameter.to(wide(options, parameter));
-    const at::Tensor now = call.with_rate(options.lr, [&](const auto& rate) { return moved(weight, rate); });
-    if (!is_narrow(parameter)) return call.factors.replace(parameter, now);
-    subtract_rounded(parameter, weight - now, call.factors, call.moments.steps[i].to(at::kDouble), 0);
+    if (!is_narrow(call.parameters.front()))
+      return with_fused_rate(call, options.lr, [&, beta1 = beta1, beta2 = beta2](const auto& rate) {
+        at::_fused_adamw_(call.parameters, call.gradients, call.moments.first, call.moments.second, {},
+                          call.moments.steps, rate, beta1, beta2, options.weight_decay, options.eps,
+                          /*amsgrad=*/false, /*maximize=*/false, call.factors.divisor,
+                          call.factors.found_inf);
+      });
+    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+      const at::Tensor& parameter = call.parameters[i];
+      if (parameter.numel() == 0) continue;
+      const at::Tensor &first = call.moments.first[i], &second = call.moments.second[i];
+      const at::Tensor gradient = call.factors.applied_to(call.gradients[i].to(at::kFloat));
+      const at::Tensor mean = first.lerp(gradient, 1 - beta1);
+      const at::Tensor square = (second * beta2).addcmul_(gradient, gradient, 1 - beta2);
+      call.factors.replace(first, mean), call.factors.replace(second, square);
+      const at::Tensor step = call.moments.steps[i].to(at::kDouble), weight = parameter.to(at::kFloat);
+      const at::Tensor moved = call.with_rate(options.lr, [&](const auto& rate) {
+        return adamw_weight(options, rate, weight, mean, square.sqrt(), step);
+      });
+      subtract_rounded(parameter, weight - moved, call.factors, step, 0);
+    }
   }
 
   static double shape_factor(MuonRate rate, const at::Tensor& matrix) {
-    const auto rows = static_cast<double>(matrix.size(0)), columns = static_cast<double>(matrix.size(1));
+    const auto rows = static_cast<double>(matrix.size(-2)), columns = static_cast<double>(matrix.size(-1));
     return rate == MuonRate::original ? std::sqrt(std::max(1.0, rows / columns))
                                       : 0.2 * std::sqrt(std::max(rows, columns));
   }

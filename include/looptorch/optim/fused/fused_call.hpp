@@ -47,9 +47,13 @@ class FusedFactors {
   [[nodiscard]] at::Tensor applied_to(const at::Tensor& gradient) const {
     return divisor ? gradient / *divisor : gradient;
   }
+  /// Returns `value`, or `former` if the device finds the overflow flag set.
+  [[nodiscard]] at::Tensor chosen(const at::Tensor& former, const at::Tensor& value) const {
+    return found_inf ? at::where(found_inf->ne(0), former, value.to(former.scalar_type())) : value;
+  }
   /// Copies `value` to `target`, unless the device finds the overflow flag set.
   void replace(const at::Tensor& target, const at::Tensor& value) const {
-    target.copy_(found_inf ? at::where(found_inf->ne(0), target, value.to(target.scalar_type())) : value);
+    target.copy_(chosen(target, value));
   }
 
   std::optional<at::Tensor> divisor;    ///< fp32; empty if the factor is 1.
