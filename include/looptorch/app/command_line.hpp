@@ -66,7 +66,7 @@ class CommandLine {
     return *this;
   }
 
-  /// Lets the flag listed last stand alone, which then means `value`: at the end, or before a hyphen.
+  /// Makes the value of the flag listed last optional: at the end or before another flag it is `value`.
   CommandLine& implied(std::string value);
 
   /// Adds `--name VALUE`, one of `values`. With `implied` the flag may stand alone and then means that value.
