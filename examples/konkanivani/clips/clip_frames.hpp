@@ -31,10 +31,9 @@ using SpeechError = looptorch::audio::ClipError;
 
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
-  double max_seconds = 20;       ///< the longest clip that is accepted
-  std::int64_t subsampling = 4;  ///< the model's
-  std::filesystem::path cache =
-      {};  ///< folder that stores log-mel frames for later epochs and runs; empty: none
+  double max_seconds = 20;           ///< the longest clip that is accepted
+  std::int64_t subsampling = 4;      ///< the model's
+  std::filesystem::path cache = {};  ///< folder of log-mel frames for later epochs and runs; empty: none
 };
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe

@@ -17,7 +17,7 @@
 
 namespace spectrogram_gan {
 
-/// Ends of names: those of PyTorch's two spectral norms, and this example's.
+/// Suffixes of tensor names: those of PyTorch's two spectral norms, and this example's for each.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kSpectralNames{
     {{".parametrizations.weight.original", ".weight"},
      {".parametrizations.weight.0._u", ".norm.u"},

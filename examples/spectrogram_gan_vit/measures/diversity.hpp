@@ -41,8 +41,8 @@ namespace spectrogram_gan {
 struct Diversity {
   double generated_to_train = 0;  ///< median distance of a generated clip to the nearest training clip
   double held_out_to_train = 0;   ///< the same of a held-out clip
-  double copies =
-      0;  ///< share of generated clips nearer to a training clip than half the nearest held-out one
+  /// share of generated clips nearer to a training clip than half the nearest held-out one
+  double copies = 0;
   double spread = 0;  ///< mean distance between generated clips, as a share of that between held-out ones
 };
 

@@ -3,7 +3,7 @@
 // least-squares inverse. Works on blocks of frames, so that a block's spectra are still in the CPU's cache
 // when the caller reads them. Holds three copies of the sound.
 //
-// Shapes: B clips, T samples, P samples with the ends, F frames, W samples of a window, K frequencies.
+// Shapes: B clips, T samples, P padded samples, F frames, W samples of a window, K frequencies.
 #pragma once
 
 #include <looptorch/audio/mel/frame_blocks.hpp>

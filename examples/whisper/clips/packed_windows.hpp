@@ -58,8 +58,8 @@ class WindowTexts {
 
 struct PackOptions {
   double max_seconds = 30;  ///< Length of a window at most.
-  double max_gap =
-      2;            ///< A longer gap without a segment ends a window, since it may hold untranscribed speech.
+  /// A longer gap without a segment ends a window, since it may hold untranscribed speech.
+  double max_gap = 2;
   double lead = 1;  ///< How long before its first segment a window begins, but after the last window.
   double max_distance = 30;       ///< Text that ended longer ago is not used as previous text.
   std::int64_t max_tokens = 224;  ///< Tokens of a window at most, unless one segment has more.

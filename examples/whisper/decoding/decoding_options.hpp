@@ -30,8 +30,8 @@ struct DecodingOptions {
   std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
   int64_t end_of_text = 0;
   int64_t max_length = 448;  ///< Tokens of prompt and text together.
-  bool ends_loops =
-      false;  ///< Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
+  /// Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
+  bool ends_loops = false;
 
   std::vector<int64_t> previous{};  ///< Earlier text; its last 223 tokens precede the prompt.
   int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< At most; openai-whisper has 224.

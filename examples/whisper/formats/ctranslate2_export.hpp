@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts Hugging Face's Whisper to that of CTranslate2, the engine of faster-whisper: the reverse of
-// ctranslate2_import.hpp. Variables are, bit for bit, those that CTranslate2's own converter writes, in fp32,
-// fp16 or int8.
+// Converts a Whisper from Hugging Face's layout to that of CTranslate2, the engine of faster-whisper, as
+// ctranslate2_import.hpp does in reverse. Variables are, bit for bit, those that CTranslate2's own converter
+// writes, in fp32, fp16 or int8.
 #pragma once
 
 #include <looptorch/base/error.hpp>

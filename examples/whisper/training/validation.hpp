@@ -17,14 +17,14 @@
 #include <looptorch/metrics/word_error_rate.hpp>
 #include <looptorch/report/learning_curve.hpp>
 
-#include <ATen/TensorOperators.h>
-#include <ATen/core/Tensor.h>
-
 #include "../clips/batch.hpp"
 #include "../clips/speech_dataset.hpp"
 #include "../decoding/recognizer.hpp"
 #include "evaluation.hpp"
 #include "objective.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +38,7 @@
 
 namespace whisper {
 
-/// The clips of a measurement that the report shows: their texts with unrecognised words marked, and their
-/// transcripts.
+/// The clips of a measurement that the report shows: reference and transcript, aligned word by word.
 class ShownClips {
  public:
   void clear() { texts_.clear(), indices_.clear(); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Parses a command line into a program's variables: checks types and ranges, and writes --help. List the
-// flags, then give the program's body to `run_main` (run_main.hpp), which turns every error into one line on
-// stderr and an exit code.
+// Parses a command line into a program's variables, checks types and ranges, and writes --help. List the
+// flags, then give the program's body to `run_main` (run_main.hpp), which turns errors into exit codes.
 //
 //   app::CommandLine line("loudness", "Prints how loud each FILE is.");
 //   line.required("output", "FILE", options.output, "table to write");
@@ -53,12 +52,11 @@ class CommandLine {
   CommandLine& required(std::string name, std::string placeholder, T& target, std::string help,
                         NumberRange range = {});
 
-  /// `--name` sets the variable to `value`; two flags on one variable form a choice, of which the last one
-  /// wins.
+  /// Adds `--name`, which sets the variable to `value`. Of several flags on one variable the last one wins.
   template <class T>
   CommandLine& flag(std::string name, T& target, std::type_identity_t<T> value, std::string help);
 
-  /// `--name` sets a bool, or an optional one, to true and `--no-name` to false; the last one wins.
+  /// Adds `--name`, which sets a bool or an optional one to true, and `--no-name`. The last one wins.
   template <class T>
   CommandLine& toggle(std::string name, T& target, std::string help);
 
@@ -68,11 +66,10 @@ class CommandLine {
     return *this;
   }
 
-  /// Lets the flag listed last be given without a value, which then means `value`. The next word is its
-  /// value unless that begins with a hyphen.
+  /// Makes the value of the flag listed last optional: at the end or before another flag it is `value`.
   CommandLine& implied(std::string value);
 
-  /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
+  /// Adds `--name VALUE`, one of `values`. With `implied` the flag may stand alone and then means that value.
   CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
                       std::string help, std::string implied = {});
 
@@ -87,7 +84,7 @@ class CommandLine {
     return *this;
   }
 
-  /// `--config FILE`, which may be given several times: a file of flags, KEY=VALUE lines or a JSON object.
+  /// Adds `--config FILE`, which may be repeated: a file of flags, lines of KEY=VALUE or a JSON object.
   /// The command line overrides them, and a later file overrides an earlier one.
   CommandLine& config_files() {
     config_ = flags_.size();
@@ -116,8 +113,7 @@ class CommandLine {
   /// UsageError for a table that lists a name twice.
   [[nodiscard]] bool parse(int argc, char* const* argv);
 
-  /// Calls `call` after all given flags are set, and sets the flags that it returns, each a name and a value,
-  /// as if they had been given.
+  /// Calls `call` once all given flags are set, and sets the flags that it returns as if they were given.
   void complete_by(std::function<FlagValues(const CommandLine&)> call) {
     complete_by_.push_back(std::move(call));
   }

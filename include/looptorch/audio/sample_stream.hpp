@@ -58,7 +58,7 @@ class SampleStream {
     return path;
   }
 
-  /// Makes the held inputs those of `needed`. Its ends never go back from one call to the next.
+  /// Drops inputs before `needed` and reads up to its end. Its ends never move back between calls.
   void hold(SampleRange needed) {
     held_T_ = held_T_.slice(0, needed.begin - held_begin_);
     held_begin_ = needed.begin;

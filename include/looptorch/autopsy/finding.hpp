@@ -62,7 +62,7 @@ struct Finding {
   std::uint64_t gradient_bits = 0;  ///< A hash of all gradients after the last micro-batch.
   std::string why_unknown = {};     ///< Cause::unknown: the error of the rerun.
   std::int64_t ranks = 1;           ///< Number of ranks that reran their parts of the window.
-  std::int64_t rank = -1;           ///< The rank whose part holds it; -1 if none does, or on one process.
+  std::int64_t rank = -1;           ///< The rank at fault; -1 if there is none, and on one process.
   std::string sentence = {};        ///< Cause::elsewhere: another rank's finding as text, with its number.
 
   [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }

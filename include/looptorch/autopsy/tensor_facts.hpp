@@ -20,9 +20,8 @@ namespace looptorch {
 struct TensorFacts {
   std::vector<std::int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
-  double least =
-      std::numeric_limits<double>::quiet_NaN();  ///< Over the finite elements; NaN if there are none.
-  double most = least;
+  /// Range of the finite elements; NaN if there are none.
+  double least = std::numeric_limits<double>::quiet_NaN(), most = least;
   std::int64_t nans = 0, infinities = 0;
   bool has_positive_infinity = false;
   std::vector<std::int64_t> bad_rows = {};  ///< Indices in the first dimension with NaN or infinity.

@@ -60,11 +60,11 @@ struct DataParallel {
   std::int64_t bucket_bytes = 25 << 20;  ///< Size of a bucket of gradients; at least 1.
   bool overlap = true;                   ///< False: sums gradients after backward, not during it.
   BatchNormMode batch_norm = BatchNormMode::refuse;
-  std::chrono::seconds timeout =
-      std::chrono::minutes(30);  ///< How long a rank waits for a slower one before the run ends.
-  bool reproducible = false;     ///< The same bits on any number of ranks that divides `chunks`, 1 included.
-  std::int64_t chunks = 8;       ///< Number of parts of a reproducible window; a power of two.
-  std::uint64_t seed = 0;        ///< Seed of reproducible forwards' random numbers, such as dropout's.
+  /// How long a rank waits for a slower one before the run ends.
+  std::chrono::seconds timeout = std::chrono::minutes(30);
+  bool reproducible = false;  ///< The same bits on any number of ranks that divides `chunks`, 1 included.
+  std::int64_t chunks = 8;    ///< Number of parts of a reproducible window; a power of two.
+  std::uint64_t seed = 0;     ///< Seed of reproducible forwards' random numbers, such as dropout's.
 
   static constexpr Phase phase = Phase::prepare;
   using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Freeze, UnfreezeAt>;

@@ -216,7 +216,7 @@ class GroupRanks final : public Ranks {
     finish(under_way);
   }
 
-  /// Returns the number of reductions' collectives so far.
+  /// Returns the number of RankReductions so far.
   [[nodiscard]] std::int64_t reductions() const { return reductions_; }
 
  private:
@@ -283,7 +283,7 @@ class GroupRanks final : public Ranks {
   }
 
   static constexpr std::size_t kListsOfParameters = 8;
-  static constexpr std::string_view kRequest = "\1";  // no point begins so
+  static constexpr std::string_view kRequest = "\1";  // begins a request; no point begins with it
 
   struct Sum {
     ProcessGroup::Work work;

@@ -148,7 +148,7 @@ class ProcessGroup {
     return statistics_->broadcast(list, options);
   }
 
-  /// Sets the limit of a rank's wait for the others at one point.
+  /// Sets how long this rank waits for the others at one point.
   void set_timeout(std::chrono::seconds timeout) { timeout_ = timeout; }
 
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
@@ -248,9 +248,9 @@ class ProcessGroup {
     if (address_.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
     return c10d::ProcessGroupGloo::createDeviceForHostname(address_);
   }
-  /// Returns what `connect` returns, which connects this rank with others and may wait for them without a
-  /// limit. It runs in a thread, which stays behind if this throws: RanksDiffer, once a rank has failed or is
-  /// silent, or the limit is over.
+  /// Runs `connect`, which may wait for other ranks without a limit, in a thread, and returns its result.
+  /// Throws RanksDiffer, and leaves the thread behind, once a rank has failed or is silent, or the limit is
+  /// over.
   template <class Connect>
   std::invoke_result_t<Connect&> connecting(Connect connect) {
     std::packaged_task<std::invoke_result_t<Connect&>()> task(std::move(connect));
@@ -294,7 +294,7 @@ class ProcessGroup {
     return *nccl_;
   }
 
-  /// Gathers texts of at most `capacity` bytes; only the lengths of longer ones.
+  /// Gathers texts of at most `capacity` bytes. Of longer ones only the lengths are right.
   std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
                                         const std::string& point) {
     constexpr std::size_t kHead = sizeof(std::uint64_t);

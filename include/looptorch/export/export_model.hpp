@@ -139,8 +139,7 @@ inline void check_suffix(const std::filesystem::path& path) {
     throw ExportError(path.string() + ": the suffix must be .pt2, or .ts or .pt for TorchScript");
 }
 
-/// Throws ExportError for a weight whose name no module can have, or does not survive in the code that a file
-/// holds.
+/// Throws ExportError for a weight's name that a module cannot have, or that the file's code cannot hold.
 inline void require_readable_names(const std::vector<ExportedProgram::Weight>& weights,
                                    const std::filesystem::path& path) {
   for (const auto& weight : weights) {

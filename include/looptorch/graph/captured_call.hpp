@@ -31,9 +31,9 @@ class CapturedCall {
     return detail::device_graph_maker(device.type()) != nullptr;
   }
 
-  /// Records `call`, of which nothing runs yet, without gradients. Takes temporary memory from that of
-  /// `neighbour`, if there is one. Throws UsageError if the device has no graphs, or if something in `call`
-  /// cannot be recorded; c10::OutOfMemoryError if memory runs out.
+  /// Records `call` without gradients; nothing runs yet. Shares temporary memory with `neighbour`, if there
+  /// is one. Throws UsageError if the device has no graphs, or if something in `call` cannot be recorded;
+  /// c10::OutOfMemoryError if memory runs out.
   template <class Call>
   CapturedCall(c10::Device device, const Call& call, const CapturedCall* neighbour = nullptr) {
     if (!is_supported(device)) throw UsageError(message("CapturedCall: ", device, " has no graphs"));

@@ -161,7 +161,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
                                              : at::Tensor();
   }
 
-  /// The same for the first layer, from the `gradient` of the activation's dropped-out result.
+  /// Does what `down_gradients` does for the first layer. `gradient` is that of the result after dropout.
   [[nodiscard]] at::Tensor up_gradients(Tensors& result, at::Tensor gradient, Saved& saved,
                                         bool create_graph) const {
     gradient = drops_[0].gradient(gradient, saved.kept[0], create_graph);

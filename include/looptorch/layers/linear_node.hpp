@@ -133,9 +133,8 @@ class LinearBackward final : public torch::autograd::Node {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
-/// True if a parameter has `type`, that of the matmul, or autocast casts it to that. Replaces the parameter
-/// by the cast that autocast keeps of a forward without gradients, since at::linear gives such a parameter
-/// none.
+/// True if a parameter has the matmul's `type`, or autocast casts it to that. If autocast has cached the cast
+/// in a forward without gradients, replaces the parameter by it: at::linear gives it no gradient then either.
 [[nodiscard]] inline bool is_castable(at::Tensor& parameter, at::ScalarType type) {
   if (parameter.scalar_type() == type) return true;
   const auto device = parameter.device().type();

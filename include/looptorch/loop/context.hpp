@@ -148,8 +148,8 @@ struct WindowContext {
 struct MemoryForecast {
   const Run& run;
   std::int64_t window_length = 1;  ///< micro-batches
-  std::unordered_set<const void*> trained_later =
-      {};                                       ///< `unsafeGetTensorImpl` of parameters frozen until then
+  /// `unsafeGetTensorImpl` of parameters that are frozen at first
+  std::unordered_set<const void*> trained_later = {};
   std::unordered_set<const void*> frozen = {};  ///< those that are never trained, whatever their flags
   std::int64_t averages = 0;                    ///< bytes of averages of the weights
   std::int64_t copies = 0;  ///< bytes of other copies that policies will keep on the model's device

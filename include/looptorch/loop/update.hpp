@@ -41,8 +41,8 @@ concept FoldingOptimizer = OptimizerLike<T> &&
 struct UpdateOptions {
   std::string name = {};   ///< In reports and metrics; "update 1", "update 2", ... by default.
   std::int64_t every = 1;  ///< Takes part in the first of every `every` steps.
-  std::function<bool(const Run&)> when =
-      {};  ///< Called as each window begins in which `every` allows it; empty: always.
+  /// Called as each window begins that `every` selects; false leaves this update out. Empty: always.
+  std::function<bool(const Run&)> when = {};
   /// Train bf16 weights even by an optimizer that rounds to the nearest, and so loses most small updates.
   bool lossy_weights = false;
 };

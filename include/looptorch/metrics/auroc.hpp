@@ -52,8 +52,8 @@ class Auroc {
     return sum / static_cast<double>(defined);
   }
 
-  /// Returns the area of each class against the rest; that of two classes alone, of scores [N]. Empty of no
-  /// sample. Waits for the device. Throws UsageError if labels were outside of the classes.
+  /// Returns the area of each class against the rest; for scores [N], the one area of two classes. Empty if
+  /// there are no samples. Waits for the device. Throws UsageError if labels were outside of the classes.
   [[nodiscard]] std::vector<double> areas() const {
     std::vector<double> result;
     if (scores_.empty()) return result;

@@ -99,9 +99,8 @@ class RegressionMetrics {
   /// Returns the number of pairs added so far, without a wait.
   [[nodiscard]] std::int64_t count() const { return count_; }
 
-  /// Adds the moments to a reduction. After its exchange `moments` and the scores are those of all ranks'
-  /// pairs, until more pairs are added to this rank's. All ranks give the same `name`. Waits for the device,
-  /// once.
+  /// Adds the moments to a reduction. Once that has run, `moments` and the scores cover the pairs of all
+  /// ranks, until this rank adds more. All ranks give the same `name`. Waits for the device, once.
   void all_reduce(const std::string& name, RankReduction& reduction) {
     of_ranks_.clear();
     const RegressionMoments own = moments();

@@ -159,8 +159,7 @@ class RunningMean {
 
   // ---- Sums of graphs, which write to the same memory in each window ----
 
-  /// Takes a sum on a device, 0-dim fp64, whose memory will be reused, as the first one. A weight of 0 adds
-  /// nothing.
+  /// Starts with a 0-dim fp64 sum on a device, whose memory its owner will reuse. A weight of 0 adds nothing.
   void borrow_sum(const at::Tensor& sum, double weight) {
     if (weight == 0) return;
     now_.sum = sum;
@@ -177,8 +176,7 @@ class RunningMean {
     sum_is_borrowed_ = true;
   }
 
-  /// Does what `add_window` does for a window whose sum a graph has added already, to the place of
-  /// `move_sum_to`.
+  /// Does what `add_window` does, for a window whose sum a graph has already added where `move_sum_to` says.
   void count_graphed_window(const RunningMean& window, const at::Tensor& skipped) {
     begin_window(skipped);
     now_.known_sum += window.now_.known_sum;

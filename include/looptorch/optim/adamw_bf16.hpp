@@ -170,7 +170,7 @@ struct AdamWBf16Rule {
   static at::Tensor rounded(const at::Tensor& numbers, const at::Tensor& target) {
     return rounded_tensor(numbers, target.scalar_type(), rounding_noise(numbers));
   }
-  /// Returns the numbers, fp32, whose bits lack the last 16, as bf16 numbers' do.
+  /// Returns fp32 numbers of these bits without the low 16, which bf16 does not have.
   static at::Tensor cut(const at::Tensor& bits) { return bits.bitwise_and(~0xFFFF).view(at::kFloat); }
 };
 

@@ -44,7 +44,7 @@ struct MuonOptions {
   double momentum = 0.95;     ///< Share of the momentum that is kept each step, in [0, 1).
   bool nesterov = true;       ///< Look ahead by one step.
   std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};  ///< Of a Newton-Schulz step.
-  double eps = 1e-7;  ///< The least norm by which the momentum is divided; AdamW's eps is its root's.
+  double eps = 1e-7;  ///< Lower bound of the norm that divides the momentum; with `adamw`, AdamW's eps.
   int steps = 5;      ///< Newton-Schulz steps, 1 to 99.
   MuonRate rate = MuonRate::original;
   bool adamw = false;  ///< True: this group's parameters are updated by AdamW, of any shape.
@@ -55,7 +55,7 @@ struct MuonOptions {
 /// AdamW's moments.
 struct MuonMoments {
   std::vector<at::Tensor> momentum;       ///< Like the parameters; fp32 for narrower ones.
-  std::vector<at::Tensor> first, second;  ///< The same.
+  std::vector<at::Tensor> first, second;  ///< AdamW's, of the same types.
   std::vector<at::Tensor> steps;          ///< 0-dim fp32.
 };
 

@@ -52,7 +52,7 @@ template <class Module>
 struct BasicAverageWeights {
   std::variant<Ema, Swa> rule = Ema{};
   std::int64_t begin_after = 0;  ///< Updates before averaging begins.
-  std::int64_t every = 1;        ///< Averages after every so many updates from then on.
+  std::int64_t every = 1;        ///< Updates from one average to the next.
   bool average_buffers = false;  ///< Floating-point buffers too, BatchNorm's statistics among them.
   std::string update = {};       ///< The one update whose parameters are averaged, by name; empty: all.
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.

@@ -121,8 +121,7 @@ class BackendScope {
 struct BackendFlags {
   std::optional<bool> tf32 = {};             ///< fp32 matmuls, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
-  std::optional<bool> deterministic =
-      {};  ///< Deterministic algorithms only; an operation without one throws.
+  std::optional<bool> deterministic = {};    ///< An operation without a deterministic algorithm throws.
   std::optional<AttentionKernels> attention = {};  ///< The kernels that attention may use; at least one.
 
   struct State {

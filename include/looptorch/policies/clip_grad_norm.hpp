@@ -39,8 +39,7 @@ enum class OnNonFinite {
 struct ClipGradNorm {
   double max_norm;         ///< Above 0; infinity only measures.
   double norm_type = 2.0;  ///< The p of the p-norm, above 0; infinity for the largest absolute value.
-  bool record =
-      false;  ///< Adds each norm to the update's metrics (`UpdateView::metrics`), as "gradient_norm".
+  bool record = false;     ///< Adds each norm to `UpdateView::metrics`, as "gradient_norm".
   /// Overflows under `Autocast<fp16>` are skipped under each of these settings.
   OnNonFinite on_non_finite = OnNonFinite::stop;
 

@@ -64,8 +64,7 @@ struct RetryOnOom {
   static constexpr ResumeRule resume_rule = ResumeRule::always;
 
   std::int64_t relax_after = 16;  ///< Windows without a retry until the size of pieces doubles; 0: never.
-  std::function<void(const std::string&)> report =
-      {};  ///< Takes one sentence for each attempt; empty: stderr.
+  std::function<void(const std::string&)> report = {};  ///< Takes a sentence an attempt; empty: stderr.
 
   /// Throws UsageError for a negative `relax_after`.
   void on_fit_begin(FitContext&, State&) const {

@@ -69,12 +69,10 @@ struct SkipBadWindows {
 
   std::int64_t max_skipped = 10;  ///< Windows of a run that may be skipped; one more ends it.
   double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.
-  std::int64_t warm_up = 20;   ///< Windows of an update before spikes are judged; at least 2.
-  std::int64_t history = 200;  ///< Windows that the running mean and deviation reach back; at least 2.
-  std::filesystem::path list =
-      {};  ///< A file to which the samples are added, for ExcludeSamples; empty: none.
-  std::function<void(const std::string&)> report =
-      {};                             ///< Takes one sentence a window and update; empty: stderr.
+  std::int64_t warm_up = 20;        ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t history = 200;       ///< Windows that the running mean and deviation reach back; at least 2.
+  std::filesystem::path list = {};  ///< A file that gets the samples, for ExcludeSamples; empty: none.
+  std::function<void(const std::string&)> report = {};  ///< Takes a sentence an update; empty: stderr.
   std::filesystem::path folder = {};  ///< A folder for skipped windows, as bundles for replay; empty: none.
 
   /// Throws UsageError for options out of range, FileError for a list that cannot be read or written.

@@ -129,8 +129,8 @@ struct UpdateInBackward {
                 "docs/errors.md#update-in-backward");
 
   Sums sums = {};
-  double max_norm =
-      HUGE_VAL;  ///< Largest 2-norm of each parameter's gradient of a window. Not for SumsInMoments.
+  /// Largest 2-norm of each parameter's gradient of a window. Not for SumsInMoments.
+  double max_norm = HUGE_VAL;
 
   using family = UpdateInBackwardFamily;
   using excludes = detail::InBackwardExclusions<

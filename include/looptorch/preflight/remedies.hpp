@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Names the changes that a preflight tries if a run does not fit, as its report shows them. By default the
-// names are policies to list, such as `Autocast<bf16>{}`; a program sets the names of its flags instead. A
-// change without a name is not tried.
+// names are policies to list, such as `Autocast<bf16>{}`; a program sets the names of its flags instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -12,11 +11,10 @@
 
 namespace looptorch {
 
-/// The remedies available to the report's reader. One with an empty text or function is neither tried nor
-/// named. By default policies for a Trainer's list.
+/// How a report names each change. A change whose text or function is empty is not tried.
 struct PreflightRemedies {
   std::int64_t least_batch = 1;  ///< The smallest micro-batch that the run takes.
-  /// Names micro-batches of so many samples, and so many of them in a window.
+  /// Names a window of `count` micro-batches of `samples` samples each.
   std::function<std::string(std::int64_t samples, std::int64_t count)> batches = [](std::int64_t samples,
                                                                                     std::int64_t count) {
     return message("micro-batches of ", samples, " with Accumulate<", count, ">{}");

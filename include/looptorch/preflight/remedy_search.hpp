@@ -27,7 +27,7 @@
 
 namespace looptorch::detail {
 
-/// The dry steps of one Trainer, and the remedies.
+/// Runs one Trainer's dry steps, and tries remedies.
 template <class Engine, class Source>
 class Preflight {
  public:

@@ -47,7 +47,7 @@ inline constexpr bool kVetoesAlone = Stack::any_listed([]<class P>() {
   return before_update_hook::template valid<P>() && !veto_is_rank_invariant<P>();
 });
 
-/// Makes a veto or a refusal on one rank that of all. Costs a small collective, and on a device a wait, if a
+/// Extends a veto or a refusal on one rank to all. Costs a small collective, and on a device a wait, if a
 /// listed policy may veto and does not declare `veto_is_rank_invariant`.
 template <class Engine>
 void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {

@@ -51,7 +51,7 @@ inline std::string wav_of(const SoundExample& sound) {
   return wav;
 }
 
-/// Returns a text of which Markdown shows every character.
+/// Escapes a text so that Markdown shows every character.
 inline std::string markdown_text(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -103,7 +103,7 @@ class Resumption {
       if (const Ranks* ranks = engine.ranks().get()) return ranks->chunks() == 0 ? ranks->rank() : 0;
     return 0;
   }
-  /// True on a rank whose number of batches may be other than the leading rank's.
+  /// True on a rank that may have another number of batches than the leading rank.
   [[nodiscard]] static bool has_own_count(const Engine& engine) { return rank_with_own_numbers(engine) > 0; }
 
   void add(const std::vector<Difference>& more) {

@@ -113,8 +113,9 @@ class StagedFeed {
     return differing_values(here, saved);
   }
 
-  /// Compares the ranges. Returns the finished batches of the epoch here: the snapshot's number for the same
-  /// batches, that of the same samples for batches of another size, and `kEpochBegin` for other data.
+  /// Compares the ranges. Returns how many batches of the epoch are done here: the snapshot's number if the
+  /// batches are the same, the number with the same samples if their size differs, `kEpochBegin` if the data
+  /// differ.
   [[nodiscard]] std::int64_t locate(const StateDict& state, const StateDict& saved, const StateDict& own) {
     if (saved.empty() || own.empty()) return compare_lengths() ? saved_batch_ : kEpochBegin;
     if (differing(own, saved).empty()) {
@@ -222,7 +223,7 @@ class StagedFeed {
   std::vector<Difference> differences_;
 };
 
-/// Returns the number of windows in so many batches.
+/// Returns how many windows these batches make, a short last one included.
 [[nodiscard]] inline std::int64_t windows_of(std::int64_t batches, std::int64_t length) {
   return batches / length + (batches % length != 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Takes the place of the kernels of attention, normalisation and pooling under ShapesOnly, and of those that
+// Replaces, under ShapesOnly, the kernels of attention, normalisation and pooling, and those that would
 // refuse meaningless numbers: allocates their results and computes nothing. The real kernels' buffers, a few
 // hundred KB per thread, are left out.
 //

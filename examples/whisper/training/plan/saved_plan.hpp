@@ -19,7 +19,7 @@
 
 namespace whisper {
 
-/// A choice as its file has it.
+/// The contents of fit.json.
 struct SavedPlan {
   std::string saving;  ///< Saving::words
   std::int64_t batch_size = 1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Implements Json::parse by recursive descent: one pass over the text, no look-ahead beyond one byte. Include
-// json.hpp.
+// Implements Json::parse (json.hpp) by recursive descent: one pass over the text, one byte of look-ahead.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

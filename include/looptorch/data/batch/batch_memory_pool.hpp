@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Lends memory to the tensors of batches: one block per tensor; a freed block serves the tensor at the same
 // position (first, second, ...) of a later batch. Reusing a block costs a lock and no allocation, unless the
-// block must grow. Free of torch, so that ThreadSanitizer sees all of it.
+// block must grow. Does not use torch, so that ThreadSanitizer sees all of it.
 #pragma once
 
 #include <algorithm>

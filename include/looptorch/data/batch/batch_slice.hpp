@@ -24,7 +24,7 @@ concept HasSlice = !TensorLike<T> && requires(const T& value, std::int64_t index
   { value.slice(index, index) } -> std::same_as<T>;
 };
 
-/// A map or a set, whose elements are never one a sample.
+/// A map or a set. Its elements never correspond to samples.
 template <class T>
 concept Associative = requires {
   typename T::key_type;

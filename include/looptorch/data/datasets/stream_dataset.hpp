@@ -37,11 +37,11 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 /// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws, makes the
 /// sample that is collated, in several workers at once, while `next` reads on.
 ///
-/// - `collate(std::span<Sample>) const` is that of a dataset.
+/// - `collate(std::span<Sample>) const` makes a batch, as for a Dataset.
 ///
-/// - `state_dict()` and `load_state_dict(const StateDict&)` have its position, so that a resumed loader need
-/// not read the processed part again. They are called between two `next`; `begin`, if there is one, comes
-/// before `load_state_dict`.
+/// - `state_dict()` and `load_state_dict(const StateDict&)` save and restore the position, so that a resumed
+/// loader need not read the processed part again. They are called between two calls of `next`; `begin`, if
+/// there is one, comes before `load_state_dict`.
 ///
 /// - `fingerprint() const` returns a text by which a resumed run recognises the stream's data.
 template <class T>

@@ -41,14 +41,13 @@ class PolynomialFit {
     invert();
   }
 
-  /// Returns by how much the last point lies away in this dim, the farthest of all.
+  /// Returns the last point's distance from the start in this dim, the largest of all points.
   [[nodiscard]] static std::int64_t reach(std::size_t dim) { return 3 + static_cast<std::int64_t>(dim); }
 
-  /// Returns where numbers are to be taken; the last only checks.
+  /// Returns the sizes at which to observe the numbers; the last one only checks the fit.
   [[nodiscard]] const std::vector<DimValues>& points() const { return points_; }
 
-  /// Returns the polynomial that has these values at the points; nothing if there is none with integer
-  /// factors.
+  /// Returns the polynomial with these values at the points; nothing if its coefficients are not integers.
   [[nodiscard]] std::optional<Polynomial> operator()(const std::vector<std::int64_t>& numbers) const {
     if (std::equal(numbers.begin() + 1, numbers.end(), numbers.begin())) return Polynomial(numbers[0]);
     Polynomial found;

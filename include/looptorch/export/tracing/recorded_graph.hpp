@@ -27,7 +27,7 @@ namespace looptorch::detail {
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 struct RecordedGraph {
-  torch::jit::Module module;  ///< whose attributes the graph reads
+  torch::jit::Module module;  ///< has the attributes that the graph reads
   std::shared_ptr<torch::jit::Graph> graph;
 };
 

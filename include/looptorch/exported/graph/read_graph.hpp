@@ -24,8 +24,7 @@
 
 namespace looptorch::detail::exported {
 
-/// Returns the innermost module that a node comes from: "encoder.layers.0" and its type of
-/// "key,path,type;key,path,type".
+/// Returns path and type of a node's innermost module, from its metadata "key,path,type;key,path,type".
 [[nodiscard]] inline RunningModule module_of(const Json& node) {
   const Json metadata = node.get("metadata", Json::object());
   const Json stack = metadata.get("nn_module_stack", "");
@@ -43,7 +42,7 @@ namespace looptorch::detail::exported {
 /// Collects the nodes of a file's graphs.
 class GraphReader {
  public:
-  /// `names` are those of inputs and weights, in the first `slots` slots.
+  /// `names` has the inputs and weights, which take the first `slots` slots.
   GraphReader(NamedArguments names, std::size_t slots) : names_(std::move(names)) { graph_.slots = slots; }
 
   /// Reads the nodes of a graph. Throws ExportedModelError that names the node, and JsonError.
@@ -51,7 +50,7 @@ class GraphReader {
     for (const Json& node : graph.at("nodes").as_array()) read_node(node);
   }
 
-  /// Returns what an argument of the graph's outputs is.
+  /// Returns an output of the graph as an argument.
   [[nodiscard]] GraphArgument argument(const Json& json) const { return ArgumentReader(names_).read(json); }
 
   [[nodiscard]] Graph take() && {
@@ -89,14 +88,13 @@ class GraphReader {
     add_call(json, find_operator(std::string_view(target).substr(kOperator.size())), target, name);
   }
 
-  /// True for operators that only check types and ranges that held at the export: under autocast, or at
-  /// another size, they need not hold.
+  /// True for checks of what held at the export, which need not hold under autocast or at another size.
   static bool is_check_of_export(std::string_view target) {
     return target == "torch.ops.aten._assert_tensor_metadata.default" ||
            target.starts_with("torch.ops.aten.sym_constrain_range");
   }
 
-  /// Finds "aten.add.Tensor".
+  /// Finds an operator by its name in the file, such as "aten.add.Tensor".
   static c10::OperatorHandle find_operator(std::string_view name) {
     const auto space = name.find('.'), overload = name.rfind('.');
     if (space == name.npos || space == overload) throw ExportedModelError("is no name of an operator");
@@ -248,7 +246,7 @@ class GraphReader {
     name_outputs(output_names(node), outputs);
   }
 
-  /// Returns what the node gives a subgraph, by the names that the subgraph has for it.
+  /// Returns the node's arguments for a subgraph, by the subgraph's names of them.
   [[nodiscard]] NamedArguments named_inputs(const Json& graph, const JsonArray& given) {
     const auto& inputs = graph.at("inputs").as_array();
     if (inputs.size() != given.size())

@@ -66,8 +66,8 @@ inline bool run_joint(const JointLayers& joint, const std::vector<GraphNode>& no
   return !outputs.empty();
 }
 
-/// True for a node whose result was computed with the first of its group. Drops its input if it is the last
-/// to read it.
+/// True if the node's result was already computed, together with the first node of its group. Frees the
+/// node's input if no later node reads it.
 inline bool take_joint(const GraphNode& node, Values& values) {
   if (values[node.results[0].slots[0]].isNone()) return false;
   if (node.arguments[0].is_last) values[node.arguments[0].slot] = {};

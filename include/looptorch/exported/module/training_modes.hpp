@@ -22,9 +22,9 @@ namespace looptorch::detail::exported {
 
 /// How a node differs in eval mode from training.
 struct EvalMode {
-  bool is_skipped = false;   ///< counts batches
-  std::size_t argument = 0;  ///< that differs
-  c10::IValue value = {};    ///< what it is in eval mode
+  bool is_skipped = false;   ///< true for a counter of batches
+  std::size_t argument = 0;  ///< index of the argument that differs
+  c10::IValue value = {};    ///< the argument in eval mode
 };
 
 /// The nodes of a program that behave differently in eval mode, and those that cannot.

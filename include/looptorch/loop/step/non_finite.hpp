@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Defines the errors that end a fit when a loss or a gradient is NaN or infinite. WindowOrigin gives them the
 // batches and samples that they name. micro_batch.hpp checks losses on a CPU by a comparison. update_step.hpp
-// checks those on a device by one small kernel per window, which is read before the next update. Gradients
-// are checked only if a policy does so.
+// checks those on a device by one small kernel per window; the host reads its result before the next update.
+// Gradients are checked only if a policy does so.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

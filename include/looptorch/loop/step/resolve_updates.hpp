@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// Gives policies another progress while it lives.
+/// Shows policies `then` as the run's progress while it lives.
 class ProgressScope {
  public:
   ProgressScope(Progress& shown, Progress then)

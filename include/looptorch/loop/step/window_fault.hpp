@@ -17,7 +17,7 @@ namespace looptorch::detail {
 /// A loss that is known to be NaN or infinite.
 struct LossFault {
   std::optional<std::size_t> micro_batch;  ///< this rank's first with such a loss
-  std::optional<std::string> elsewhere;    ///< the error of another rank's loss, in its words
+  std::optional<std::string> elsewhere;    ///< the error message of another rank, if the loss is there
 
   [[nodiscard]] bool is_known() const { return micro_batch || elsewhere; }
 

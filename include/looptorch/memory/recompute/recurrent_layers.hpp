@@ -24,8 +24,8 @@
 
 namespace looptorch::detail {
 
-/// Saves tensors as the keeper around it does, except cuDNN's dropout state, one tensor a device, which it
-/// holds.
+/// Passes saved tensors to the enclosing keeper, except cuDNN's dropout state (one tensor a device), which it
+/// keeps itself.
 class BesideDropoutState final : public SavedTensorKeeper {
  public:
   explicit BesideDropoutState(SavedTensorKeeper& around) : around_(around) {}

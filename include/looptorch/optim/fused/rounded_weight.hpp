@@ -19,8 +19,8 @@
 
 namespace looptorch::detail {
 
-/// Subtracts `change` from `weight`, which has no gaps in memory, unless the device finds the overflow flag
-/// set. On a CPU the rounding's bits follow from the number of the update and from `salt`.
+/// Subtracts `change` from `weight`, unless found_inf is set, which is tested on the device. `weight` must be
+/// non-overlapping and dense. On a CPU the update's number and `salt` seed the random bits of the rounding.
 inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const FusedFactors& factors,
                              const at::Tensor& step, std::int64_t salt) {
   if (factors.found_inf) change = at::where(factors.found_inf->ne(0), 0.0, change);

@@ -16,9 +16,9 @@
 namespace looptorch::detail {
 
 /// Collects a micro-batch's small gradients apart from the sums so far, and adds them with one launch.
-/// Restores the sums on destruction. Sums have the bits of autograd's, but for a table whose gradient is
-/// dense at first and sparse later. Left to autograd: large gradients, whose second copy would take memory;
-/// sparse ones; those that a hook sees.
+/// Restores the sums on destruction. Sums equal autograd's bit for bit, except for an embedding whose
+/// gradient is dense at first and sparse later. Leaves to autograd: large gradients, whose second copy would
+/// take memory; sparse ones; those with hooks.
 class BatchedGradientSums {
  public:
   static constexpr std::int64_t kMaxElements = 4096;  // 16 KB a tensor, when activations are gone

@@ -73,7 +73,8 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
                    [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
 }
 
-/// Returns fp32 numbers whose bits may be added to, with one NaN for all (`bits_to_round`).
+/// Returns the fp32 numbers with one bit pattern for all NaNs, so that rounding may add to their bits
+/// (`bits_to_round`).
 [[nodiscard]] inline at::Tensor with_one_nan(const at::Tensor& numbers) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return at::nan_to_num(numbers, std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity);
@@ -103,9 +104,8 @@ inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, cons
   sum.copy_(rounded_tensor(exact, sum.scalar_type(), rounding_noise(exact, generator)));
 }
 
-/// Adds to `sum`, bf16 or fp16 and without gaps in memory. The rounding's bits follow from `seed`: the same
-/// ones on a CPU and in the kernel, and those of a generator of its own where tensor operations take its
-/// place.
+/// Adds to `sum`, which is bf16 or fp16, non-overlapping and dense. `seed` determines the random bits of the
+/// rounding: the same on a CPU and in the kernel, others where tensor operations replace the kernel.
 inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
   const bool is_fp16 = sum.scalar_type() == at::kHalf;  // which has no kernel
   const ReadyKernels ready = is_fp16 ? ReadyKernels{} : ready_kernels(kRoundedSumSource, sum.device());

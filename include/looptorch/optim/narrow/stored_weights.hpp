@@ -13,8 +13,8 @@ namespace looptorch::detail {
 [[nodiscard, gnu::always_inline]] inline float widen_bf16(std::uint16_t bits) {
   return number_of(std::uint32_t{bits} << 16);
 }
-/// Returns the bits of a number to which those of a rounding may be added. They are one NaN's for all: adding
-/// to 0x7FFFFFFF, which NVIDIA's GPUs compute, would make it a zero.
+/// Returns the number's bits, to which rounding adds random ones. All NaNs become one: NVIDIA's GPUs compute
+/// 0x7FFFFFFF, and adding to that would make it a zero.
 [[nodiscard, gnu::always_inline]] inline std::uint32_t bits_to_round(float number) {
   constexpr std::uint32_t kInfinity = 0x7F800000u, kNan = 0x7FC00000u;
   const std::uint32_t bits = bits_of(number);

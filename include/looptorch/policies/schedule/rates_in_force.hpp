@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sets the learning rates of a schedule, and restores the full rates after the fit. LibTorch's options lack
-// `initial_lr`, in which PyTorch keeps the full rate.
+// Sets a schedule's learning rates during a fit, and afterwards restores the optimizer's own rates (the full
+// ones). PyTorch keeps those in the group's `initial_lr`, which LibTorch's options lack.
 #pragma once
 
 #include <looptorch/loop/update.hpp>
@@ -14,7 +14,7 @@
 namespace looptorch::detail {
 
 /// Sets rates, and restores the full ones on destruction at the latest; the optimizers must live until then.
-/// Leaves a rate that something else has set meanwhile.
+/// Does not restore a rate that other code has changed since.
 class RatesInForce {
  public:
   RatesInForce() = default;

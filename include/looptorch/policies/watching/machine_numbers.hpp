@@ -25,8 +25,8 @@ class MachineNumbers {
     use_ = std::make_shared<DeviceUse>(device);
   }
 
-  /// Calls `record(name, value)` with each number, as `double`. Waits for nothing: the share of time that the
-  /// device was busy is what the thread of `log` has asked the driver before.
+  /// Calls `record(name, value)` with each number, as `double`. Does not wait: the thread of `log` has
+  /// already asked the driver how busy the device was.
   template <class Record>
   void add(const Record& record, report::MetricLog& log) {
     if (const ProcessMemory host = process_memory(c10::kCPU); host.resident > 0)

@@ -53,7 +53,7 @@ class AverageMemory {
   /// True if the average of `weight` belongs on the host, and `weight` lies elsewhere.
   [[nodiscard]] bool offloads(const at::Tensor& weight) const { return offload_ && !weight.is_cpu(); }
 
-  /// Makes host memory for averages of so many bytes in one block, if they are to lie there.
+  /// Allocates a block of host memory unless the current one has `bytes` bytes left.
   void reserve(std::int64_t bytes) {
     if (bytes > (block_ ? block_->left() : 0)) block_ = std::make_shared<HostBlock>(bytes);
   }
@@ -111,9 +111,8 @@ class AverageMemory {
     std::int64_t version = 0;
   };
 
-  /// Puts an average into its weight, whose numbers go to the average's memory; without a copy if they lie
-  /// beside each other. Of a 16-bit weight the numbers are copied, and the average stays. Changes nothing if
-  /// it throws.
+  /// Exchanges the numbers of a weight and its average, without a copy if both are on one device. A 16-bit
+  /// weight gets a rounded copy instead, and the average stays. Changes nothing if it throws.
   [[nodiscard]] Replaced put_in(const at::Tensor& weight, at::Tensor& average) {
     if (average.scalar_type() == weight.scalar_type()) {
       exchange(weight, average);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Encodes TensorBoard's events as records: scalars, histograms, texts, images, sound and hyperparameters.
-// Field numbers are those of TensorBoard's own protocol files (event.proto, summary.proto, tensor.proto and
-// the plug-ins' of hparams).
+// Field numbers are those of TensorBoard's .proto files: event, summary, tensor, and those of the hparams
+// plug-in.
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>
@@ -25,7 +25,7 @@ namespace looptorch::report {
 
 namespace detail {
 
-/// Returns the check value as TFRecord masks it.
+/// Returns the masked CRC-32C that a TFRecord stores.
 [[nodiscard]] constexpr std::uint32_t masked_crc(std::string_view bytes) {
   const std::uint32_t crc = looptorch::detail::crc32<looptorch::detail::kCrc32c>(bytes);
   return (crc >> 15 | crc << 17) + 0xA282EAD8U;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Deletes a snapshot's folder, for pruning and for what killed processes have left. Refuses a folder with
-// an entry that is not named like a snapshot's file or is no regular file; follows no symbolic link.
+// Deletes a snapshot's folder: one that is pruned, or that a killed process has left. Refuses a folder with
+// an entry that is not a regular file, or is not named like a snapshot's. Follows no symbolic link.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -22,7 +22,7 @@
 
 namespace looptorch::detail {
 
-/// Opens a folder without following a link of its name.
+/// Opens a folder. Fails if the path itself is a symbolic link.
 [[nodiscard]] inline FileDescriptor open_folder(const std::filesystem::path& path) {
   return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }

@@ -48,8 +48,8 @@ struct PickleValue {
 
 struct PickleObject {
   std::string text = {};  ///< of text and bytes; a global's "module.name"
-  std::vector<PickleValue> items =
-      {};  ///< of lists, tuples and sets; a dictionary's keys and values in turns
+  /// of lists, tuples and sets; a dictionary's keys and values alternate
+  std::vector<PickleValue> items = {};
   at::Tensor tensor = {};
 };
 
