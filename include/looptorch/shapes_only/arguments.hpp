@@ -19,17 +19,17 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for integers: kernels use their values, as indices or codes, so they must be real. Values of
-/// quantised weights, in int8, are not used so.
-[[nodiscard]] inline bool steers_kernels(at::ScalarType type, bool counts_bool) {
-  return type != at::kChar && at::isIntegralType(type, counts_bool);
+/// True for integers and masks: kernels use their values, as indices or codes, so they must be real. Values
+/// of quantised weights, in int8, are not used so.
+[[nodiscard]] inline bool steers_kernels(at::ScalarType type) {
+  return type != at::kChar && at::isIntegralType(type, /*includeBool=*/true);
 }
 
 /// True for a CPU tensor in a virtual block, and for a large mask: kernels compute nothing from it.
 [[nodiscard]] inline bool is_virtual(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && tensor.has_storage() &&
          tensor.storage().nbytes() >= VirtualBlocks::kLeast &&
-         !steers_kernels(tensor.scalar_type(), /*counts_bool=*/false);
+         (!steers_kernels(tensor.scalar_type()) || tensor.scalar_type() == at::kBool);
 }
 
 /// Calls `f` with each tensor of a value, lists included.

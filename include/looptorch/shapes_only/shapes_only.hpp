@@ -126,7 +126,7 @@ class ShapesOnly {
     for (std::size_t i = 0; i < call.arguments.size(); ++i)
       visit_tensors(call.arguments[i], [&](const at::Tensor& tensor) {
         call.meets_virtual |= is_virtual(tensor);
-        call.takes_integers |= steers_kernels(tensor.scalar_type(), /*counts_bool=*/true);
+        call.takes_integers |= steers_kernels(tensor.scalar_type());
       });
     const SkippedKernel skipped = skipped_kernel(op.operator_name());
     call.meets_virtual |= skipped == &allocate_matmul && makes_virtual_matmul(call.arguments);
@@ -154,10 +154,10 @@ class ShapesOnly {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].isInt() && arguments.name(i) == "dtype")
-        return detail::shapes::steers_kernels(arguments[i].toScalarType(), /*counts_bool=*/true);
+        return detail::shapes::steers_kernels(arguments[i].toScalarType());
       detail::shapes::visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
         takes_tensors = true;
-        takes_integers_alone &= detail::shapes::steers_kernels(tensor.scalar_type(), /*counts_bool=*/true);
+        takes_integers_alone &= detail::shapes::steers_kernels(tensor.scalar_type());
       });
     }
     return takes_tensors ? takes_integers_alone : detail::shapes::RealBlocksScope::are_real();
@@ -170,7 +170,7 @@ class ShapesOnly {
     for (std::size_t i = stack.size() - results; i < stack.size(); ++i)
       visit_tensors(stack[i], [](const at::Tensor& tensor) {
         if (!tensor.is_cpu() || !tensor.has_storage()) return;
-        if (!steers_kernels(tensor.scalar_type(), /*counts_bool=*/true)) return;
+        if (!steers_kernels(tensor.scalar_type())) return;
         c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
         if (storage.nbytes() < VirtualBlocks::kLeast ||
             !VirtualBlocks::installed().has_virtual(storage.data_ptr()))

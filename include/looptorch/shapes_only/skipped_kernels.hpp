@@ -8,6 +8,7 @@
 #include <looptorch/shapes_only/arithmetic.hpp>
 #include <looptorch/shapes_only/convolution.hpp>
 #include <looptorch/shapes_only/layers.hpp>
+#include <looptorch/shapes_only/matmul.hpp>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>

@@ -4,7 +4,7 @@
 //
 // Tests shapes_only: accelerator_autocast, accelerator_kernels, arguments, arithmetic, convolution
 //
-// Tests shapes_only: kernel_call, layers, shapes_only, skipped_kernels, virtual_blocks, workspace
+// Tests shapes_only: kernel_call, layers, matmul, shapes_only, skipped_kernels, virtual_blocks, workspace
 #include <looptorch/adapters/int8_weight.hpp>
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/layers/ctc_loss.hpp>
