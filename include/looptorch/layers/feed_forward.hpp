@@ -24,7 +24,6 @@
 
 #include <array>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -84,20 +83,17 @@ class FeedForwardBackward final : public torch::autograd::Node {
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
     Saved saved = unpack();  // first: may rerun a block, with its own gradients
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
-    if (!create_graph) no_views.emplace();
+    const BackwardScope scope;
     Tensors result(first_of_down() + down_.parameters());
     if (!gradients[0].defined()) return result;
-    if (create_graph && !saved.up.weights.empty()) {
+    if (scope.create_graph && !saved.up.weights.empty()) {
       saved.rows = normed_rows(saved);
       saved.hidden = up_.again(saved.up, saved.up_bias, saved.rows);
       saved.activated = activated_again(saved);
     }
-    at::Tensor grad_activated = down_gradients(result, gradients[0], saved, create_graph);
+    at::Tensor grad_activated = down_gradients(result, gradients[0], saved, scope.create_graph);
     if (grad_activated.defined()) {
-      const at::Tensor grad_rows = up_gradients(result, std::move(grad_activated), saved, create_graph);
+      const at::Tensor grad_rows = up_gradients(result, std::move(grad_activated), saved, scope.create_graph);
       if (grad_rows.defined())
         std::tie(result[0], result[1], result[2]) =
             NormPart::gradients(saved.norm, grad_rows, {needs(0), needs(1), needs(2)});

@@ -58,10 +58,7 @@ class LinearBackward final : public torch::autograd::Node {
     const std::lock_guard lock(mutex_);
     const auto saved = matmul_.unpack();  // first: may rerun a block, with its own gradients
     const at::Tensor x = x_.unpack();
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
-    if (!create_graph) no_views.emplace();
+    const BackwardScope scope;
     Tensors result(residual_at() + (residual_type_ ? 1 : 0));
     if (residual_type_ && gradients[0].defined()) {
       if (task_should_compute_output(residual_at()))
@@ -70,7 +67,8 @@ class LinearBackward final : public torch::autograd::Node {
     }
     const at::Tensor gradient = layout_.join(gradients, 0, gradients.size(), matmul_.outputs(), *this);
     if (!gradient.defined()) return result;
-    if (task_should_compute_output(0)) result[0] = as_input(matmul_.grad_rows(saved, gradient, create_graph));
+    if (task_should_compute_output(0))
+      result[0] = as_input(matmul_.grad_rows(saved, gradient, scope.create_graph));
     matmul_.grad_parameters(
         result, 1, gradient, [&] { return rows_of(x, input_heads_ > 0, matmul_.width()); },
         [&](std::size_t i) {

@@ -13,7 +13,6 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,44 +47,14 @@ class NormHeadsBackward final : public torch::autograd::Node {
 
   Tensors apply(Tensors&& gradients) override {
     const std::lock_guard lock(mutex_);
-    auto norm = norm_.unpack();  // first: may rerun a block, with its own gradients
-    std::vector<RowMatmul::Unpacked> weights;
-    for (const Part& part : parts_) weights.push_back(part.matmul.unpack());
-    at::Tensor rows = rows_.unpack();
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::optional<at::AutoDispatchBelowADInplaceOrView> no_views;
-    const bool create_graph = at::GradMode::is_enabled();  // for a second derivative
-    if (!create_graph) no_views.emplace();
-    const auto is_needed = [this](std::size_t i) { return task_should_compute_output(i); };
-    const std::array norm_needs{is_needed(0), is_needed(1), is_needed(2)};
-    const auto normed_rows = [&]() -> const at::Tensor& {
-      const auto& matmul = parts_.front().matmul;
-      if (!rows.defined()) rows = as(norm_.again(norm), matmul.type()).view({-1, matmul.width()});
-      return rows;
-    };
-    if (create_graph) {
-      rows.reset();
-      normed_rows();
-    }
+    Saved saved = unpack();  // first: may rerun a block, with its own gradients
+    const BackwardScope scope;
+    if (scope.create_graph) saved.rows = normed_rows(saved);
     Tensors result{{}, {}, {}};
-    Tensors grad_rows;
-    for (std::size_t i = 0, output = 0; i < parts_.size(); ++i) {
-      const auto& [matmul, layout] = parts_[i];
-      const std::size_t first = result.size(), layers = matmul.outputs_per_layer().size();
-      result.resize(first + matmul.parameters());
-      const at::Tensor gradient = layout.join(gradients, output, layers, matmul.outputs(), *this);
-      const auto is_learnt = [&, begin = std::exchange(output, output + layers)](std::size_t j) {
-        return is_needed(j) && gradients[begin + (j - first) % layers].defined();
-      };
-      if (!gradient.defined()) continue;
-      matmul.grad_parameters(result, first, gradient, normed_rows, is_learnt);
-      if (norm_needs[0] || norm_needs[1] || norm_needs[2])
-        grad_rows.push_back(as(matmul.grad_rows(weights[i], gradient, create_graph), norm.x.scalar_type()));
-    }
-    if (grad_rows.empty()) return result;
-    at::Tensor sum = grad_rows.back();  // in the order in which autograd's engine runs nodes
-    for (std::size_t i = grad_rows.size() - 1; i-- > 0;) sum = sum + grad_rows[i];
-    std::tie(result[0], result[1], result[2]) = NormPart::gradients(norm, sum, norm_needs);
+    const at::Tensor grad_rows = part_gradients(result, gradients, saved, scope.create_graph);
+    if (grad_rows.defined())
+      std::tie(result[0], result[1], result[2]) =
+          NormPart::gradients(saved.norm, grad_rows, {needs(0), needs(1), needs(2)});
     return result;
   }
 
@@ -102,6 +71,52 @@ class NormHeadsBackward final : public torch::autograd::Node {
     RowMatmul matmul;
     OutputLayout layout{};
   };
+  struct Saved {
+    NormPart::Unpacked norm;
+    std::vector<RowMatmul::Unpacked> weights;
+    at::Tensor rows;  ///< the norm's result; undefined: not saved, or not computed again yet
+  };
+  [[nodiscard]] Saved unpack() const {
+    Saved saved{norm_.unpack(), {}, {}};
+    for (const Part& part : parts_) saved.weights.push_back(part.matmul.unpack());
+    saved.rows = rows_.unpack();
+    return saved;
+  }
+
+  [[nodiscard]] bool needs(std::size_t i) const { return task_should_compute_output(i); }
+  [[nodiscard]] at::Tensor normed_rows(Saved& saved) const {
+    const RowMatmul& matmul = parts_.front().matmul;
+    return as(norm_.again(saved.norm), matmul.type()).view({-1, matmul.width()});
+  }
+
+  /// Appends the gradients of each part's parameters to `result`. Returns that of the norm's result;
+  /// undefined if nothing before it needs one, or no output has one.
+  [[nodiscard]] at::Tensor part_gradients(Tensors& result, Tensors& gradients, Saved& saved,
+                                          bool create_graph) {
+    const auto rows = [&]() -> const at::Tensor& {
+      if (!saved.rows.defined()) saved.rows = normed_rows(saved);
+      return saved.rows;
+    };
+    Tensors grad_rows;
+    for (std::size_t i = 0, output = 0; i < parts_.size(); ++i) {
+      const auto& [matmul, layout] = parts_[i];
+      const std::size_t first = result.size(), layers = matmul.outputs_per_layer().size();
+      result.resize(first + matmul.parameters());
+      const at::Tensor gradient = layout.join(gradients, output, layers, matmul.outputs(), *this);
+      const auto is_learnt = [&, begin = std::exchange(output, output + layers)](std::size_t j) {
+        return needs(j) && gradients[begin + (j - first) % layers].defined();
+      };
+      if (!gradient.defined()) continue;
+      matmul.grad_parameters(result, first, gradient, rows, is_learnt);
+      if (needs(0) || needs(1) || needs(2))
+        grad_rows.push_back(
+            as(matmul.grad_rows(saved.weights[i], gradient, create_graph), saved.norm.x.scalar_type()));
+    }
+    if (grad_rows.empty()) return {};
+    at::Tensor sum = grad_rows.back();  // in the order in which autograd's engine runs nodes
+    for (std::size_t i = grad_rows.size() - 1; i-- > 0;) sum = sum + grad_rows[i];
+    return sum;
+  }
 
   Tensors run(const at::Tensor& x, const NormParameters& norm, const std::vector<Group>& groups,
               std::int64_t heads, const SavingMode& mode) {

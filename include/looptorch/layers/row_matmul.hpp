@@ -8,12 +8,15 @@
 #include <looptorch/memory/recompute/recomputation.hpp>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
@@ -65,6 +68,21 @@ template <class Node>
   else
     return std::shared_ptr<Node>(new Node, [](Node* node) { deleteNode(node); });
 }
+
+/// Runs the kernels of a node's backward pass: not under autocast, and below autograd unless the gradients
+/// are differentiated again.
+class BackwardScope {
+ public:
+  BackwardScope() {
+    if (!create_graph) no_views_.emplace();
+  }
+
+  const bool create_graph = at::GradMode::is_enabled();  ///< True for a second derivative.
+
+ private:
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+  std::optional<at::AutoDispatchBelowADInplaceOrView> no_views_;
+};
 
 /// x W^T + b on rows for layers of one input, as a part of a node: one matmul, and one for each gradient.
 class RowMatmul {
