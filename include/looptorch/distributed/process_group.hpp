@@ -9,13 +9,13 @@
 #include <looptorch/distributed/agree_on_run.hpp>
 #include <looptorch/distributed/nccl.hpp>
 #include <looptorch/distributed/own_address.hpp>
+#include <looptorch/distributed/packed_text.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
 
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO  // as LibTorch's own build of the header's source
 #endif
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Device.h>
@@ -24,10 +24,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <future>
 #include <memory>
@@ -135,11 +133,7 @@ class ProcessGroup {
   }
   /// Returns the tensors of all ranks, of one shape, in their order.
   [[nodiscard]] std::vector<at::Tensor> gather_statistics(const at::Tensor& mine, const std::string& point) {
-    std::vector<at::Tensor> in{mine};
-    std::vector<std::vector<at::Tensor>> out(1);
-    for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty_like(mine));
-    wait(*statistics_->allgather(out, in), point);
-    return std::move(out[0]);
+    return gather_by(*statistics_, mine, point);
   }
   [[nodiscard]] Work broadcast_statistics(const at::Tensor& tensor, std::int64_t from) {
     std::vector<at::Tensor> list{tensor};
@@ -193,9 +187,9 @@ class ProcessGroup {
   /// Returns the texts of all ranks, in their order.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text, const std::string& point) {
     while (true) {
-      std::vector<std::string> texts = gather_up_to(capacity_, text, point);
-      const auto longest = longest_of(texts);
-      if (longest <= capacity_) return texts;
+      const auto all = gather_by(*reductions_, detail::packed_text(text, capacity_), point);
+      const std::size_t longest = detail::longest_text(all);
+      if (longest <= capacity_) return detail::unpacked_texts(all);
       capacity_ = (longest + 1023) / 1024 * 1024;  // the same on all ranks: a collective call
     }
   }
@@ -294,34 +288,14 @@ class ProcessGroup {
     return *nccl_;
   }
 
-  /// Gathers texts of at most `capacity` bytes. Of longer ones only the lengths are right.
-  std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
-                                        const std::string& point) {
-    constexpr std::size_t kHead = sizeof(std::uint64_t);
-    const auto bytes = static_cast<std::int64_t>(kHead + capacity);
-    at::Tensor mine = at::empty({bytes}, at::kByte);
-    const std::uint64_t length = text.size();
-    std::memcpy(mine.mutable_data_ptr<std::uint8_t>(), &length, kHead);
-    std::memcpy(mine.mutable_data_ptr<std::uint8_t>() + kHead, text.data(), std::min(text.size(), capacity));
+  /// Returns the tensors of all ranks, of one shape, in their order.
+  std::vector<at::Tensor> gather_by(c10d::Backend& backend, const at::Tensor& mine,
+                                    const std::string& point) {
     std::vector<at::Tensor> in{mine};
     std::vector<std::vector<at::Tensor>> out(1);
-    for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty({bytes}, at::kByte));
-    wait(*reductions_->allgather(out, in), point);
-    std::vector<std::string> texts;
-    for (const at::Tensor& given : out[0]) {
-      std::uint64_t size = 0;
-      std::memcpy(&size, given.const_data_ptr<std::uint8_t>(), kHead);
-      std::string filled(size, '\0');
-      std::memcpy(filled.data(), given.const_data_ptr<std::uint8_t>() + kHead,
-                  std::min(filled.size(), capacity));
-      texts.push_back(std::move(filled));
-    }
-    return texts;
-  }
-  static std::size_t longest_of(const std::vector<std::string>& texts) {
-    std::size_t longest = 0;
-    for (const std::string& text : texts) longest = std::max(longest, text.size());
-    return longest;
+    for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty_like(mine));
+    wait(*backend.allgather(out, in), point);
+    return std::move(out[0]);
   }
 
   RankEnvironment environment_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Ranks meet: they find the address at which others reach them, agree on a name of their start, and one that
 // cannot connect ends all.
-// Tests distributed: agree_on_run, own_address
+// Tests distributed: agree_on_run, own_address, packed_text
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/agree_on_run.hpp>
@@ -72,6 +72,24 @@ TEST_CASE("A rank that does not come is named") {
   CHECK_THAT(warnings.texts[0], Catch::Contains("rank 0 waits for rank 1 of 2, for 1 s at most"));
   CHECK_THROWS_WITH(lt::detail::agree_on_run(*store, /*rank=*/1, /*size=*/2, 1s),
                     "rank 0 is not there after 1 s");
+}
+
+TEST_CASE("texts of any length", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const std::vector<std::string> texts{"", std::string("a\0b", 3) + std::string(5000, 'c')};
+  auto& group = lt::ProcessGroup::of_environment();
+  CHECK(group.gather(texts[static_cast<std::size_t>(group.rank())], "the test") == texts);
+  CHECK(group.gather("short", "the test") == std::vector<std::string>{"short", "short"});
+  group.leave_together();
+}
+
+TEST_CASE("Ranks gather texts of any length") {
+  const lt::testing::TemporaryFolder folder;
+  for (const auto& outcome :
+       ranks::run_ranks(2, "texts of any length", folder.path(), {}, std::chrono::seconds(60))) {
+    CAPTURE(outcome.output);
+    CHECK(outcome.passed());
+  }
 }
 
 TEST_CASE("a rank that was restarted more often", "[.ranks]") {
