@@ -224,10 +224,15 @@ class Run {
   [[nodiscard]] MetricSink* sink() const { return sink_; }
 
   /// Ends the fit after the window under way; `reason` goes into FitResult.
-  void stop(std::string reason) { stop_reason_ = std::move(reason); }
+  void stop(std::string reason) {
+    stop_reason_ = std::move(reason);
+    if (signal_ == 0) interruption_.reset();
+  }
   /// Ends the fit after the window under way for a cause outside of training, such as a time limit, or a
   /// `signal` of POSIX. The fit is `interrupted`: resuming continues it, while a stopped one has ended.
+  /// Without a signal it does nothing if the fit is stopped.
   void interrupt(std::string reason, int signal = 0) {
+    if (stop_reason_ && signal == 0) return;
     interruption_ = std::move(reason);
     signal_ = signal;
   }

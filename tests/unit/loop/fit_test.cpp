@@ -644,6 +644,22 @@ TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit 
                     Catch::Contains("max_time must be above 0, got -3 s"));
 }
 
+TEST_CASE("a stop within the window that reaches the limit of time ends the fit, a signal interrupts it") {
+  const int signal = GENERATE(0, SIGTERM);
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                                                               if (signal)
+                                                                 window.run.interrupt("told", signal);
+                                                               window.run.stop("learnt enough");
+                                                             }});
+  const auto result = trainer.fit(toy::batches(6), {.max_time = std::chrono::nanoseconds(1)});
+  CHECK(result.steps == 1);
+  CHECK(result.status == (signal ? lt::FitStatus::interrupted : lt::FitStatus::stopped));
+  CHECK(result.reason == (signal ? "told" : "learnt enough"));
+  CHECK(result.signal == signal);
+}
+
 TEST_CASE("a fit says which signal interrupted it, and the next fit forgets it") {
   auto net = toy::net();
   auto optimizer = sgd(net);
