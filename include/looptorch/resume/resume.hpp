@@ -82,7 +82,7 @@ class Resumption {
       if (const bool training = !eval.count(item.key()); item.value()->is_training() != training)
         item.value()->train(training);
     engine_.commit(std::move(staged_));
-    feed_.apply();
+    feed_.apply(/*streams=*/!engine_.ranks());
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/feed.hpp>
+#include <looptorch/data/loader/loader_log.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/resume/differences.hpp>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,10 +36,19 @@ struct SavedFeed {
   StateDict identity = {};                    ///< the batches with which the run began; empty for no range
   std::int64_t batch_size = 0;                ///< the samples in one of these; 0: not known
   std::optional<Regrouping> regrouping = {};  ///< the way from these to the batches that are read
+  std::shared_ptr<const LoaderLog> log = {};  ///< the loader's position; null if a stream's is not saved
 
-  /// Writes the range, the length of a window, and the position `batch`, as the run began.
-  void save(std::int64_t window_length, std::int64_t batch, StateDict& out) const {
+  /// Writes the range, the length of a window, and the position, as the run began. A stream that can save its
+  /// state stands at most a batch before it.
+  void save(std::int64_t window_length, const Progress& progress, StateDict& out) const {
+    const std::int64_t batch = progress.batch;
     out.set("loader", identity);
+    if (log && log->stream && !regrouping && log->position.epoch == progress.epoch &&
+        log->position.batch <= batch) {
+      out.set("stream.epoch", log->position.epoch);
+      out.set("stream.batch", log->position.batch);
+      out.set("stream.state", *log->stream);
+    }
     out.set("micro_batches", regrouping ? regrouping->planned.micro_batches : window_length);
     if (batch_size > 0) out.set("batch_size", batch_size);
     if (regrouping) out.set("run.progress.batch", regrouping->to_planned(batch, batches_of(identity)));
@@ -50,7 +61,8 @@ struct SavedFeed {
   const auto& how = feed.source->regrouping();
   return {.identity = feed.source->planned_identity(),
           .batch_size = how ? how->planned.batch_size : feed.source->batch_size(),
-          .regrouping = how};
+          .regrouping = how,
+          .log = feed.log};
 }
 
 /// Makes the loader of a later fit read the run's original windows, if it has the same data.
@@ -98,9 +110,12 @@ class StagedFeed {
   /// Returns the finished batches of the epoch here; 0 if it begins anew.
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
-  /// Makes the loader read the windows of the snapshot's run.
-  void apply() const {
-    if (source_) source_->regroup(regrouping_);
+  /// Makes the loader read the windows of the snapshot's run. With `streams` a stream goes on from the state
+  /// that the snapshot has of it; without, it is read from the epoch's beginning.
+  void apply(bool streams) const {
+    if (!source_) return;
+    source_->regroup(regrouping_);
+    source_->continue_from(streams ? stream_ : std::nullopt);
   }
 
  private:
@@ -120,6 +135,9 @@ class StagedFeed {
     if (saved.empty() || own.empty()) return compare_lengths() ? saved_batch_ : kEpochBegin;
     if (differing(own, saved).empty()) {
       compare_lengths();  // another length moves no batch
+      if (state.contains("stream.epoch"))
+        stream_ = {{state.get<std::int64_t>("stream.epoch"), state.get<std::int64_t>("stream.batch")},
+                   std::make_shared<const StateDict>(state.under("stream.state"))};
       return saved_batch_;
     }
     if (const auto batch_size = batch_size_of(state, saved))
@@ -220,6 +238,7 @@ class StagedFeed {
   std::int64_t saved_window_, saved_batch_;
   std::int64_t batch_;
   std::optional<Regrouping> regrouping_;
+  std::optional<StreamPlace> stream_;
   std::vector<Difference> differences_;
 };
 

@@ -97,6 +97,7 @@ struct SnapshotCode {
     if (feed.source) restore_windows(last, *feed.source);
     if (!options.resume.empty()) resumed = resume_from_snapshot(engine, options, feed);
     last = describe_feed(feed);
+    if (engine.ranks()) last.log = nullptr;  // the other ranks' streams stand elsewhere
     return resumed;
   }
 

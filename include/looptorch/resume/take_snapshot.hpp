@@ -40,9 +40,9 @@
 namespace looptorch::detail {
 
 /// The parts of a state: its keys before their first dot.
-inline constexpr std::array<std::string_view, 10> kStateParts{
-    "run",    "listed",        "averaged",   "modes",   "random",
-    "loader", "micro_batches", "batch_size", "stopped", "ranks"};
+inline constexpr std::array<std::string_view, 11> kStateParts{
+    "run",    "listed",        "averaged",   "modes",   "random", "loader",
+    "stream", "micro_batches", "batch_size", "stopped", "ranks"};
 
 template <class Module>
 [[nodiscard]] std::vector<std::string> modules_in_eval(const Module& model) {
@@ -134,7 +134,7 @@ template <class Engine>
   put_names(state, "modes.eval", modules_in_eval(*engine.model()));
   RandomStates::now().save(random);
   state.set("random", random);
-  feed.save(engine.window_length(), engine.run().progress().batch, state);
+  feed.save(engine.window_length(), engine.run().progress(), state);
   if (const auto& reason = engine.run().stop_reason()) state.set("stopped", *reason);
   if (engine.ranks() && engine.ranks()->chunks() > 0) state.set("ranks", engine.ranks()->size());
   SnapshotContents contents{.step = engine.run().progress().step,

@@ -18,7 +18,10 @@
 #include "support/toy.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -221,6 +224,58 @@ TEST_CASE("windows stay with streams") {
   };
   check_windows(stream, {1, 8}, {8, 1});
   check_windows(stream, {4, 2}, {2, 4});
+}
+
+namespace {
+
+/// A stream that saves its position, and counts what is read of it.
+struct SavingStream : NoisyStream {
+  std::shared_ptr<std::atomic<std::int64_t>> reads = std::make_shared<std::atomic<std::int64_t>>(0);
+
+  std::optional<std::int64_t> next() {
+    const auto index = NoisyStream::next();
+    *reads += index ? 1 : 0;
+    return index;
+  }
+  [[nodiscard]] lt::StateDict state_dict() const {
+    lt::StateDict state;
+    state.set("next", next_index);
+    return state;
+  }
+  void load_state_dict(const lt::StateDict& state) { next_index = state.get<std::int64_t>("next"); }
+};
+
+}  // namespace
+
+TEST_CASE("a resumed fit reads a stream from the window on at which the snapshot stands") {
+  const std::int64_t accumulate = GENERATE(1, 2);
+  const bool is_moved = GENERATE(false, true);
+  const SavingStream stream;
+  const lt::LoaderOptions options{.batch_size = 4, .workers = 2, .prefetch = 3, .seed = 5};
+  constexpr std::int64_t kEnd = 30;  // of the schedule: a stream has no length
+  const auto train = [&](const std::filesystem::path& folder, const lt::FitOptions& fit) {
+    auto loader = lt::PinnedPrefetchLoader(SavingStream(stream), options);
+    if (!is_moved) return train_windows(loader, accumulate, folder, fit, kEnd);
+    return train_windows(lt::OnDevice(std::move(loader), at::kCPU, [](WindowBatch batch) { return batch; }),
+                         accumulate, folder, fit, kEnd);
+  };
+  TemporaryFolder folder;
+  const auto uncut = train(folder.path(), {.epochs = 2});
+  const std::int64_t windows = (kSamples / 4 + accumulate - 1) / accumulate;
+  REQUIRE(uncut.result.steps == 2 * windows);
+  for (std::int64_t cut = 1; cut < 2 * windows; ++cut) {
+    TemporaryFolder other;
+    char name[32];
+    std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(cut));
+    *stream.reads = 0;
+    const auto resumed = train(other.path(), {.epochs = 2, .resume = folder / name});
+    check_same(uncut, resumed, cut);
+    for (std::size_t i = 0; i < uncut.weights.size(); ++i) CHECK(resumed.weights[i].equal(uncut.weights[i]));
+    const std::int64_t done = std::min(cut % windows * accumulate * 4, kSamples);
+    const bool ends_short = cut == windows && kSamples / 4 % accumulate != 0;  // the stream has ended by then
+    const std::int64_t left = (cut < windows || ends_short ? 2 : 1) * kSamples - done;
+    CHECK(*stream.reads <= left + 4);  // the window's last batch is read again
+  }
 }
 
 TEST_CASE("windows hold the same samples where some of them cannot be read") {

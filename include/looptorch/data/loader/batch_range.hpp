@@ -158,6 +158,7 @@ class BatchRange {
   [[nodiscard]] Feed feed() const {
     Feed feed{.batches = size(), .repeatable = repeatable, .has_epochs = true};
     if constexpr (MeasuredRange<Range>) feed.stats = range_.shared_stats();
+    if constexpr (requires { range_.shared_log(); }) feed.log = range_.shared_log();
     feed.identity = [self = *this] { return self.identity(); };
     feed.skipped = [self = *this] { return self.skipped(); };
     feed.source = regroupable();

@@ -16,7 +16,8 @@ namespace looptorch {
 
 namespace detail {
 class Regroupable;
-}
+struct LoaderLog;
+}  // namespace detail
 
 /// The range of batches of the current fit, without its type. Valid until that fit ends.
 struct Feed {
@@ -27,6 +28,7 @@ struct Feed {
   bool has_epochs = false;  ///< True in a fit; false in a loop of `step`.
   /// The time that fit waits for its loader; null where the range is no loader.
   std::shared_ptr<const LoaderStats> stats = {};
+  std::shared_ptr<const detail::LoaderLog> log = {};  ///< The loader's position; null for other ranges.
   /// Returns what distinguishes this data and its order: size, seed, sampler. The function is never empty.
   std::function<StateDict()> identity = [] { return StateDict(); };
   /// Returns the samples that the loader has skipped since it was made; none for other ranges.

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct LoaderPosition {
   std::int64_t batch = 0;  ///< batches of the epoch that are processed, skipped ones included
 
   bool operator==(const LoaderPosition&) const = default;
+};
+
+/// The saved state of a stream, and the position at which the stream had it.
+struct StreamPlace {
+  LoaderPosition at;
+  std::shared_ptr<const StateDict> state;
 };
 
 namespace detail {

@@ -189,6 +189,7 @@ class OnDevice {
   [[nodiscard]] const SkippedSamples& skipped() const { return loader_.skipped(); }
   [[nodiscard]] const LoaderStats& stats() const { return loader_.stats(); }
   [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return loader_.shared_stats(); }
+  [[nodiscard]] auto shared_log() const { return loader_.shared_log(); }
   [[nodiscard]] const LoaderOptions& options() const { return loader_.options(); }
   [[nodiscard]] detail::Regroupable& regroupable() const { return loader_.regroupable(); }
 

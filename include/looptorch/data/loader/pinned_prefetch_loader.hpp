@@ -218,6 +218,9 @@ class PinnedPrefetchLoader {
   /// Returns `stats()` for an owner that may outlive the loader.
   [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return {log_, &log_->stats}; }
 
+  /// Returns the position, as snapshots of a fit read it.
+  [[nodiscard]] std::shared_ptr<const detail::LoaderLog> shared_log() const { return log_; }
+
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
 
   /// Returns the source as a resumed fit sees it, which may read the windows of other batches.

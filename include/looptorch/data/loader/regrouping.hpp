@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/loader_position.hpp>
 #include <looptorch/data/samplers/sampler.hpp>
 
 #include <algorithm>
@@ -113,6 +114,9 @@ class Regroupable {
   [[nodiscard]] virtual std::optional<std::int64_t> size_with(const Regrouping& how) const = 0;
   /// Regroups the epochs that are opened from now on; empty: reads the sampler's own batches.
   virtual void regroup(std::optional<Regrouping> how) = 0;
+  /// From now on an epoch that is opened at this place or later goes on from there: a stream is not read up
+  /// to it. Nothing: each is read from its beginning.
+  virtual void continue_from(std::optional<StreamPlace> /*place*/) {}
   [[nodiscard]] virtual const std::optional<Regrouping>& regrouping() const = 0;
 
   /// Returns the identity of the first process's batches with their number, by which snapshots recognise the

@@ -11,6 +11,7 @@
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/in_flight_samples.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/loader_position.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/turn_lock.hpp>
 #include <looptorch/data/samplers/sampler.hpp>
@@ -45,9 +46,10 @@ struct HeldStream<Stream&> {
 /// One epoch's reading of a stream. All members but `turns` belong to the worker whose turn it is.
 template <class Stream>
 struct StreamVisit {
+  /// `saved` is the stream's state after `saved_batch` of the `skip` batches; null: before all.
   StreamVisit(Stream& stream, const StreamShard& shard, std::int64_t of_epoch, std::int64_t skip,
-              const StateDict* saved)
-      : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, shard, of_epoch, saved), turns(skip) {}
+              const StateDict* saved, std::int64_t saved_batch)
+      : epoch(of_epoch), to_skip(skip - saved_batch), reader(stream, shard, of_epoch, saved), turns(skip) {}
 
   const std::int64_t epoch;
   std::int64_t to_skip;  // batches to read past before the first
@@ -93,11 +95,14 @@ class StreamSource final : public Regroupable {
   /// `saved`. Throws UsageError if the stream was read before and cannot begin again.
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const {
     if (!ResumableStream<Stream>) saved = nullptr;
+    std::int64_t saved_batch = saved ? skip : 0;
+    if (ResumableStream<Stream> && !saved && place_ && place_->at.epoch == epoch && place_->at.batch <= skip)
+      saved = place_->state.get(), saved_batch = place_->at.batch;
     if (began_.exchange(true) && !kRepeatable && !saved)
       throw UsageError(
           "PinnedPrefetchLoader: this stream was read once and cannot begin again; give it "
           "`begin(std::int64_t epoch)`");
-    return std::make_unique<Visit>(stream_.value, shard_, epoch, skip, saved);
+    return std::make_unique<Visit>(stream_.value, shard_, epoch, skip, saved, saved_batch);
   }
 
   std::int64_t end_of(const Visit&) const { return std::numeric_limits<std::int64_t>::max(); }
@@ -170,6 +175,7 @@ class StreamSource final : public Regroupable {
   std::optional<std::int64_t> size_with(const Regrouping&) const override { return std::nullopt; }
   void regroup(std::optional<Regrouping> how) override { regrouping_ = std::move(how); }
   const std::optional<Regrouping>& regrouping() const override { return regrouping_; }
+  void continue_from(std::optional<StreamPlace> place) override { place_ = std::move(place); }
 
  private:
   using Read = std::vector<Numbered<read_t<Stream>>>;
@@ -231,6 +237,7 @@ class StreamSource final : public Regroupable {
   const Collate collate_;
   const std::shared_ptr<BatchMemoryPool> pool_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;
+  std::optional<StreamPlace> place_;
   mutable std::atomic<bool> began_ = false;
 };
 
