@@ -342,6 +342,35 @@ TEST_CASE("rank: a window with a NaN on one rank is skipped on all", "[.ranks]")
   CHECK((said.at(0).find("skipped step 2: rank 1: the loss of update is NaN") == 0) == (rank != 1));
 }
 
+TEST_CASE("rank: a skipped window leaves nothing on a rank without a batch in it", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
+  const auto train = [](const Batches& batches, std::int64_t window, bool twice, auto... policies) {
+    toy::Net net = toy::net();
+    torch::optim::AdamW first(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    torch::optim::SGD second(net->second->parameters(), 0.05);
+    const auto fit = [&](auto... updates) {
+      lt::Trainer trainer(net, updates..., lt::Accumulate<>{window}, policies...);
+      trainer.fit(batches, {.epochs = 2});
+    };
+    twice ? fit(lt::Update(first, toy::objective), lt::Update(second, toy::objective))
+          : fit(lt::Update(first, toy::objective));
+    return net;
+  };
+  const Batches good = toy::batches(static_cast<std::int64_t>(size));
+  Batches mine{good[rank]};  // the last rank has no second batch; the bad one raises the unit of weights
+  if (rank == 0)
+    mine.push_back({torch::full({12, 4}, NAN, torch::kDouble), torch::zeros({12}, torch::kLong)});
+  if (rank > 0 && rank + 1 < size) mine.push_back(good[0]);
+  for (const bool twice : {false, true}) {
+    CAPTURE(twice, rank, size);
+    const lt::SkipBadWindows skip{.report = [](const std::string&) {}};
+    toy::Net one = train(good, static_cast<std::int64_t>(size), twice);
+    toy::Net net = train(mine, 1, twice, skip, lt::DataParallel{});
+    CHECK(toy::distance(one, net) < 1e-12);
+  }
+}
+
 /// Vetoes a step on one rank, and says so to no other.
 struct VetoAlone {
   std::int64_t rank, step;
@@ -659,7 +688,7 @@ TEST_CASE("Four ranks train as one process does") {
   const lt::testing::TemporaryFolder folder;
   require_passed(4,
                  "rank: equal to one process,rank: one rank ends the fit,rank: snapshots*,"
-                 "rank: batch statistics of all",
+                 "rank: batch statistics of all,rank: a skipped window*",
                  folder.path());
 }
 
