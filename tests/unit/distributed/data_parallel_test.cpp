@@ -450,6 +450,24 @@ TEST_CASE("rank: windows that no rank can read", "[.ranks]") {
   CHECK(indices(result.skipped_samples) == indices(expected.skipped_samples));  // on every rank
 }
 
+TEST_CASE("rank: a rank whose last batch cannot be read leaves the others theirs", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  // A window is two batches of 5 on each of 2 ranks. Of the second window rank 0 alone has a batch.
+  const Damaged dataset{{15, 16, 17, 18, 19}};  // rank 1's last batch, the second of the first window
+  const auto train = [&](toy::Net& net, auto sampler, std::int64_t window, auto... policies) {
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 5, .on_error = lt::OnError::skip}, sampler);
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, policies...);
+    return trainer.fit(loader, {.epochs = 3});
+  };
+  toy::Net one = toy::net(), net = toy::net();
+  (void)train(one, lt::SequentialSampler{}, 4);
+  const auto rank = static_cast<std::int64_t>(ranks::rank());
+  const lt::DistributedSampler sampler({.rank = rank, .world_size = 2, .block = 10}, lt::SequentialSampler{});
+  CHECK(train(net, sampler, 2, lt::DataParallel{}).steps == 6);
+  CHECK(toy::distance(one, net) < 1e-12);
+}
+
 TEST_CASE("rank: snapshots", "[.ranks]") {
   if (!ranks::is_started()) return;
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
