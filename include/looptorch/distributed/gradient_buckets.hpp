@@ -62,10 +62,10 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// True if the buckets were made for these parameters, with the same ones frozen.
-  [[nodiscard]] bool matches(const std::vector<at::Tensor>& parameters) const {
+  /// True if the buckets were made for these parameters and shards, with the same ones frozen.
+  [[nodiscard]] bool matches(const std::vector<at::Tensor>& parameters, const OptimizerShards* shards) const {
     const std::vector<at::Tensor> now = distinct(parameters);
-    if (now.size() != listed_.size()) return false;
+    if (now.size() != listed_.size() || state_->shards != shards) return false;
     for (std::size_t i = 0; i < now.size(); ++i)
       if (!now[i].is_same(listed_[i]) || now[i].requires_grad() != trainable_[i]) return false;
     return true;

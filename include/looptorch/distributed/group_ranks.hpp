@@ -15,6 +15,7 @@
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/shard_layout.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/optim/state/optimizer_shards.hpp>
 
 #include <ATen/Context.h>
@@ -61,10 +62,9 @@ class GroupRanks final : public Ranks {
                                "> or a multiple of it"));
   }
 
-  std::int64_t enter_micro_batch(const std::vector<at::Tensor>& parameters, std::int64_t step,
-                                 std::int64_t number) override {
+  std::int64_t enter_micro_batch(const UpdateView& update, std::int64_t step, std::int64_t number) override {
     const std::int64_t chunk = number / (micro_batches_ / chunks_here());
-    buckets_of(parameters).enter_chunk(chunk);
+    buckets_of(update).enter_chunk(chunk);
     seed_micro_batch(step, number);
     return rank() * chunks_here() + chunk;
   }
@@ -124,25 +124,24 @@ class GroupRanks final : public Ranks {
     if (!shards) shards = std::make_unique<detail::ShardLayout>(rank(), size(), by_element);
     return *shards;
   }
-  void gather(const std::vector<at::Tensor>& parameters) override {
+  void gather(const UpdateView& update) override {
     const std::string point = message("the parameters of ", point_);
     group_->watch().at(point);
-    buckets_of(parameters)
-        .gather(
-            static_cast<std::size_t>(rank()),
-            [&](const at::Tensor& tensor, std::int64_t from) { return group_->broadcast(tensor, from); },
-            [&](ProcessGroup::Work& work) { group_->wait(*work, point); });
+    buckets_of(update).gather(
+        static_cast<std::size_t>(rank()),
+        [&](const at::Tensor& tensor, std::int64_t from) { return group_->broadcast(tensor, from); },
+        [&](ProcessGroup::Work& work) { group_->wait(*work, point); });
   }
 
-  void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
-    if (!overlap_ || (syncs_batch_norm_ && !has_buckets(parameters))) return;  // new ones are agreed on
+  void expect_last_backward(const UpdateView& update, double factor) override {
+    if (!overlap_ || (syncs_batch_norm_ && !find_buckets(update))) return;  // new ones are agreed on
     require_unbroken();
-    GradientBuckets& buckets = buckets_of(parameters);
+    GradientBuckets& buckets = buckets_of(update);
     if (chunks() == 0 || buckets.chunk() == chunks_here() - 1) buckets.arm(factor);
   }
-  void begin_sums(const std::vector<at::Tensor>& parameters, double factor) override {
+  void begin_sums(const UpdateView& update, double factor) override {
     require_unbroken();
-    GradientBuckets& buckets = buckets_of(parameters);
+    GradientBuckets& buckets = buckets_of(update);
     if (chunks() > 0) buckets.enter_chunk(chunks_here() - 1);
     buckets.send_rest(factor);
   }
@@ -246,28 +245,28 @@ class GroupRanks final : public Ranks {
                    " bytes (", hex_of(stable_hash(shapes)), ")");
   }
 
-  [[nodiscard]] bool has_buckets(const std::vector<at::Tensor>& parameters) const {
-    return std::ranges::any_of(buckets_, [&](const auto& buckets) { return buckets->matches(parameters); });
-  }
-  GradientBuckets& buckets_of(const std::vector<at::Tensor>& parameters) {
+  /// Returns null if there are none yet.
+  [[nodiscard]] GradientBuckets* find_buckets(const UpdateView& update) const {
     for (const auto& buckets : buckets_)
-      if (buckets->matches(parameters)) return use(*buckets);
-    require_same("the gradients to sum", description_of(parameters));
+      if (buckets->matches(update.parameters, find_shards(update))) return buckets.get();
+    return nullptr;
+  }
+  GradientBuckets& buckets_of(const UpdateView& update) {
+    if (GradientBuckets* const known = find_buckets(update)) return use(*known);
+    require_same("the gradients to sum", description_of(update.parameters));
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
-    OptimizerShards* const shards = find_shards(parameters);
-    if (shards) shards->refresh(parameters);
+    OptimizerShards* const shards = find_shards(update);
+    if (shards) shards->refresh(update.parameters);
     buckets_.push_back(std::make_unique<GradientBuckets>(
-        parameters, bucket_bytes_,
+        update.parameters, bucket_bytes_,
         [this](const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) { launch(flat, by_rank); },
         shards, size()));
     return use(*buckets_.back());
   }
-  [[nodiscard]] OptimizerShards* find_shards(const std::vector<at::Tensor>& parameters) const {
-    if (is_sharded_)
-      for (const auto& each : shards_)
-        for (const at::Tensor& parameter : parameters)
-          if (each.second->lists(parameter)) return each.second.get();
-    return nullptr;
+  /// Returns those of the update's own optimizer: another may train some of its parameters, too.
+  [[nodiscard]] OptimizerShards* find_shards(const UpdateView& update) const {
+    const auto found = shards_.find(update.optimizer);
+    return is_sharded_ && found != shards_.end() ? found->second.get() : nullptr;
   }
   void launch(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) {
     if (!group_) return;

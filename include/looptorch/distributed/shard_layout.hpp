@@ -41,9 +41,6 @@ class ShardLayout final : public OptimizerShards {
   [[nodiscard]] const Split& of(const at::Tensor& parameter) const override {
     return *splits_[places_.at(parameter.unsafeGetTensorImpl())];
   }
-  [[nodiscard]] bool lists(const at::Tensor& parameter) const override {
-    return places_.count(parameter.unsafeGetTensorImpl()) > 0;
-  }
 
  private:
   [[nodiscard]] bool are_known(const std::vector<at::Tensor>& now) const {

@@ -17,6 +17,8 @@
 
 namespace looptorch {
 
+struct UpdateView;
+
 /// The processes of one run. All ranks make the same calls in the same order.
 class Ranks {
  public:
@@ -37,7 +39,7 @@ class Ranks {
   /// into chunks.
   virtual void plan_windows(std::int64_t /*micro_batches*/) {}
   /// Begins micro-batch `number` of this rank's window in `step`. Returns its chunk.
-  virtual std::int64_t enter_micro_batch(const std::vector<at::Tensor>& /*parameters*/, std::int64_t /*step*/,
+  virtual std::int64_t enter_micro_batch(const UpdateView& /*update*/, std::int64_t /*step*/,
                                          std::int64_t /*number*/) {
     return 0;
   }
@@ -45,11 +47,11 @@ class Ranks {
   /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does with chunks.
   virtual void seed_micro_batch(std::int64_t /*step*/, std::int64_t /*number*/) {}
 
-  /// Announces the window's last backward for these parameters: their gradients, times `factor`, may be
+  /// Announces the window's last backward for this update: its gradients, times `factor`, may be
   /// summed as soon as they are ready.
-  virtual void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) = 0;
+  virtual void expect_last_backward(const UpdateView& update, double factor) = 0;
   /// Begins to sum what is not being summed yet. Every rank calls it, even without gradients.
-  virtual void begin_sums(const std::vector<at::Tensor>& parameters, double factor) = 0;
+  virtual void begin_sums(const UpdateView& update, double factor) = 0;
   /// Waits for the sums and writes them to the gradients. A parameter without a gradient on any rank gets
   /// none.
   virtual void take_sums() = 0;
@@ -61,8 +63,8 @@ class Ranks {
   [[nodiscard]] virtual bool shards_optimizers() const { return false; }
   /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
   virtual OptimizerShards& shards_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
-  /// Gathers the parameters on all ranks after each has updated its shard.
-  virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
+  /// Gathers an update's parameters on all ranks after each has updated its shard.
+  virtual void gather(const UpdateView& /*update*/) {}
   /// True if `take_sums` gives a rank only the sums of its shard, as gradients of the shard.
   [[nodiscard]] bool scatters() const { return shards_optimizers() && chunks() == 0; }
 

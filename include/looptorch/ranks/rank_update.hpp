@@ -75,7 +75,7 @@ std::optional<bool> move_shard(Engine& engine, OptimizerShards& shards, UpdateCo
     made = move(optimizer, context, scale);
   }
   drop_gradients(shards.tensors());
-  if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I].parameters);
+  if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I]);
   return made;
 }
 

@@ -75,7 +75,7 @@ template <std::size_t I, class Engine>
 void expect_sums(Engine& engine) {
   const WindowWeight& weight = engine.works()[I].weight;
   if (weight.joined_unit() != 0)
-    engine.ranks()->expect_last_backward(engine.run().updates()[I].parameters, factor_of(weight));
+    engine.ranks()->expect_last_backward(engine.run().updates()[I], factor_of(weight));
 }
 
 /// Sums the gradients of update I and fills `reduction`. Begins the sums first, to overlap both, unless the
@@ -84,13 +84,13 @@ template <std::size_t I, class Engine>
 void reduce_gradients(Engine& engine, RankReduction& reduction, UpdateReduction& of_update,
                       const std::string& point) {
   Ranks& ranks = *engine.ranks().get();
-  const auto& parameters = engine.run().updates()[I].parameters;
+  const UpdateView& update = engine.run().updates()[I];
   const WindowWeight& weight = engine.works()[I].weight;
   const bool known = weight.joined_unit() != 0;
-  if (known) ranks.begin_sums(parameters, factor_of(weight));
+  if (known) ranks.begin_sums(update, factor_of(weight));
   ranks.all_reduce(reduction, point);
   const double factor = of_update.take(reduction);
-  if (!known) ranks.begin_sums(parameters, factor);
+  if (!known) ranks.begin_sums(update, factor);
   ranks.take_sums();
 }
 

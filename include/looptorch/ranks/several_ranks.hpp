@@ -157,7 +157,7 @@ class SeveralRanks {
     run_in_lockstep(engine, number, [&] {
       if (ranks_ && ranks_->chunks() > 0)
         engine.works()[0].losses.enter_chunk(
-            ranks_->enter_micro_batch(engine.run().updates()[0].parameters, engine.progress().step, number));
+            ranks_->enter_micro_batch(engine.run().updates()[0], engine.progress().step, number));
       differentiate();
     });
   }

@@ -63,6 +63,7 @@ struct RedoneWindow {
   static void begin(Engine& engine) {
     if constexpr (Redo::kSplits)
       for (UpdateWork& work : engine.works()) work.pieces = pieces_of(engine), work.attempts = 1;
+    if constexpr (Engine::kStreams) save_on_ranks<0>(engine);
   }
 
   /// Takes a micro-batch, and learns from it if the window has one update.
@@ -93,6 +94,7 @@ struct RedoneWindow {
   template <std::size_t I, class Batch>
   static void finish(Engine& engine, std::vector<Batch>& kept) {
     if constexpr (!Engine::kStreams) {
+      save_on_ranks<I>(engine);
       with_retries<I>(engine, kept, [&] { train_kept_window<I>(engine, kept); });
       seek_scale<I>(engine, kept);
       engine.ranks().template reduce_update<I>(engine);
@@ -115,6 +117,13 @@ struct RedoneWindow {
   }
 
  private:
+  /// Saves the state on all ranks, also on one that has no batch in the window: if the window is skipped, all
+  /// go back to the same buffers and the same unit of weights.
+  template <std::size_t I>
+  static void save_on_ranks(Engine& engine) {
+    if (engine.ranks() && engine.works()[I].due) save_window_start<I>(engine);
+  }
+
   /// Takes a micro-batch, and keeps it on its device in case memory runs out.
   template <class Batch, class Given>
   static void add_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {

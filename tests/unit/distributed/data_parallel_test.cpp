@@ -342,6 +342,35 @@ TEST_CASE("rank: a window with a NaN on one rank is skipped on all", "[.ranks]")
   CHECK((said.at(0).find("skipped step 2: rank 1: the loss of update is NaN") == 0) == (rank != 1));
 }
 
+TEST_CASE("rank: a skipped window leaves nothing on a rank without a batch in it", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
+  const auto train = [](const Batches& batches, std::int64_t window, bool twice, auto... policies) {
+    toy::Net net = toy::net();
+    torch::optim::AdamW first(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    torch::optim::SGD second(net->second->parameters(), 0.05);
+    const auto fit = [&](auto... updates) {
+      lt::Trainer trainer(net, updates..., lt::Accumulate<>{window}, policies...);
+      trainer.fit(batches, {.epochs = 2});
+    };
+    twice ? fit(lt::Update(first, toy::objective), lt::Update(second, toy::objective))
+          : fit(lt::Update(first, toy::objective));
+    return net;
+  };
+  const Batches good = toy::batches(static_cast<std::int64_t>(size));
+  Batches mine{good[rank]};  // the last rank has no second batch; the bad one raises the unit of weights
+  if (rank == 0)
+    mine.push_back({torch::full({12, 4}, NAN, torch::kDouble), torch::zeros({12}, torch::kLong)});
+  if (rank > 0 && rank + 1 < size) mine.push_back(good[0]);
+  for (const bool twice : {false, true}) {
+    CAPTURE(twice, rank, size);
+    const lt::SkipBadWindows skip{.report = [](const std::string&) {}};
+    toy::Net one = train(good, static_cast<std::int64_t>(size), twice);
+    toy::Net net = train(mine, 1, twice, skip, lt::DataParallel{});
+    CHECK(toy::distance(one, net) < 1e-12);
+  }
+}
+
 /// Vetoes a step on one rank, and says so to no other.
 struct VetoAlone {
   std::int64_t rank, step;
@@ -419,6 +448,24 @@ TEST_CASE("rank: windows that no rank can read", "[.ranks]") {
     return indices;
   };
   CHECK(indices(result.skipped_samples) == indices(expected.skipped_samples));  // on every rank
+}
+
+TEST_CASE("rank: a rank whose last batch cannot be read leaves the others theirs", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  // A window is two batches of 5 on each of 2 ranks. Of the second window rank 0 alone has a batch.
+  const Damaged dataset{{15, 16, 17, 18, 19}};  // rank 1's last batch, the second of the first window
+  const auto train = [&](toy::Net& net, auto sampler, std::int64_t window, auto... policies) {
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 5, .on_error = lt::OnError::skip}, sampler);
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, policies...);
+    return trainer.fit(loader, {.epochs = 3});
+  };
+  toy::Net one = toy::net(), net = toy::net();
+  (void)train(one, lt::SequentialSampler{}, 4);
+  const auto rank = static_cast<std::int64_t>(ranks::rank());
+  const lt::DistributedSampler sampler({.rank = rank, .world_size = 2, .block = 10}, lt::SequentialSampler{});
+  CHECK(train(net, sampler, 2, lt::DataParallel{}).steps == 6);
+  CHECK(toy::distance(one, net) < 1e-12);
 }
 
 TEST_CASE("rank: snapshots", "[.ranks]") {
@@ -659,7 +706,7 @@ TEST_CASE("Four ranks train as one process does") {
   const lt::testing::TemporaryFolder folder;
   require_passed(4,
                  "rank: equal to one process,rank: one rank ends the fit,rank: snapshots*,"
-                 "rank: batch statistics of all",
+                 "rank: batch statistics of all,rank: a skipped window*",
                  folder.path());
 }
 

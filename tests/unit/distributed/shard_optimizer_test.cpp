@@ -122,6 +122,25 @@ TEST_CASE("part: several updates", "[.ranks]") {
   CHECK(toy::distance(one, net) < 1e-12);
 }
 
+TEST_CASE("part: two updates of one parameter", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const std::size_t size = size_of_ranks(), rank = this_rank();
+  const Batches all = toy::batches(static_cast<std::int64_t>(6 * size) - 1);
+  const auto train = [&](Net& net, const Batches& batches, std::int64_t window, auto... policies) {
+    std::vector<at::Tensor> some = net->third->parameters();
+    some.push_back(net->first->weight);
+    lt::FusedAdamW first(net->parameters(), {.lr = 1e-2});
+    lt::FusedSGD second(some, {.lr = 0.05, .momentum = 0.9}), same(net->parameters(), {.lr = 0.01});
+    lt::Trainer trainer(net, lt::Update(second, objective), lt::Update(first, objective),
+                        lt::Update(same, objective), lt::Accumulate<>{window}, policies...);
+    trainer.fit(batches, {.epochs = 2});
+  };
+  Net one = net_of(0), net = net_of(rank);
+  train(one, all, 2 * static_cast<std::int64_t>(size));
+  train(net, share_of(all, 2, rank, size), 2, lt::DataParallel{}, lt::ShardOptimizer{});
+  CHECK(toy::distance(one, net) < 1e-12);
+}
+
 /// Returns the bytes of moments, step counts left out.
 std::int64_t bytes_of(const lt::FusedAdamW& optimizer) {
   std::int64_t bytes = 0;

@@ -18,6 +18,7 @@
 #include <looptorch/loop/step/resolve_updates.hpp>
 #include <looptorch/loop/step/window.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
@@ -101,7 +102,7 @@ class FitLoop {
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
-      if (const auto size = plan_.batches(); size && batches_.numbered) leave_gap_to(*size);
+      if (const auto size = plan_.batches(); size && batches_.numbered) leave_gap_to(end_of_last(*size));
       end_window(engine_, kept_);
       if (!after_window()) return;
     }
@@ -150,6 +151,11 @@ class FitLoop {
       RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
     leave_gap_to(number);
     return true;
+  }
+  /// Returns where the last window with a batch of this rank ends in an epoch of `size` batches. Other ranks
+  /// may have batches in windows after it.
+  [[nodiscard]] std::int64_t end_of_last(std::int64_t size) const {
+    return engine_.ranks() ? std::min(size, progress().batch + engine_.window_length()) : size;
   }
   /// Counts the window's batches before `number` that have not come as skipped.
   void leave_gap_to(std::int64_t number) {

@@ -45,7 +45,6 @@ class OptimizerShards {
   virtual void refresh(const std::vector<at::Tensor>& parameters) = 0;
   /// Returns how a parameter of the last refresh is split.
   [[nodiscard]] virtual const Split& of(const at::Tensor& parameter) const = 0;
-  [[nodiscard]] virtual bool lists(const at::Tensor& parameter) const = 0;
 
   [[nodiscard]] const std::vector<std::unique_ptr<Split>>& all() const { return splits_; }
   /// Returns this rank's shards, in the order of their parameters.
