@@ -28,10 +28,10 @@ struct Spirals {
 };
 
 struct NetImpl : torch::nn::Module {
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(2, 64));
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(2, 64));
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(64, 64));
-  torch::nn::Linear out = register_module("out", torch::nn::Linear(64, 2));
-  torch::Tensor forward(const torch::Tensor& points) { return out(torch::relu(hidden(torch::relu(in(points))))); }
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(64, 2));
+  torch::Tensor forward(const torch::Tensor& points) { return last(torch::relu(hidden(torch::relu(first(points))))); }
 };
 TORCH_MODULE(Net);
 

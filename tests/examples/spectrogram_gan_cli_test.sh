@@ -38,6 +38,7 @@ refused "--gpu-memory: the smallest card with settings has 8 GB, not 6" gan_trai
   --gpu-memory 6
 refused "--batch-size is 1: give --mismatched 0" "${train[@]}" --output x --batch-size 1
 refused "--small and --gpu-memory each say the sizes: choose one" "${train[@]}" --output x --gpu-memory 8
+refused '--loss: "wgan" is not hinge|bce' "${train[@]}" --output x --loss wgan
 refused "nowhere" gan_train --data nowhere --output x
 mkdir bad
 cp -r corpus/audio bad

@@ -74,7 +74,7 @@ class Vocabulary {
   /// and counts it.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, UnknownCharacters& unknown) const;
 
-  /// Returns the text of ids without special ones.
+  /// Returns the text of ids without special ones, normalised: ids may have several spaces in a row.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const;
 
   [[nodiscard]] looptorch::Json to_json() const;
@@ -164,7 +164,7 @@ inline std::string Vocabulary::decode(std::span<const std::int64_t> ids) const {
       throw VocabularyError(looptorch::message("id ", id, " is outside the vocabulary of ", size()));
     if (id >= kFirstCharacter) text += characters_[static_cast<std::size_t>(id - kFirstCharacter)];
   }
-  return text;
+  return normalize(text);
 }
 
 inline looptorch::Json Vocabulary::to_json() const {

@@ -131,7 +131,7 @@ inline void add_size_flags(looptorch::app::CommandLine& line, TrainOptions& opti
 inline void add_game_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
   line.option("generator-rate", "X", options.generator_rate, "learning rate of Adam", {.above = 0});
   line.option("discriminator-rate", "X", options.discriminator_rate, "learning rate of Adam", {.above = 0});
-  line.option("loss", "NAME", options.loss, "hinge or bce");
+  line.choice("loss", options.loss, {"hinge", "bce"}, "the adversarial loss, on logits");
   line.option("r1", "X", options.r1, "gamma of the discriminator's gradient penalty; 0: none", {.min = 0});
   line.option("instance-noise", "X", options.instance_noise,
               "deviation of noise on what the discriminator sees, falling to 0; 0: none", {.min = 0});

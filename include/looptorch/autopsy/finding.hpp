@@ -73,10 +73,9 @@ struct Finding {
       case Cause::none:
         return message(
             "Rerun, all operators of the window gave finite numbers",
-            ranks > 1 ? message(" on all ", ranks, " ranks: look for gradients too large to be summed,")
-                      : std::string(": look"),
-            " for a kernel that is not deterministic, for state that the objective keeps, and for hooks "
-            "that change gradients.");
+            ranks > 1 ? message(" on all ", ranks, " ranks") : "",
+            ": look for gradients too large to be summed or squared, for a kernel that is not deterministic, for "
+            "state that the objective keeps, and for hooks that change gradients.");
       case Cause::elsewhere:
         return sentence;
       case Cause::unknown:

@@ -57,8 +57,8 @@ class MetricBoard {
     if (other == awaited_.end()) return;
     throw UsageError(message(other->second, " waits for the metric '", other->first, "', and under '", prefix,
                              "' are published: ", names.empty() ? "none" : detail::joined(names, ", "),
-                             ask_for_near(other->first, names),
-                             ". A policy that publishes another one announces it in on_fit_begin"));
+                             ". A policy that publishes another one announces it in on_fit_begin",
+                             ask_for_near(other->first, names)));
   }
 
   /// Returns a sentence about the first missing name; empty if none is missing.

@@ -245,6 +245,19 @@ TEST_CASE("Autopsy: windows that are looked into for a spike leave the run as it
   CHECK(spikes > 10);
 }
 
+TEST_CASE("Autopsy: finite gradients whose norm is beyond fp32 are told from infinite ones") {
+  torch::nn::Linear net(4, 1);
+  torch::optim::SGD optimizer(net->parameters(), 0.0);
+  const auto objective = [](torch::nn::Linear& net, const double& slope) {
+    return ((net->weight - net->weight.detach()) * slope).sum();
+  };
+  Trainer trainer(net, optimizer, objective, ClipGradNorm{1.0}, Autopsy{});
+  CHECK_THROWS_WITH(
+      trainer.fit(std::vector{1e30}),
+      Catch::Contains("gradients of update or their norm are NaN or infinite") &&
+          Catch::Contains("finite numbers: look for gradients too large to be summed or squared"));
+}
+
 TEST_CASE("Autopsy: a norm of gradients far beyond the usual ones is reported, though the loss is as ever") {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.0);

@@ -74,7 +74,7 @@ inline at::Tensor zero_if_finite(const at::Tensor& total) {
   return "the loss of " + update + " is";
 }
 [[nodiscard]] inline std::string subject_of_gradients(const std::string& update) {
-  return "the losses are finite, but gradients of " + update + " are";
+  return "the losses are finite, but gradients of " + update + " or their norm are";
 }
 
 /// The origin of the micro-batches of one window.

@@ -108,6 +108,12 @@ TEST_CASE("Special ids leave no trace in a text; ids beyond the vocabulary are r
   CHECK_THROWS_WITH(vocabulary.decode(Ids{5, 7}), "id 7 is outside the vocabulary of 7");
 }
 
+TEST_CASE("A decoded text has single spaces, as the texts that it is compared with") {
+  const std::vector<std::string> texts{"क ग"};
+  const auto vocabulary = Vocabulary::of(texts, Unit::code_point);
+  CHECK(vocabulary.decode(Ids{5, 6, 5, 5, 7, 5}) == "क ग");
+}
+
 TEST_CASE("Texts without characters make no vocabulary") {
   const std::vector<std::string> texts{"", " ?! "};
   CHECK_THROWS_WITH(Vocabulary::of(texts, Unit::code_point), "the 2 training texts hold no characters");
