@@ -32,11 +32,13 @@ jobs=${LOOPTORCH_JOBS:-$(nproc)}
 model=$output/whisper-tiny.en
 
 # stage NAME SECONDS BATCH STEPS QUICK_STEPS FLAG...: trains `model` further on clips of up to so many SECONDS that morse_corpus
-# makes by these FLAGs, as many as the STEPS need, each seen once. `model` is then the result.
+# makes by these FLAGs, as many as the STEPS need, each seen once. `model` is then the result. One that is finished is left
+# alone, except for a rehearsal's when this is none.
 stage() {
   local name=$1 seconds=$2 batch=$3 steps=$4 corpus=$output/corpus/$1
   [ -z "$quick" ] || steps=$5
   shift 5
+  [ -n "$quick" ] || grep -qsx "max-steps=$steps" "$output/$name/run.conf" || rm -f "$output/$name/summary.json"
   if [ ! -s "$output/$name/summary.json" ]; then
     say "Stage $name: $steps steps of $batch clips of up to $seconds s"
     "$programs/morse_corpus" --output "$corpus" --seed 1 --clips $((steps * batch * 5 / 4 + 40)) --conditions clean \

@@ -71,7 +71,8 @@ constexpr auto with_trainer = [](whisper::Recognizer& recognizer, const whisper:
   if (training.report && options.report_sound && app::leads()) measure.shown()->play(corpus.validation);
   const app::RunDetails details{
       .settings = options.settings(corpus, whisper::weights_identity(model)),
-      .data = {{"the validation list (--validation or --transcripts)", app::samples_of(corpus.validation)}},
+      .data = {{"the validation list (--validation or --transcripts)", app::samples_of(corpus.validation)},
+               {"the training text in tokens", corpus.train.targets_identity()}},
       .facts = {{"training clips", std::to_string(clips.size())}},
       .memory_flags = Options::memory_flags()};
   lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::shard_of_rank());

@@ -250,6 +250,10 @@ refused_late "--best is loss here and wer in the snapshot" "${long[@]}" --best l
   --resume stopped/snapshots
 refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]}" --output stopped
 refused_late " is not of this run: " "${long[@]}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots
+# The same weights with a tokenizer in which two letters have changed places learn other tokens.
+cp -r sharp swapped
+sed 's/"k":/"was_k":/; s/"b":/"k":/; s/"was_k":/"b":/' sharp/tokenizer.json >swapped/tokenizer.json
+refused_late "the training text in tokens is checksum" "${long[@]}" --model swapped --output stopped --resume stopped/snapshots
 
 # Clips of noise alone are learnt as empty texts, and the model may then write all signs, which its folder says. The
 # program that measures counts what the training has counted.

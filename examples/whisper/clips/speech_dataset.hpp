@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 
@@ -12,6 +13,8 @@
 #include "batch.hpp"
 #include "encoded_clips.hpp"
 #include "training_text.hpp"
+
+#include <c10/util/ArrayRef.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -107,6 +110,13 @@ class SpeechDataset {
   /// Returns the clip's line, by which a resumed run recognises its data.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const {
     return lines_(utterances_[static_cast<std::size_t>(index)]);
+  }
+  /// Returns a text that differs for other targets, such as those of another tokenizer.
+  [[nodiscard]] std::string targets_identity() const {
+    std::uint64_t hash = 0;
+    for (const auto& tokens : tokens_)
+      hash = looptorch::stable_hash(looptorch::message(hash, " ", c10::IntArrayRef(tokens)));
+    return looptorch::message("checksum ", hash);
   }
 
  private:

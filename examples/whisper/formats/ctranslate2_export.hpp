@@ -7,6 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "../model/config.hpp"
 #include "ctranslate2.hpp"
@@ -36,8 +37,17 @@ namespace whisper {
 /// How weights are stored: unchanged, rounded to 16 bits, or matrices in 8 bits with a scale for each row.
 enum class ExportType { fp32, fp16, int8 };
 
+/// Returns the values in 16 bits. Throws looptorch::UsageError, which names the tensor, for one beyond fp16's
+/// range.
+[[nodiscard]] inline at::Tensor in_fp16(const std::string& name, const at::Tensor& values) {
+  looptorch::TensorMap tensors{{name, values}};
+  looptorch::convert_floating_point(tensors, at::kHalf);
+  return tensors.at(name);
+}
+
 /// Converts fp32 weights, named as in transformers. Tensors that need no change share their storage. Throws
-/// CTranslate2Error for a weight that is missing or of another shape than `config` says.
+/// CTranslate2Error for a weight that is missing or of another shape than `config` says, and what in_fp16
+/// throws.
 [[nodiscard]] CTranslate2Model to_ctranslate2(const WhisperConfig& config,
                                               const looptorch::TensorMap& weights, ExportType type);
 
@@ -102,7 +112,7 @@ class CTranslate2Exporter {
       out_.variables[name] = std::move(rows);
       out_.variables[name + "_scale"] = std::move(scales);
     } else {
-      out_.variables[name] = values.to(type_ == ExportType::fp16 ? at::kHalf : at::kFloat);
+      out_.variables[name] = type_ == ExportType::fp16 ? in_fp16(name, values) : values.to(at::kFloat);
     }
   }
 

@@ -35,8 +35,8 @@ struct GgmlError : looptorch::Error {
 
 /// Writes fp32 weights, named as in transformers, in one step. ExportType::fp16 rounds matrices to 16 bits,
 /// as in the published files; int8 makes blocks of 32 8-bit numbers with a common scale ("q8_0"), except for
-/// convolutions, which have 16 bits. `tokenizer` is a tokenizer.json. Throws looptorch::FileError and
-/// GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
+/// convolutions, which have 16 bits. `tokenizer` is a tokenizer.json. Throws looptorch::FileError, what
+/// in_fp16 throws and GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
 void save_ggml(const std::filesystem::path& path, const WhisperConfig& config,
                const looptorch::TensorMap& weights, const looptorch::Json& tokenizer, ExportType type);
 
@@ -127,7 +127,7 @@ class GgmlWriter {
     if (type == kQ8 && values.size(-1) % 32 != 0)
       throw GgmlError(looptorch::message("\"", name, "\" of shape ", values.sizes(),
                                          " cannot have 8 bits: its rows are not multiples of 32"));
-    put(type == kQ8 ? q8_blocks(values) : type == kFloat16 ? values.to(at::kHalf) : values);
+    put(type == kQ8 ? q8_blocks(values) : type == kFloat16 ? in_fp16(name, values) : values);
   }
 
   [[nodiscard]] TensorType type_of(const std::string& name, const at::Tensor& values) const {

@@ -16,8 +16,10 @@ namespace whisper {
 
 /// Writes `encoder.pt2`, from log-mel frames `mel` `[B, M, 2 S]` to `states` `[B, S, D]`, and `decoder.pt2`,
 /// from `tokens` `[B, L]` and `states` to the scores `[B, L, V]` of the next token. B, S and L are open up to
-/// the model's positions. Throws looptorch::ExportError and looptorch::FileError.
+/// the model's positions. The decoder is written last: a folder that has it is complete. Throws
+/// looptorch::ExportError and looptorch::FileError.
 inline void save_torch_export(const std::filesystem::path& folder, Whisper& model) {
+  std::filesystem::remove(folder / "decoder.pt2");
   const auto& config = model->config();
   const auto mel = torch::randn({2, config.num_mel_bins, 48});
   const auto tokens = torch::arange(8).view({2, 4}).remainder(config.vocab_size);

@@ -85,6 +85,19 @@ TEST_CASE(
   CHECK(tokens_of("turn left") == framed(tokenizer().encode("turn left")));  // has no token " t"
 }
 
+TEST_CASE("The identity of the targets differs for a tokenizer that makes other tokens of the same texts") {
+  const std::vector<Utterance> utterances{{.audio_filepath = "a.wav", .text = "the cat"},
+                                          {.audio_filepath = "a.wav", .text = "turn left"}};
+  const auto identity_by = [&](const whisper::Tokenizer& tokens) {
+    return whisper::SpeechDataset(utterances, tokens, decoding(), {.mel_bins = 80, .max_seconds = 2})
+        .targets_identity();
+  };
+  auto spelling = tokenizer();
+  spelling.spell_out();
+  CHECK(identity_by(tokenizer()) == dataset(utterances).targets_identity());
+  CHECK(identity_by(tokenizer()) != identity_by(spelling));
+}
+
 TEST_CASE("A training sequence names the clip's own language") {
   TemporaryFolder folder;
   const auto file = write_tone(folder / "a.wav", 1);

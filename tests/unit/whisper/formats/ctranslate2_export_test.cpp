@@ -94,6 +94,9 @@ TEST_CASE(
     "CTranslate2 export: weights that do not fit the sizes are refused by name, and nothing is written") {
   const auto model = whisper_test::tiny_model();
   auto weights = looptorch::state_dict(model);
+  weights["model.encoder.conv1.bias"] = torch::full({16}, 1e5);
+  CHECK_THROWS_WITH(to_ctranslate2(model->config(), weights, ExportType::fp16),
+                    Contains("\"encoder/conv1/bias\" has a value that Half cannot hold"));
   weights["model.encoder.conv1.bias"] = torch::zeros({9});
   CHECK_THROWS_WITH(to_ctranslate2(model->config(), weights, ExportType::fp32),
                     Contains("\"model.encoder.conv1.bias\" has shape [9] instead of [16]"));

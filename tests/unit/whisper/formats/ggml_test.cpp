@@ -203,6 +203,12 @@ TEST_CASE("GGML: what the format cannot hold is refused, and the old file stays"
   refuses(weights, Json::parse(R"({"model": {"vocab": {"!": 0, "a": 2}}})"),
           "has 2 tokens before the end of text, 3");
   CHECK_THROWS_WITH(written(model, ExportType::fp32), Contains("write 16 bits or 8"));
+  others = weights;
+  others["model.decoder.layers.0.fc1.weight"] = weights.at("model.decoder.layers.0.fc1.weight") + 1e5;
+  CHECK_THROWS_WITH(
+      whisper::save_ggml(folder / "m.bin", model->config(), others, small_tokenizer(), ExportType::fp16),
+      Contains("\"decoder.blocks.0.mlp.0.weight\" has a value that Half cannot hold"));
+  CHECK(looptorch::read_file(folder / "m.bin") == "old");
   model = whisper_test::tiny_model();
   refuses(looptorch::state_dict(model), Json::parse(R"({"model": {"vocab": {}}})"),
           "cannot have 8 bits: its rows are not multiples of 32");

@@ -10,12 +10,22 @@
 
 #include <cstdint>
 
-TEST_CASE("Encoder and decoder are two files that compute what the model does, at other sizes too") {
+namespace {
+
+whisper::Whisper small_model() {
   auto config = whisper_test::tiny_model()->config();
   config.max_source_positions = 30;
   torch::manual_seed(3);
   whisper::Whisper model(config);
   model->eval();
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("Encoder and decoder are two files that compute what the model does, at other sizes too") {
+  auto model = small_model();
+  const auto& config = model->config();
   const looptorch::testing::TemporaryFolder folder;
   whisper::save_torch_export(folder.path(), model);
   CHECK(folder.entries() == 2);
@@ -34,4 +44,14 @@ TEST_CASE("Encoder and decoder are two files that compute what the model does, a
   }
   const auto too_long = at::zeros({1, 13}, at::kLong);
   CHECK_THROWS_AS(decoder->forward(too_long, at::zeros({1, 3, 16})), looptorch::UsageError);
+}
+
+TEST_CASE(
+    "A folder whose export ended early has no decoder, not that of another model beside a new encoder") {
+  auto model = small_model();
+  const looptorch::testing::TemporaryFolder folder;
+  whisper::save_torch_export(folder.path(), model);
+  model->decoder()->named_parameters()["embed_positions.weight"].set_data(at::zeros({0, 16}));
+  CHECK_THROWS(whisper::save_torch_export(folder.path(), model));
+  CHECK(folder.entries() == 1);
 }
