@@ -3,6 +3,7 @@
 #
 # A room is a folder. The floors below say which top-level rooms a room may include; within and between all rooms, folders
 # in folders too, no chain of includes comes back to where it began. docs/architecture.md names where to begin in each.
+# No header has more than 320 lines, except tables.
 set -euo pipefail
 
 cd "$1/include/looptorch"
@@ -66,4 +67,9 @@ while IFS='|' read -r _ folder _ begin _; do
   done
   [ -n "$begin" ] || fail "docs/architecture.md: $folder names no header of its own to begin with"
 done < <(sed -n '/^| folder | holds | begin with /,/^$/p' "$1/docs/architecture.md")
+
+tables='/(canonical_tables|unicode_ranges|plain_letters)\.hpp$'
+while read -r lines header; do
+  [ "$lines" -le 320 ] || [[ $header =~ $tables ]] || fail "$header has $lines lines, more than 320: split it"
+done < <(find . ../../examples -name '*.hpp' -exec wc -l {} \;)
 exit $status

@@ -11,6 +11,7 @@
 #include <looptorch/base/tensors/tensor_list.hpp>
 #include <looptorch/base/text/hex.hpp>
 #include <looptorch/distributed/batch_statistics.hpp>
+#include <looptorch/distributed/broadcast_tensors.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/shard_layout.hpp>
@@ -20,7 +21,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <chrono>
@@ -198,21 +198,9 @@ class GroupRanks final : public Ranks {
     group_->leave_together();
   }
 
-  /// Broadcasts the tensors of rank 0, several at a time: waiting for each would cost a round trip a tensor.
+  /// Broadcasts the tensors of rank 0.
   void broadcast(const std::vector<at::Tensor>& tensors) {
-    if (!group_) return;
-    at::NoGradGuard no_gradients;
-    std::vector<Broadcast> under_way;
-    std::int64_t bytes = 0;
-    for (const at::Tensor& tensor : distinct(tensors)) {
-      if (tensor.numel() == 0) continue;
-      const at::Tensor sent = tensor.detach().contiguous();
-      under_way.push_back({group_->broadcast(sent.view({-1}).view(at::kByte)),  // backends lack some types
-                           tensor, sent});
-      bytes += static_cast<std::int64_t>(sent.nbytes());
-      if (bytes >= bucket_bytes_) finish(under_way), bytes = 0;
-    }
-    finish(under_way);
+    if (group_) broadcast_tensors(*group_, distinct(tensors), bucket_bytes_);
   }
 
   /// Returns the number of RankReductions so far.
@@ -288,22 +276,7 @@ class GroupRanks final : public Ranks {
     ProcessGroup::Work work;
     at::Tensor flat;
   };
-  struct Broadcast {
-    ProcessGroup::Work work;
-    at::Tensor tensor, sent;  // the same, or a contiguous copy
-  };
 
-  void finish(std::vector<Broadcast>& under_way) const {
-    for (const Broadcast& each : under_way) {
-      group_->wait(*each.work, "the broadcast of the model");
-      if (rank() == 0) continue;
-      if (each.sent.const_data_ptr() != each.tensor.const_data_ptr())
-        each.tensor.detach().copy_(each.sent);
-      else
-        each.tensor.unsafeGetTensorImpl()->bump_version();  // the backend wrote to its memory
-    }
-    under_way.clear();
-  }
   [[nodiscard]] std::int64_t chunks_here() const { return chunks() / size(); }
 
   ProcessGroup* group_;

@@ -6,7 +6,7 @@
 // Tests loop/step: rank_calls
 // Tests objective: agreed_means
 // Tests ranks: gather_skipped, reduce_fit, reduce_window, several_ranks, rank_session
-// Tests distributed: group_ranks, process_group, gradient_buckets
+// Tests distributed: broadcast_tensors, group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/samplers/distributed_sampler.hpp>
