@@ -390,7 +390,9 @@ refused "--n-best: greedy decoding gives one text" konkanivani_transcribe --mode
 refused "--beam: greedy decoding keeps one text" konkanivani_transcribe --model model --decoding greedy --beam 4 "$clip"
 refused "--ctc-weight: attention decoding has no weights" konkanivani_transcribe --model model --decoding attention \
   --ctc-weight 0.5 "$clip"
-refused "--mask-frames needs --spec-augment" konkanivani_train --data corpus --output x --mask-frames 5
+refused "--mask-frames has no effect without --spec-augment" konkanivani_train --data corpus --output x --mask-frames 5
+refused "--report-sound has no effect without --report" konkanivani_train --data corpus --output x --report-sound \
+  --no-report
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac
 cp -r model half

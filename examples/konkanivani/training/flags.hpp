@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_effects.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/app/weights/first_weights.hpp>
 
@@ -85,7 +86,12 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
                  "skips lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
   line.toggle("report-sound", options.report_sound,
               "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
-  line.on_parsed([&options](const looptorch::app::CommandLine& parsed) { options.check_used(parsed); });
+  require_effect(
+      line, {"mask-frames", "mask-bins"}, [&options] { return options.spec_augment; },
+      "without --spec-augment");
+  require_effect(
+      line, {"report-sound"}, [&options] { return options.training.report || !options.report_sound; },
+      "without --report");
 }
 
 }  // namespace konkanivani

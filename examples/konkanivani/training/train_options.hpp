@@ -78,14 +78,6 @@ struct TrainOptions {
           "--batch-frames and --batch-size are both 0: a batch needs a limit");
   }
 
-  /// Throws CommandLineError for a flag of `line` that would do nothing.
-  void check_used(const looptorch::app::CommandLine& line) const {
-    for (const char* const flag : {"mask-frames", "mask-bins"})
-      if (!spec_augment && line.is_given(flag))
-        throw looptorch::app::CommandLineError(
-            looptorch::message("--", flag, " needs --spec-augment, which masks"));
-  }
-
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
   [[nodiscard]] BatchSize batch() const { return {.frames = batch_frames, .clips = training.batch_size}; }
   [[nodiscard]] LossOptions loss() const { return {.ctc_weight = ctc_weight}; }
