@@ -6,8 +6,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
-#include <looptorch/base/text/utf8.hpp>
 #include <looptorch/base/text/trimmed.hpp>
+#include <looptorch/base/text/utf8.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
 #include "skipped_items.hpp"
@@ -262,7 +263,8 @@ class AnnotationReader {
   if (!std::filesystem::is_directory(place, error)) return {place};
   std::vector<std::filesystem::path> tables;
   for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
-    if (entry.path().extension() == ".csv") tables.push_back(entry.path());
+    if (entry.path().extension() == ".csv" && !looptorch::is_apple_double(entry.path()))
+      tables.push_back(entry.path());
   }
   if (error) throw AnnotationError(place.string() + ": " + error.message());
   if (tables.empty()) throw AnnotationError(place.string() + ": holds no .csv");

@@ -6,6 +6,7 @@
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
@@ -77,7 +78,8 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
   if (std::filesystem::is_regular_file(place, error)) return {place};
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
+    if (entry.path().extension() == ".json" && !looptorch::is_apple_double(entry.path()))
+      files.push_back(entry.path());
   }
   if (error) throw looptorch::ManifestError(place.string() + ": " + error.message());
   if (files.empty()) throw looptorch::ManifestError(place.string() + ": holds no .json");

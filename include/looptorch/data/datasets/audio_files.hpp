@@ -41,6 +41,11 @@ inline constexpr std::array<std::string_view, 13> kAudioExtensions{
          kAudioExtensions.end();
 }
 
+/// True for the name of an AppleDouble file, `._name`: macOS's archives keep a file's attributes in it.
+[[nodiscard]] inline bool is_apple_double(const std::filesystem::path& file) {
+  return file.filename().string().starts_with("._");
+}
+
 namespace detail {
 
 /// True for the name of a sound or video file that must be converted before it can be read.
@@ -64,8 +69,8 @@ inline void keep_wanted(std::vector<std::filesystem::path>& files,
   });
 }
 
-/// Adds the files in a folder and below. Enters a link to a folder unless it leads below `root` or to one of
-/// `entered`, whose files are found without it.
+/// Adds the files in a folder and below, without AppleDouble files. Enters a link to a folder unless it leads
+/// below `root` or to one of `entered`, whose files are found without it.
 inline void add_files_below(const std::filesystem::path& folder, const std::filesystem::path& root,
                             std::set<std::filesystem::path>& entered,
                             std::vector<std::filesystem::path>& files) {
@@ -74,7 +79,7 @@ inline void add_files_below(const std::filesystem::path& folder, const std::file
   for (const auto& entry : entries) {
     std::error_code none;
     if (!entry.is_directory(none)) {
-      files.push_back(entry.path());
+      if (!is_apple_double(entry.path())) files.push_back(entry.path());
       continue;
     }
     const auto real = std::filesystem::canonical(entry.path());

@@ -25,7 +25,8 @@ TEST_CASE("audio files of folders, by name; what holds none stands for itself") 
   const fs::path root = folder.path();
   fs::create_directories(root / "clips" / "below");
   fs::create_directories(root / "empty");
-  for (const char* name : {"clips/b.WAV", "clips/a.flac", "clips/notes.txt", "clips/below/c.ogg"})
+  for (const char* name :
+       {"clips/b.WAV", "clips/._b.WAV", "clips/a.flac", "clips/notes.txt", "clips/below/c.ogg"})
     std::ofstream(root / name) << "x";
   using Paths = std::vector<fs::path>;
   CHECK(lt::audio_files({(root / "clips").string()}) ==

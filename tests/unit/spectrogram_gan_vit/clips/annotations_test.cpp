@@ -94,6 +94,7 @@ TEST_CASE("A folder of tables is read as one, by name; an id may not stand in tw
   deam.table(header + "2001,5,5\n", "b.csv");
   deam.table(header + "2,5,5\n", "a.csv");
   deam.table("no table", "read.me");
+  deam.table("no table", "._a.csv");
   const auto songs = load_annotations(deam.folder.path(), deam.audio());
   REQUIRE(songs.size() == 2);
   CHECK(songs[0].id == 2);

@@ -200,6 +200,7 @@ TEST_CASE("Transcripts that cannot be used are an error that names the place") {
   std::ostringstream log;
   const auto read = [&](const std::filesystem::path& place) { return read_split(place, 30, false, log); };
   CHECK_THROWS_WITH(read(folder / "none"), (folder / "none").string() + ": No such file or directory");
+  std::ofstream(folder / "._b.json") << "of macOS";
   CHECK_THROWS_WITH(read(folder.path()), folder.path().string() + ": holds no .json");
   folder.write_transcript("b.json", 9);
   CHECK_THROWS_AS(read(folder.path()), looptorch::ManifestError);
