@@ -64,6 +64,11 @@ void check_targets(const Options& options) {
   for (const auto& folder : whisper::folders_of(options.model))
     if (fs::equivalent(options.ctranslate2, folder, error))
       throw app::CommandLineError("--ctranslate2: must be another folder than --model");
+  for (const auto* name : {"model.safetensors", "generation_config.json", "adapter_config.json"})
+    if (fs::exists(options.ctranslate2 / name, error))
+      throw app::CommandLineError(looptorch::message(
+          "--ctranslate2 ", options.ctranslate2.string(), " holds a model of transformers (", name,
+          "), whose config.json would be replaced: choose another folder"));
 }
 
 /// The source of an export, read and checked before anything is written.

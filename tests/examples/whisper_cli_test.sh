@@ -364,6 +364,7 @@ refused "nowhere" whisper_export --model nowhere --ggml model.ggml
 refused "--ggml and --model name the same file" whisper_export --model out --ggml out/model.safetensors
 # A run's folder is no place for imported weights, whether it is finished or under way.
 refused "--output out holds a training run (" whisper_import --ctranslate2 ct2 --output out
+refused "--ctranslate2 out holds a model of transformers (model.safetensors)" whisper_export --model sharp --ctranslate2 out
 mkdir locked
 exec 8<locked
 flock 8

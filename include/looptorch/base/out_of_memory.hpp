@@ -14,6 +14,7 @@
 #include <exception>
 #include <new>
 #include <string_view>
+#include <system_error>
 #include <typeinfo>
 #include <utility>
 
@@ -60,6 +61,8 @@ namespace detail {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
+  } catch (const std::system_error& error) {  // whose text is in the program's language
+    return error.code() == std::errc::not_enough_memory || says_out_of_memory(what_of(thrown));
   } catch (const std::exception& error) {
     return is_dnnl_out_of_memory(error) || says_out_of_memory(what_of(thrown));
   } catch (...) {

@@ -30,6 +30,15 @@ bool runs_out(const std::function<void()>& body) {
   return false;
 }
 
+/// The system's errors, as they read in a program that has set a German locale.
+struct German : std::error_category {
+  const char* name() const noexcept override { return "german"; }
+  std::string message(int) const override { return "Nicht genügend Hauptspeicher verfügbar"; }
+  std::error_condition default_error_condition(int code) const noexcept override {
+    return std::generic_category().default_error_condition(code);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("out of memory: the errors of all allocators, also within others' text, and no other error") {
@@ -43,6 +52,9 @@ TEST_CASE("out of memory: the errors of all allocators, also within others' text
   CHECK(runs_out([] { TORCH_CHECK(false, "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling"); }));
   CHECK_FALSE(runs_out([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED"); }));
   CHECK(runs_out([] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }));
+  static const German german;
+  CHECK(runs_out([] { throw std::system_error(ENOMEM, german, "mmap"); }));
+  CHECK_FALSE(runs_out([] { throw std::system_error(ENOENT, german, "open"); }));
   CHECK(runs_out(
       [] { throw looptorch::Error("sample 3: DefaultCPUAllocator: not enough memory: you tried"); }));
   CHECK_FALSE(runs_out([] { TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered"); }));
