@@ -188,6 +188,10 @@ class SeveralRanks {
   void reduce_overflow(Engine& engine, bool& overflowed, bool& loss_overflowed) {
     if (!ranks_) return;
     if constexpr (Engine::kStreams) wait_in_lockstep(engine);
+    const bool has_batch = engine.window().micro_batches > 0;
+    if (ranks_->chunks() > 0 && engine.works()[I].due &&
+        !has_batch)  // the others agreed on buckets in theirs
+      (void)ranks_->enter_micro_batch(engine.run().updates()[I], engine.progress().step, 0);
     RankReduction reduction;
     reduction.any("overflowed", overflowed);
     reduction.any("loss_overflowed", loss_overflowed);

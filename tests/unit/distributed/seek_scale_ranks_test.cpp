@@ -104,6 +104,28 @@ TEST_CASE("seeks: sums of shards", "[.ranks]") {
   check(lt::DataParallel{.reproducible = true, .chunks = 4});
 }
 
+TEST_CASE("seeks: a rank without a batch", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  torch::set_num_threads(1);
+  normed = false;
+  const auto overflowing = [] { return ranks::rank() == 1 ? std::vector<at::Tensor>() : batches(); };
+  const auto train = [&](double scale) {
+    torch::manual_seed(0);
+    Net net;
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-3});
+    const auto objective = [](Net& net, const at::Tensor& x) {
+      return net(x * 3000).to(at::kFloat).square().mean() * 100;
+    };
+    lt::Trainer trainer(net, optimizer, objective, Half{.initial_scale = scale}, lt::Accumulate<2>{},
+                        lt::DataParallel{.reproducible = true, .chunks = 4});
+    trainer.fit(overflowing(), {.max_steps = 3});
+    return std::pair(net->first->weight.detach().clone(), trainer.policy<Half>().scale.item<double>());
+  };
+  const auto [searched, found] = train(65536);
+  CHECK(found < 65536);
+  CHECK(searched.equal(train(found).first));
+}
+
 TEST_CASE("seeks: batch statistics of all ranks", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::set_num_threads(1);
@@ -112,7 +134,8 @@ TEST_CASE("seeks: batch statistics of all ranks", "[.ranks]") {
 }
 
 TEST_CASE("ranks search for a first loss scale together, to the bits of a run that was given it") {
-  for (const std::string name : {"sums of ranks", "sums of shards", "batch statistics of all ranks"}) {
+  for (const std::string name :
+       {"sums of ranks", "sums of shards", "a rank without a batch", "batch statistics of all ranks"}) {
     looptorch::testing::TemporaryFolder folder;
     for (const ranks::Outcome& rank : ranks::run_ranks(2, "seeks: " + name, folder.path())) {
       INFO(name << "\n" << rank.output);
