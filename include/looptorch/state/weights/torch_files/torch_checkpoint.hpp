@@ -47,7 +47,7 @@ struct TorchCheckpoint {
                                                     const std::string& inside = {}, bool mapped = true);
 
 /// Reads all dictionaries of tensors of such a file, for a checkpoint of several models. Throws what
-/// load_torch_checkpoint throws, but for what a key has.
+/// load_torch_checkpoint throws for the file, but nothing for its keys.
 [[nodiscard]] CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, bool mapped = true);
 
 namespace detail {
