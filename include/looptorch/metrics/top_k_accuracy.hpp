@@ -50,7 +50,7 @@ class TopKAccuracy {
 
   /// Returns the number of samples added so far, without a wait.
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Returns the share of hits; NaN of no sample. Waits for the device.
+  /// Returns the share of hits; NaN if there are no samples. Waits for the device.
   [[nodiscard]] double accuracy() const {
     return count_ == 0 ? NAN : hits_.item<double>() / static_cast<double>(count_);
   }
