@@ -42,8 +42,8 @@ class Auroc {
     labels_.push_back(labels.to(at::kLong, /*non_blocking=*/false, /*copy=*/true));
   }
 
-  /// Returns the area of two classes, or the mean over those classes that have one. NaN if there are no
-  /// samples. Waits for the device; throws as `areas` does.
+  /// Returns the area of two classes, or the mean over those classes that have one; NaN if none has. Waits
+  /// for the device; throws as `areas` does.
   [[nodiscard]] double area() const {
     double sum = 0;
     std::int64_t defined = 0;

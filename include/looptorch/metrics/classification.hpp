@@ -69,7 +69,7 @@ struct ClassificationCounts {
 /// Accumulates predictions and labels on their device.
 class ClassificationMetrics {
  public:
-  /// Throws UsageError for less than two classes.
+  /// Throws UsageError for fewer than two classes.
   explicit ClassificationMetrics(std::int64_t classes) : classes_(classes) {
     if (classes < 2)
       throw UsageError(message("ClassificationMetrics needs two classes or more, got ", classes));

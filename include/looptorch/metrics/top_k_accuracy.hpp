@@ -26,7 +26,7 @@ class TopKAccuracy {
   }
 
   /// Adds scores, [N, C] of any real type, and labels, [N] of integers. A label outside of the classes is a
-  /// miss. Throws UsageError for other shapes, types or devices, and for less than k classes.
+  /// miss. Throws UsageError for other shapes, types or devices, and for fewer than k classes.
   void add(const at::Tensor& scores, const at::Tensor& labels) {
     const std::int64_t classes = scores.defined() && scores.dim() == 2 ? scores.size(1) : 0;
     detail::require_scores("TopKAccuracy", scores, labels, classes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Resumes a run from a snapshot's contents. Compares all of them with the run; then loads everything, or
+// Resumes a run from a snapshot's contents. Compares all contents with the run; then loads everything, or
 // nothing if a difference is refused. snapshots.hpp calls `load_contents` for a fit, replay_window.hpp for a
 // replay. differences.hpp says what may differ.
 #pragma once

@@ -17,7 +17,7 @@ namespace looptorch::detail {
 /// The pool's size and its allocations so far.
 struct SlotCounts {
   std::int64_t slots = 0;
-  std::int64_t bytes = 0;        ///< size of all slots, in use or free
+  std::int64_t bytes = 0;        ///< size of all blocks, in use or free
   std::int64_t allocations = 0;  ///< blocks that were created or enlarged
   std::int64_t reuses = 0;       ///< blocks that were reused unchanged
 };

@@ -168,8 +168,8 @@ class StreamReader {
     }
   }
 
-  /// Returns the stream's position, if it can save one. Null while the shuffle buffer holds samples, which
-  /// the stream's position does not include.
+  /// Returns the stream's position, if it can save one. Null with a shuffle buffer, whose samples the
+  /// stream's position does not include.
   std::shared_ptr<const StateDict> position() const {
     if constexpr (ResumableStream<Stream>) {
       if (room_ > 0) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Summarises a dataset in 2 kB of text, which snapshots save. By it a resumed run finds which samples
+// Summarises a dataset in 2 kB of text, which snapshots save. The text tells a resumed run which samples
 // changed, or that only their order did. Computed once: 0.7 s for a million lines of a list.
 #pragma once
 

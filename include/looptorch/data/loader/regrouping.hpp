@@ -47,8 +47,8 @@ struct Regrouping {
   bool operator==(const Regrouping&) const = default;
 
   /// Returns how many batches of the epoch this process has read when the first process would have read
-  /// `batch`. `planned_size` and `size` are the epoch's numbers of batches, of the first process and of this
-  /// one. If these are not known, takes an incomplete window for the last one. Empty in the middle of a
+  /// `batch`. `planned_size` and `size` are the epoch's numbers of batches in the first process and in this
+  /// one. If they are not known, treats an incomplete window as the epoch's last. Empty in the middle of a
   /// window.
   [[nodiscard]] std::optional<std::int64_t> from_planned(std::int64_t batch,
                                                          std::optional<std::int64_t> planned_size,
@@ -68,7 +68,7 @@ struct Regrouping {
   }
 };
 
-/// How the first process's batches are cut: each `taken` of them into `given` that hold the same samples.
+/// How the first process's batches are cut: every `taken` of them become `given` with the same samples.
 struct Pieces {
   std::int64_t taken = 1, given = 1;
 

@@ -47,7 +47,7 @@ class PartialFolder {
 
   /// Writes the manifest and renames the folder to its final name, replacing the folder that had that name.
   /// `is_sound` decides whether the replaced folder is a snapshot that must not be lost. Throws FileError and
-  /// SnapshotError, and then leaves that folder in place.
+  /// SnapshotError; a folder that is sound then stays in place.
   template <class IsSound>
   void publish(std::string_view manifest, IsSound is_sound);
 

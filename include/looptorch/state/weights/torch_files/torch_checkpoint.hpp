@@ -38,11 +38,11 @@ struct TorchCheckpoint {
 };
 
 /// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or, with
-/// `mapped` false, views of copies of its storages. Tied tensors share their memory. Weights may lie within a
-/// checkpoint: under `inside`, or if that is empty under the first of the usual keys ("model_state_dict",
-/// "state_dict", "model", ...) that has tensors, or under the only key that has. Throws FileError if the file
-/// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds anything
-/// but tensors and plain values, and where no key, or more than one, has tensors.
+/// `mapped` false, views of copies of its storages. Tied tensors share their memory. Takes the tensors under
+/// the key `inside`; if that is empty, under the first usual key ("model_state_dict", "state_dict", "model",
+/// ...) that has any, else at the top level, else under the only key that has any. Throws FileError if the
+/// file cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds
+/// anything but tensors and plain values, and if no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
                                                     const std::string& inside = {}, bool mapped = true);
 
