@@ -75,9 +75,9 @@ class ClassificationMetrics {
       throw UsageError(message("ClassificationMetrics needs two classes or more, got ", classes));
   }
 
-  /// Adds scores, [N, C] of any real type or bool, of which the largest is the prediction, the first of equal
-  /// ones; or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN
-  /// among its scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
+  /// Adds scores, [N, C] of any real type or bool, whose largest is the prediction (of equal ones the first);
+  /// or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN among its
+  /// scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
   void add(const at::Tensor& predicted, const at::Tensor& labels) {
     at::NoGradGuard no_grad;
     const auto classes_N = predicted_classes(predicted, labels);

@@ -34,7 +34,7 @@ struct MetricHistory {
   std::optional<CurvePoint> first_non_finite = {};
 };
 
-/// True for metrics of which a table shows the last value: those with a dot in their name.
+/// True for metrics with a dot in their name, of which an epoch's figure is the last value, not a mean.
 [[nodiscard]] inline bool is_published(const std::string& name) {
   return name.find('.') != std::string::npos;
 }

@@ -272,8 +272,8 @@ class PinnedPrefetchLoader<void, Order, Collate> {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// Returns a loader over `dataset` with these options. Like the constructor, it refers to an lvalue and
-  /// takes over a temporary.
+  /// Returns a loader over `dataset` with these options. As in the constructor, an lvalue is held by
+  /// reference and a temporary is moved in.
   template <class Set>
   auto make(Set&& dataset) const {
     return PinnedPrefetchLoader<detail::loader_held_t<Set>, Order, Collate>(std::forward<Set>(dataset),

@@ -59,7 +59,7 @@ struct ManifestOptions {
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
-/// The checks of `read_manifest`, and its answer to a wrong line: to stop, or to list the line and go on.
+/// The checks of `read_manifest`, and its answer to a wrong line: to stop, or to list the line and continue.
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`

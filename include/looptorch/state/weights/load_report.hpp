@@ -39,8 +39,8 @@ struct LoadReport {
   std::vector<std::string> loaded;   ///< Names of the module.
   std::vector<std::string> missing;  ///< Names of the module for which nothing was given.
   std::vector<std::string> surplus;  ///< Given names that the module does not have.
-  /// Tensors of another shape or of a type that cannot be converted, or with another value for a tensor that
-  /// has two names.
+  /// Tensors of another shape, of a type that cannot be converted, or with another value than was given under
+  /// a second name of the same tensor.
   std::vector<UnfitTensor> unfit;
   /// Names in the file that wrappers of Python have changed, and the module's names that they were read as.
   std::vector<RenamedTensor> renamed{};

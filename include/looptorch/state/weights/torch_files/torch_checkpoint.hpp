@@ -33,8 +33,8 @@ struct TorchCheckpointError : Error {
 struct TorchCheckpoint {
   TensorMap tensors;
   std::string
-      inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the file is one.
-  std::vector<std::string> beside{};  ///< Keys that were left aside, as "epoch" and "optimizer_state_dict".
+      inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the top level.
+  std::vector<std::string> beside{};  ///< Keys that were not read, as "epoch" and "optimizer_state_dict".
 };
 
 /// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or, with
