@@ -22,7 +22,7 @@
 
 namespace looptorch {
 
-/// Thrown for a file that is no array of NumPy's, or one of a kind that is not read. Begins with the file.
+/// Thrown for a file that is no NumPy array, or of an unsupported kind. The message begins with the file.
 struct NpyError : Error {
   using Error::Error;
 };

@@ -17,7 +17,7 @@
 
 namespace looptorch::detail {
 
-/// Thrown for a header that is damaged, or that says what this reader does not read. Has no file's name yet.
+/// Thrown for a header that is damaged or unsupported. The message lacks the file, which the caller adds.
 struct NpyHeaderError : Error {
   using Error::Error;
 };

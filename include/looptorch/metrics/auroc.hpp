@@ -42,7 +42,7 @@ class Auroc {
     labels_.push_back(labels.to(at::kLong, /*non_blocking=*/false, /*copy=*/true));
   }
 
-  /// Returns the area of two classes, or the mean over those classes that have one. NaN of no sample. Waits
+  /// Returns the area of two classes, or the mean over those classes that have one; NaN if none has. Waits
   /// for the device; throws as `areas` does.
   [[nodiscard]] double area() const {
     double sum = 0;

@@ -22,8 +22,8 @@
 
 namespace looptorch {
 
-/// One class against all others, in samples. A score whose denominator is 0 is 0, as in torchmetrics: of a
-/// class that was never predicted the precision, of one that never occurs the recall.
+/// One class against all others, in samples. A score whose denominator is 0 is 0, as in torchmetrics: the
+/// precision of a class that was never predicted, the recall of one that never occurs.
 struct ClassCounts {
   std::int64_t right = 0;   ///< True positives: of the class, and predicted so.
   std::int64_t wrong = 0;   ///< False positives: predicted so, and of another class.
@@ -40,7 +40,7 @@ struct ClassCounts {
   }
 };
 
-/// The counts of all classes, read back from the device. A score of no sample is NaN.
+/// The counts of all classes, read back from the device. Without samples, scores are NaN.
 struct ClassificationCounts {
   std::vector<ClassCounts> classes;
 
@@ -54,7 +54,7 @@ struct ClassificationCounts {
   [[nodiscard]] std::int64_t count() const { return total().right + total().missed; }
 
   [[nodiscard]] double accuracy() const { return count() == 0 ? NAN : total().recall(); }
-  /// Returns the F1 of the sums: the accuracy, but for samples without a prediction.
+  /// Returns the F1 of the sums, which is the accuracy if every sample has a prediction.
   [[nodiscard]] double micro_f1() const { return count() == 0 ? NAN : total().f1(); }
   /// Returns the mean F1 of the classes that occur among labels or predictions, as scikit-learn and
   /// torchmetrics do.
@@ -69,15 +69,15 @@ struct ClassificationCounts {
 /// Accumulates predictions and labels on their device.
 class ClassificationMetrics {
  public:
-  /// Throws UsageError for less than two classes.
+  /// Throws UsageError for fewer than two classes.
   explicit ClassificationMetrics(std::int64_t classes) : classes_(classes) {
     if (classes < 2)
       throw UsageError(message("ClassificationMetrics needs two classes or more, got ", classes));
   }
 
-  /// Adds scores, [N, C] of any real type or bool, of which the largest is the prediction, the first of equal
-  /// ones; or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN
-  /// among its scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
+  /// Adds scores, [N, C] of any real type or bool, whose largest is the prediction (of equal ones the first);
+  /// or predicted classes, [N] of integers or bool. `labels` are integers, [N]. A sample with a NaN among its
+  /// scores has no prediction: it is missed. Throws UsageError for other shapes, types or devices.
   void add(const at::Tensor& predicted, const at::Tensor& labels) {
     at::NoGradGuard no_grad;
     const auto classes_N = predicted_classes(predicted, labels);

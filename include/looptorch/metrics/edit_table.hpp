@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes the table of Levenshtein's edit distance, from which edit_alignment.hpp reads an alignment.
 // Neighbouring cells differ by -1, 0 or 1, so a row takes two bits a cell, and 64 cells are computed at once
-// (Myers 1999, Hyyrö 2003). For long texts only some rows are kept; the rows between them are computed again
-// when the alignment is read from its end.
+// (Myers 1999, Hyyrö 2003). For long texts only some rows are kept; the other rows are recomputed as the
+// alignment is read from its end.
 #pragma once
 
 #include <algorithm>

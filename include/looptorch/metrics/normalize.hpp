@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Normalises text for error rates, in any script: lower case, no punctuation or symbols, single spaces. Keeps
-// apostrophes inside words. Keeps combining marks, such as Devanagari's vowel signs and viramas; Whisper's
-// basic normaliser removes these. Does not compose or decompose characters: texts that may
-// mix normal forms go through `composed_form` first. Takes linear time, with two table look-ups for each
-// character beyond ASCII.
+// apostrophes inside words. Keeps combining marks, such as Devanagari's vowel signs and viramas, which
+// Whisper's basic normaliser removes. Does not compose or decompose characters: texts that may mix normal
+// forms go through `composed_form` first. Takes linear time, with two table look-ups for each character
+// beyond ASCII.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -26,7 +26,7 @@ class TopKAccuracy {
   }
 
   /// Adds scores, [N, C] of any real type, and labels, [N] of integers. A label outside of the classes is a
-  /// miss. Throws UsageError for other shapes, types or devices, and for less than k classes.
+  /// miss. Throws UsageError for other shapes, types or devices, and for fewer than k classes.
   void add(const at::Tensor& scores, const at::Tensor& labels) {
     const std::int64_t classes = scores.defined() && scores.dim() == 2 ? scores.size(1) : 0;
     detail::require_scores("TopKAccuracy", scores, labels, classes);
@@ -50,7 +50,7 @@ class TopKAccuracy {
 
   /// Returns the number of samples added so far, without a wait.
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// Returns the share of hits; NaN of no sample. Waits for the device.
+  /// Returns the share of hits; NaN if there are no samples. Waits for the device.
   [[nodiscard]] double accuracy() const {
     return count_ == 0 ? NAN : hits_.item<double>() / static_cast<double>(count_);
   }

@@ -44,14 +44,14 @@ class AppendedFile {
     file_.reset();
     left_ = identity();
   }
-  /// True if the file is the one that `close` has left, and nothing has changed it since.
+  /// True if `close` has closed the file, and nothing has changed it since.
   [[nodiscard]] bool is_as_left() const { return left_ && left_ == identity(); }
 
  private:
   /// The device, inode and size of a file.
   using Identity = std::tuple<dev_t, ino_t, off_t>;
 
-  /// Returns those of the file at the path; nothing if there is none.
+  /// Returns the identity of the file at the path; nothing if there is none.
   [[nodiscard]] std::optional<Identity> identity() const {
     struct stat status {};
     if (::stat(path_.c_str(), &status) != 0) return std::nullopt;

@@ -58,7 +58,7 @@ inline void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-/// Returns the metrics that any run has, but for phases' times: losses first, then in the order of the first
+/// Returns the metrics that any run has, except phases' times: losses first, then in the order of the first
 /// run that has them.
 inline std::vector<std::string> metrics_of(const std::vector<RecordedRun>& runs) {
   std::vector<std::string> names;

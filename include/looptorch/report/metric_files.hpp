@@ -71,7 +71,7 @@ class MetricFiles {
     if (events_) events_->append(events);
   }
 
-  /// Appends TensorBoard's records of anything else. Throws FileError.
+  /// Appends TensorBoard's records of anything but rows. Throws FileError.
   void add_events(std::string_view records) {
     if (events_) events_->append(records);
   }
@@ -82,9 +82,9 @@ class MetricFiles {
     if (events_) events_->close();
     closed_ = true;
   }
-  /// Continues closed files as the constructor does, without reading them. Returns false if that takes a new
-  /// MetricFiles: for another folder or other formats, if there are rows of later steps, and if something
-  /// else has changed the files.
+  /// Continues closed files as the constructor does, without reading them. Returns false if only a new
+  /// MetricFiles can continue: in another folder or other formats, if there are rows of later steps, or if
+  /// something else has changed the files.
   [[nodiscard]] bool continue_in(const std::filesystem::path& folder, std::int64_t last_step,
                                  MetricFormats formats) {
     const bool was_closed = std::exchange(closed_, false);
@@ -141,7 +141,7 @@ class MetricFiles {
     return kept;
   }
 
-  /// Writes the table of all rows, which are these lines of metrics.jsonl.
+  /// Writes metrics.csv with all rows, which are given as lines of metrics.jsonl.
   void write_csv(std::string_view lines) {
     columns_ = names_.size();
     std::string table = csv_header(names_);

@@ -37,7 +37,7 @@ class MetricNames {
   std::vector<std::string> names_;
 };
 
-/// Returns the name under which a metric is written: another one for the names that each row has of its own.
+/// Returns the name that is written: with "metric." in front if it is empty or names a field of the row.
 [[nodiscard]] inline std::string written_name(std::string_view name) {
   const bool taken = name == "step" || name == "epoch" || name == "seconds" || name.empty();
   return (taken ? "metric." : "") + replace_invalid_utf8(name);

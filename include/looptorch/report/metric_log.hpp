@@ -55,14 +55,14 @@ class MetricLog {
     thread_.join();
   }
 
-  /// Returns the time in training of the rows that were there before.
+  /// Returns the time in training up to the last row that the files had before.
   [[nodiscard]] double seconds_at_begin() const { return seconds_at_begin_; }
 
   /// Hands rows over.
   void add(RowBatch rows) {
     add([this, rows = std::move(rows)]() mutable { write(rows); });
   }
-  /// Hands over something else to be written, which runs on the thread.
+  /// Hands over a task, such as writing an example; it runs on the log's thread.
   void add(std::function<void(MetricFiles&)> task) {
     add([this, task = std::move(task)] { task(*files_); });
   }
@@ -142,7 +142,7 @@ class MetricLog {
   std::shared_ptr<MetricFiles> files_;
   double seconds_at_begin_;
   std::function<void(MetricFiles&, bool)> after_rows_;
-  std::vector<MetricId> ids_;  // of the files, by the ids of those who hand rows over
+  std::vector<MetricId> ids_;  // the files' ids, by the ids in the rows handed over
   bool failed_ = false;
   std::mutex mutex_;
   std::condition_variable changed_, idle_;

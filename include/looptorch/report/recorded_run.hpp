@@ -18,7 +18,7 @@
 
 namespace looptorch::report {
 
-/// A run as its folder records it, whether it has ended, goes on or was killed.
+/// A run as its folder records it, whether it has ended, is under way or was killed.
 struct RecordedRun {
   std::string name = {};
   std::string status = {};  ///< How it ended, or "under way"; empty where no report.html tells.
@@ -29,7 +29,7 @@ struct RecordedRun {
 
 namespace detail {
 
-/// Adds the facts in a page's JSON. A page of another program, or half of one, adds nothing.
+/// Adds the facts in a page's JSON. An incomplete page, or one of another program, adds nothing.
 inline void read_page(RecordedRun& run, std::string_view page) try {
   constexpr std::string_view kBegin = "id=\"run\">";
   const auto begin = page.find(kBegin);

@@ -28,13 +28,13 @@ struct EpochFigures {
 /// The values of one metric: their curve, sum and number.
 struct MetricHistory {
   GrowingCurve curve = {};
-  double sum = 0;          ///< Of all its values.
-  std::int64_t count = 0;  ///< Of its values.
+  double sum = 0;          ///< Sum of its values.
+  std::int64_t count = 0;  ///< Number of its values.
   CurvePoint last = {};
   std::optional<CurvePoint> first_non_finite = {};
 };
 
-/// True for metrics of which a table shows the last value: those with a dot in their name.
+/// True for metrics with a dot in their name, of which an epoch's figure is the last value, not a mean.
 [[nodiscard]] inline bool is_published(const std::string& name) {
   return name.find('.') != std::string::npos;
 }
@@ -74,7 +74,7 @@ class RunHistory {
   [[nodiscard]] double seconds() const { return is_empty() ? 0 : epochs_.back().seconds; }
   /// Returns the figures of each epoch that has rows.
   [[nodiscard]] const std::vector<EpochFigures>& epochs() const { return epochs_; }
-  /// Returns the metrics by their ids; metrics that are only named may lack.
+  /// Returns the metrics by their ids. Metrics without a value yet may be missing at the end.
   [[nodiscard]] const std::vector<MetricHistory>& metrics() const { return metrics_; }
 
  private:

@@ -24,7 +24,7 @@
 
 namespace looptorch::report {
 
-/// Used on the thread of a MetricLog.
+/// Writes the page of one run. Called on a MetricLog's thread.
 class RunReport {
  public:
   /// Writes `folder`/report.html at most every `seconds`.
@@ -61,8 +61,8 @@ class RunReport {
     has_news_ = true;
   }
 
-  /// Rewrites the page if it is time to, earlier with new examples, or if this is the `last` time. Throws
-  /// FileError.
+  /// Rewrites the page if `seconds` have passed, or 1 s if there are new examples, and always if this is the
+  /// `last` time. Throws FileError.
   void update(MetricFiles& files, bool last) {
     const auto now = Clock::now();
     const double seconds = has_news_ ? std::min(seconds_, kSecondsWithNews) : seconds_;

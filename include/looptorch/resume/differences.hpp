@@ -68,7 +68,7 @@ struct Difference {
 
 /// The differences that a resume tolerates, besides those that are always allowed.
 enum class ResumeMode {
-  none,      ///< refuses differences, but for those always allowed
+  none,      ///< refuses all but those always allowed
   settings,  ///< also allows those on request
   all,       ///< allows all, and loads what fits
 };

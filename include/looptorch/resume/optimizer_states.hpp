@@ -93,7 +93,7 @@ template <class Optimizer>
 struct StagedOptimizer {
   std::vector<Commit> commits;
   std::vector<Difference> differences;
-  bool keeps_rates = false;  ///< The saved rates are not this optimizer's.
+  bool keeps_rates = false;  ///< True: groups or given rates differ, so the optimizer keeps its rates.
 };
 
 /// NaN: the group's options have no learning rate.

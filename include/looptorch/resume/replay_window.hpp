@@ -41,8 +41,8 @@ struct CheckSavable {
       "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
 };
 
-/// Returns the newest bundle in a folder and in its folders of ranks and updates (rank-1, update-2); of one
-/// step the first by name. Its path is empty if there is none.
+/// Returns the newest bundle in a folder and in its folders of ranks and updates (rank-1, update-2); among
+/// bundles of one step, the first by name. Its path is empty if there is none.
 inline NewestSnapshot find_newest_bundle(const std::filesystem::path& folder) {
   NewestSnapshot newest = find_newest_snapshot(folder);
   auto names = names_in_folder(folder);
@@ -98,7 +98,7 @@ class ReplayWindow {
   }
 
  private:
-  /// Calls `body` between the policies' beginning and end, without those that only report.
+  /// Calls `body` after policies have begun and before they end; policies that only report are muted.
   template <class Body>
   void within_policies(const FitPlan& plan, const Body& body) {
     engine_.stack().mute(true);

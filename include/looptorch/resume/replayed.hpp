@@ -18,10 +18,10 @@ namespace looptorch {
 struct Replayed {
   std::filesystem::path bundle;
   WindowPlace place = {};             ///< The window's number, epoch and batches.
-  std::size_t update = 0;             ///< In the Trainer's list.
+  std::size_t update = 0;             ///< Its index in the Trainer's list.
   Finding finding = {};               ///< Found by the replay.
   std::string recorded_finding = {};  ///< Found when the bundle was written, in sentences.
-  bool was_bad = false;               ///< True if something was not finite when it was written.
+  bool was_bad = false;               ///< True if something was not finite when the bundle was written.
   bool same_bits = false;             ///< True if losses and gradients equal the recorded ones, bit for bit.
   std::vector<std::string> changed = {};  ///< Settings that differ from those of the bundle.
 

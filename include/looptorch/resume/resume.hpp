@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Resumes a run from a snapshot's contents. Compares all of them with the run; then loads everything, or
+// Resumes a run from a snapshot's contents. Compares all contents with the run; then loads everything, or
 // nothing if a difference is refused. snapshots.hpp calls `load_contents` for a fit, replay_window.hpp for a
 // replay. differences.hpp says what may differ.
 #pragma once
@@ -97,7 +97,7 @@ class Resumption {
     return saved;
   }
 
-  /// Returns this rank if its batches and random numbers are other than the leading rank's; else 0.
+  /// Returns this rank if its batches and random numbers differ from the leading rank's; else 0.
   [[nodiscard]] static std::int64_t rank_with_own_numbers([[maybe_unused]] const Engine& engine) {
     if constexpr (Engine::kHasRanks)
       if (const Ranks* ranks = engine.ranks().get()) return ranks->chunks() == 0 ? ranks->rank() : 0;

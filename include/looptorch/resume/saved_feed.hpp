@@ -35,11 +35,11 @@ namespace looptorch::detail {
 struct SavedFeed {
   StateDict identity = {};                    ///< the batches with which the run began; empty for no range
   std::int64_t batch_size = 0;                ///< the samples in one of these; 0: not known
-  std::optional<Regrouping> regrouping = {};  ///< the way from these to the batches that are read
+  std::optional<Regrouping> regrouping = {};  ///< converts these to the batches that are read
   std::shared_ptr<const LoaderLog> log = {};  ///< the loader's position; null if a stream's is not saved
 
-  /// Writes the range, the length of a window, and the position, as the run began. A stream that can save its
-  /// state stands at most a batch before it.
+  /// Writes the range, the length of a window, and the position, counted in the batches with which the run
+  /// began. The saved state of a stream is at most a batch before that position.
   void save(std::int64_t window_length, const Progress& progress, StateDict& out) const {
     const std::int64_t batch = progress.batch;
     out.set("loader", identity);
@@ -110,8 +110,8 @@ class StagedFeed {
   /// Returns the finished batches of the epoch here; 0 if it begins anew.
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
-  /// Makes the loader read the windows of the snapshot's run. With `streams` a stream goes on from the state
-  /// that the snapshot has of it; without, it is read from the epoch's beginning.
+  /// Makes the loader read the windows of the snapshot's run. With `streams` a stream continues from its
+  /// state in the snapshot; otherwise it is read from the epoch's beginning.
   void apply(bool streams) const {
     if (!source_) return;
     source_->regroup(regrouping_);

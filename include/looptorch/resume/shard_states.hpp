@@ -37,7 +37,7 @@ namespace looptorch::detail {
 }
 
 /// Calls `visit(key, value, split)` for each value that an optimizer keeps for this rank's shards. Keys are
-/// those of the whole in a snapshot.
+/// those of the full state in a snapshot.
 template <class Optimizer, class Visit>
 void each_shard_state(Optimizer& optimizer, OptimizerShards& shards, const ParameterNames& names,
                       Visit&& visit) {

@@ -49,7 +49,7 @@ class ResumedFit {
   RandomStates random_;
 };
 
-/// Prints a warning for each thing that a reader of the log should know of a resume.
+/// Prints warnings of rejected snapshots, of contents that were not loaded, and of settings that differ.
 inline void warn_about(const ResumeReport& report) {
   for (const std::string& why : report.rejected) TORCH_WARN("looptorch: rejected ", why);
   if (!report.differences.empty())
@@ -97,7 +97,7 @@ struct SnapshotCode {
     if (feed.source) restore_windows(last, *feed.source);
     if (!options.resume.empty()) resumed = resume_from_snapshot(engine, options, feed);
     last = describe_feed(feed);
-    if (engine.ranks()) last.log = nullptr;  // the other ranks' streams stand elsewhere
+    if (engine.ranks()) last.log = nullptr;  // the other ranks' streams are at other positions
     return resumed;
   }
 

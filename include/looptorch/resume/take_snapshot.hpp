@@ -120,8 +120,8 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it is, also within a window. `feed` describes the range of batches; `shards` are files
-/// of the ranks' shards. Without `moments` it holds none of the optimizers'.
+/// Returns the run as it is now, even within a window. `feed` describes the range of batches; `shards` are
+/// the files of the ranks' shards. Without `moments`, leaves out the optimizers' moments.
 template <class Engine>
 [[nodiscard]] SnapshotContents collect_contents(Engine& engine, const SavedFeed& feed,
                                                 std::vector<std::filesystem::path> shards = {},

@@ -62,7 +62,7 @@ struct WindowBundle {
   std::int64_t epoch = 0;
   std::optional<std::int64_t> total_steps = {};  // of the fit, for schedules
   FoundThen found = {};
-  std::int64_t ranks = 0;  // their number; 0: one process, where a window of one micro-batch needs no weight
+  std::int64_t ranks = 0;  // number of ranks; 0: one process, which needs no weight for a single micro-batch
   std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
   std::vector<WindowPlace> places = {};   // of the batches
   std::vector<StateDict> batches = {};

@@ -40,8 +40,8 @@ concept Opaque =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view> ||
     std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::nullopt_t>;
 
-/// A torch::data::Example, which has constructors and so is no aggregate. Known by its members, to spare its
-/// header.
+/// A torch::data::Example. It has constructors, so it is not an aggregate. Recognised by its members, so that
+/// its header need not be included.
 template <class T>
 concept TorchExample = requires(T& example) {
   typename T::DataType;

@@ -49,7 +49,7 @@ inline std::shared_ptr<BatchMemoryPool> make_batch_memory_pool() {
   });
 }
 
-/// Allocates from the open slot. Without one, as for a tensor that is resized, allocates as for any tensor.
+/// Allocates from the open slot. Without one, as when a tensor is resized, uses LibTorch's CPU allocator.
 class SlotAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -87,8 +87,8 @@ inline bool fills_empty() {
 
 }  // namespace detail
 
-/// Returns an uninitialised tensor for a collate to fill, in the loader's reused memory, page-locked if the
-/// loader pins: `at::empty` with one copy or one allocation less. Outside a collate it is `at::empty` itself.
+/// Returns an uninitialised tensor for a collate to fill. Its memory is the loader's reused or page-locked
+/// memory, which saves an allocation or a copy. Outside a collate, returns what `at::empty` returns.
 inline at::Tensor batch_empty(at::IntArrayRef sizes, const at::TensorOptions& options = {}) {
   if (detail::open_slot.pins) return at::empty(sizes, options.device(at::kCPU).pinned_memory(true));
   if (!detail::open_slot.pool || !detail::needs_plain_memory(options) || detail::fills_empty())

@@ -17,12 +17,12 @@ namespace looptorch::detail {
 /// The pool's size and its allocations so far.
 struct SlotCounts {
   std::int64_t slots = 0;
-  std::int64_t bytes = 0;        ///< size of all slots, in use or free
+  std::int64_t bytes = 0;        ///< size of all blocks, in use or free
   std::int64_t allocations = 0;  ///< blocks that were created or enlarged
   std::int64_t reuses = 0;       ///< blocks that were reused unchanged
 };
 
-/// Blocks return by themselves, from any thread, also after the pool's end. Owned by a shared_ptr.
+/// A lease gives its block back as it ends, on any thread, or frees it if the pool has ended.
 class BatchMemoryPool : public std::enable_shared_from_this<BatchMemoryPool> {
  public:
   using Memory = std::shared_ptr<void>;
@@ -66,7 +66,7 @@ class BatchMemoryPool : public std::enable_shared_from_this<BatchMemoryPool> {
     return block;
   }
 
-  /// Frees blocks that have not been needed since the last call. Keeps as many as were in use at once.
+  /// Frees unused blocks, except as many as have been in use at once since the last call.
   void trim() {
     const std::lock_guard lock(mutex_);
     for (Blocks& blocks : positions_) {

@@ -84,8 +84,8 @@ inline void take_samples(at::Tensor& tensor, const SampleRange& range) {
   tensor = tensor.narrow(0, range.begin, range.end - range.begin);
 }
 
-/// True if the list has one element a sample. Throws UsageError if its elements may as well be tensors of the
-/// whole batch.
+/// True if the list has one element per sample. Throws UsageError if its elements may instead be tensors of
+/// the whole batch.
 template <class List>
 bool has_one_a_sample(const List& list, const SampleRange& range) {
   if (std::ranges::distance(list) != range.size) return false;
@@ -128,16 +128,16 @@ void take_samples(T& value, const SampleRange& range) {
 }  // namespace detail
 
 /// A batch that can be split into samples: it has `slice(std::int64_t begin, std::int64_t end) const`, or
-/// consists of tensors, numbers, texts, and containers of tensors and texts. Lists of numbers need a `slice`:
-/// whether they have one a sample cannot be seen.
+/// consists of tensors, numbers, texts, and containers of tensors and texts. A batch with a list of numbers
+/// needs a `slice`, since nothing tells whether the list has one number per sample.
 template <class Batch>
 concept SliceableBatch = BatchLike<Batch> && std::copy_constructible<Batch> &&
     detail::sliceable<std::remove_cvref_t<Batch>>();
 
 /// Returns samples [begin, end) of `batch`, by its member `slice` if it has one. Otherwise slices each tensor
-/// along its first dimension, and each list of texts or tensors that has one element per sample; 0-dim
-/// tensors and everything else are copied unchanged. Throws UsageError for a tensor with another first
-/// dimension than the batch's, and for a list of tensors that may have one element a sample or not.
+/// along its first dimension, and each list of texts or tensors that has one element per sample; copies 0-dim
+/// tensors and everything else unchanged. Throws UsageError for a tensor whose first dimension is not the
+/// batch's, and for a list of tensors that need not have one element per sample.
 template <SliceableBatch Batch>
 [[nodiscard]] Batch slice_batch(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch samples = batch;

@@ -138,7 +138,7 @@ void load_batch(T& value, const std::string& key, const StateDict& in) {
 template <class T>
 concept SavableBatch = BatchLike<T> && std::default_initializable<T> && detail::batch_savable<T>();
 
-/// Returns the batch as a state, whose tensors are handles.
+/// Returns the batch as a StateDict, whose tensors share memory with the batch's.
 template <SavableBatch Batch>
 [[nodiscard]] StateDict batch_state(const Batch& batch) {
   StateDict out;
@@ -146,7 +146,7 @@ template <SavableBatch Batch>
   return out;
 }
 
-/// Returns the batch that `batch_state` described. Throws StateError for a state of another type of batch.
+/// Returns the batch that `batch_state` saved. Throws StateError for a state of another type of batch.
 template <SavableBatch Batch>
 [[nodiscard]] Batch batch_of_state(const StateDict& in) {
   Batch batch{};

@@ -39,7 +39,7 @@ class CopyStream {
     return copies_.emplace_back(source.to(device_, /*non_blocking=*/true));
   }
 
-  /// Makes the device's current stream wait for the copies and take them over.
+  /// Makes the device's current stream wait for the copies, and records that it uses them.
   void hand_over() {
     if (copies_.empty()) return;
     const c10::Stream current = stream_of(copies_.front().device());

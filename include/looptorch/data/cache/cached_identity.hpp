@@ -62,7 +62,7 @@ inline std::string content_identity(const std::filesystem::path& path) {
 class ContentIdentities {
  public:
   /// Returns `content_identity(path)`. Reads the file the first time, and again if its size, times of change
-  /// or place on the disk differ; else costs a look at its folder entry. Throws FileError.
+  /// or place on the disk differ. Otherwise costs one look-up in the file system. Throws FileError.
   [[nodiscard]] std::string operator()(const std::filesystem::path& path) {
     const State now = state_of(path);
     {
@@ -70,7 +70,7 @@ class ContentIdentities {
       if (const auto known = known_.find(path.native()); known != known_.end() && known->second.first == now)
         return known->second.second;
     }
-    std::string identity = content_identity(path);  // of what was written since, too: the next call sees that
+    std::string identity = content_identity(path);  // may include a later write: the next call notices
     const std::lock_guard lock(mutex_);
     known_.insert_or_assign(path.native(), std::pair(now, identity));
     return identity;
@@ -90,9 +90,9 @@ class ContentIdentities {
   std::map<std::string, std::pair<State, std::string>> known_;
 };
 
-/// Returns the file's content identity, by the process's own ContentIdentities: each file is read once a
-/// process, however many samples are made of it. Use it to cache samples of files; if reading all files once
-/// takes too long, use file_identity. Throws FileError.
+/// Returns the file's content identity. Shares one ContentIdentities in the process, so that each file is
+/// read once, however many samples are made of it. Use it to cache samples of files; if reading all files
+/// once takes too long, use file_identity. Throws FileError.
 [[nodiscard]] inline std::string remembered_content_identity(const std::filesystem::path& path) {
   static ContentIdentities identities;
   return identities(path);

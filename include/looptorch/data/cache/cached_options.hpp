@@ -23,7 +23,7 @@ struct CacheOptions {
   /// Names what a sample depends on apart from its identity, such as "log-mel 80, 16 kHz"; not empty.
   std::string settings = {};
   std::int64_t version = 1;    ///< version of the code that computes samples
-  std::int64_t max_bytes = 0;  ///< size limit of the folder; other samples are computed each time. 0: none
+  std::int64_t max_bytes = 0;  ///< size limit of the folder; samples beyond it are not stored. 0: none
 };
 
 /// A cache's counts since it was opened.
@@ -32,8 +32,8 @@ struct CacheCounts {
   std::int64_t computed = 0;    ///< samples computed
   std::int64_t damaged = 0;     ///< entries found truncated or changed; their samples are computed anew
   std::int64_t not_stored = 0;  ///< samples computed but not stored: beyond max_bytes, or not writable
-  std::int64_t bytes = 0;       ///< on disk for these settings, by all datasets and processes
-  std::string not_stored_because = {};  ///< the last one's reason; empty if all were stored
+  std::int64_t bytes = 0;       ///< on disk for these settings, written by any process
+  std::string not_stored_because = {};  ///< reason for the last of these; empty if all were stored
 };
 
 /// The progress of `CachedDataset::build`.

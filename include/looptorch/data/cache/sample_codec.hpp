@@ -38,7 +38,7 @@ concept StoredRange = std::ranges::input_range<T> && std::default_initializable<
   range.insert(range.end(), std::move(value));
 };
 
-/// The type that is read for an element; in a map's pair the key is not const yet.
+/// The type that is read for an element: in a map's pair, the key without its const.
 template <class T>
 struct element {
   using type = T;
@@ -143,7 +143,7 @@ void make_plain(T& value) {
   }
 }
 
-/// Splits a sample: small fields and the shapes of tensors go into `fields`, the tensors' contents beside.
+/// Splits a sample: small fields and the shapes of tensors go into `fields`, the tensors into `tensors`.
 class SampleWriter {
  public:
   template <Storable T>

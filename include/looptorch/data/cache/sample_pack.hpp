@@ -2,8 +2,8 @@
 // Stores the samples of a cache in two files, which any number of processes and threads read and extend at
 // once. NAME.data holds the samples in sequence, NAME.index a record of 64 bytes for each. A record is
 // written after its sample, so a killed process leaves no incomplete sample in the index; checksums detect
-// what a power failure loses. Appending locks the index, reading locks nothing. Opening costs 0.1 us and 8 to
-// 24 bytes of memory a record.
+// what a power failure loses. Appending locks the index, reading locks nothing. Opening costs 0.1 us and 12
+// to 24 bytes of memory a record.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -33,8 +33,8 @@ namespace looptorch::detail {
 class SamplePack {
  public:
   /// Opens or creates the files; `name` is their path without `.data` and `.index`. Files that cannot be
-  /// written are only read. If a full disk has no room for them there are no samples. Throws FileError if
-  /// they cannot be opened.
+  /// written are only read. If a full disk has no room for new files, the pack stays empty. Throws FileError
+  /// if they cannot be opened.
   explicit SamplePack(const std::filesystem::path& name);
 
   /// Finds a sample, also one that another process has added since. Waits for no other process.
@@ -252,8 +252,8 @@ inline PackAppend SamplePack::append(const PackKey& key, std::span<const PackPie
   return done;
 }
 
-/// Writes a sample, then its record, without which the data do not exist. Truncates the files again if either
-/// fails.
+/// Writes a sample, then its record; data without a record are never read. Truncates both files again if a
+/// write fails.
 inline PackAppend SamplePack::write(const PackKey& key, std::span<const PackPiece> pieces,
                                     std::uint64_t max_bytes) {
   const std::uint64_t begin = pack_aligned(size_of(data_)), number = records_in_index();

@@ -43,7 +43,7 @@ class SampleStore {
     return sample;
   }
 
-  /// Stores a sample that was just computed, if there is room. Warns of the first that the system refuses.
+  /// Stores a newly computed sample if there is room. Warns once if the system refuses to write a sample.
   template <Storable T>
   void write(const PackKey& key, const T& sample) {
     ++computed_;

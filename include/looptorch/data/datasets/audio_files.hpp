@@ -54,8 +54,8 @@ namespace detail {
   return std::ranges::find(kUnread, small_extension(file)) != kUnread.end();
 }
 
-/// Removes what is neither wanted nor unread sound, and unread sound that was converted: a wanted file of its
-/// name lies beside it.
+/// Removes files that are neither wanted nor unread sound. Also removes unread sound that was converted:
+/// beside it lies a wanted file of the same name.
 inline void keep_wanted(std::vector<std::filesystem::path>& files,
                         const std::function<bool(const std::filesystem::path&)>& is_wanted) {
   const auto without_extension = [](std::filesystem::path file) { return file.replace_extension(); };
@@ -69,8 +69,8 @@ inline void keep_wanted(std::vector<std::filesystem::path>& files,
   });
 }
 
-/// Adds the files in a folder and below, without AppleDouble files. Enters a link to a folder unless it leads
-/// below `root` or to one of `entered`, whose files are found without it.
+/// Adds the files in a folder and below, except AppleDouble files. Follows a link to a folder, unless the
+/// folder lies below `root` or is one of `entered`: its files are found without the link.
 inline void add_files_below(const std::filesystem::path& folder, const std::filesystem::path& root,
                             std::set<std::filesystem::path>& entered,
                             std::vector<std::filesystem::path>& files) {
@@ -90,8 +90,8 @@ inline void add_files_below(const std::filesystem::path& folder, const std::file
 
 }  // namespace detail
 
-/// Returns the files in a folder and below, by name. Enters links to folders; a folder that several names
-/// lead to counts once. Throws std::filesystem::filesystem_error for a folder that cannot be read.
+/// Returns the files in a folder and below, by name. Follows links to folders, and visits each folder once.
+/// Throws std::filesystem::filesystem_error for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   const auto root = std::filesystem::canonical(folder);
@@ -101,10 +101,10 @@ inline void add_files_below(const std::filesystem::path& folder, const std::file
   return files;
 }
 
-/// Returns files as they are, and for a folder those of `files_below` that `is_wanted`, and sound that cannot
-/// be read, such as `.m4a`, so that the caller can report it; not if a wanted file of its name lies beside
-/// it. A folder without any is itself returned, for the same reason. Throws std::filesystem::filesystem_error
-/// for a folder that cannot be read.
+/// Returns files as they are, and for a folder those of its `files_below` that `is_wanted` accepts. Adds the
+/// folder's sound that cannot be read, such as `.m4a`, so that the caller can report it, unless a wanted file
+/// of the same name lies beside it. Returns a folder without any of these itself, for the same reason. Throws
+/// std::filesystem::filesystem_error for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> audio_files(
     const std::vector<std::string>& names,
     const std::function<bool(const std::filesystem::path&)>& is_wanted = is_audio_file) {

@@ -74,10 +74,10 @@ concept LocatedDataset = requires(const T& dataset, std::int64_t index) {
   { dataset.path(index) } -> std::convertible_to<std::filesystem::path>;
 };
 
-/// A dataset with `fingerprint(index)`, a text that tells the sample's content from others', such as its line
-/// in a manifest. Snapshots keep a checksum of all texts; a run with other samples, or another order, is
-/// refused when it resumes. A text should be cheap, depend on no path of this machine, and not include what a
-/// run may change.
+/// A dataset with `fingerprint(index)`, a text that identifies the sample's content, such as its line in a
+/// manifest. Snapshots keep a checksum of all texts; a run with other samples, or another order, is refused
+/// when it resumes. A text should be cheap to make, and contain neither paths of this machine nor settings
+/// that a resumed run may change.
 template <class T>
 concept FingerprintedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.fingerprint(index) } -> std::convertible_to<std::string>;
@@ -114,8 +114,8 @@ concept CollatingDataset = Dataset<T> && detail::CollatesItself<T, sample_t<T>>;
 
 /// The loader's default: the dataset's own `collate`, if it has one. Otherwise tensors are stacked
 /// (`StackTensors`); numbers become a tensor [B], int64 for integers; strings, paths and vectors become a
-/// vector of them; aggregates, tuples, pairs and arrays become a std::tuple of their fields' batches. An
-/// aggregate of tensors only becomes another one of its type.
+/// vector of them; aggregates, tuples, pairs and arrays become a std::tuple of their fields' batches. The
+/// batch of an aggregate whose fields are all tensors has the aggregate's own type.
 struct DefaultCollate {};
 
 namespace detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leaves the samples of a list out of all epochs: removes them from another sampler's order. Indices stay
-// those of the whole dataset. Reads and writes such a list on disk; SkipBadWindows adds to one, too. Costs 8
-// bytes a kept sample while an order is made.
+// Excludes the samples of a list from all epochs, by removing them from another sampler's order. Indices stay
+// those of the whole dataset. Also reads and writes such lists on disk; SkipBadWindows adds to one. Costs 8
+// bytes per kept sample while an order is made.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -46,8 +46,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads a list of samples: one index a line, in any order. Throws FileError for a file that cannot be read,
-/// and, with its line, for anything else in it.
+/// Reads a list of samples: one index per line, in any order. Throws FileError for a file that cannot be
+/// read, and for a line that is not an index, which the message names.
 [[nodiscard]] inline std::vector<std::int64_t> read_sample_list(const std::filesystem::path& path) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 32;
   const std::string text = read_file(path, kMaxBytes);
@@ -73,8 +73,8 @@ inline void add_to_sample_list(const std::filesystem::path& path, const std::vec
   write_file_atomically(path, text);
 }
 
-/// Yields what `Inner` yields for a dataset without some samples. Inner sees a smaller dataset, so it must
-/// have no setting for each sample, as weights and lengths are.
+/// Yields the order that `Inner` gives for a dataset without some samples. Inner sees a smaller dataset, so
+/// it must have no setting per sample, such as a weight or a length.
 ///
 ///     ExcludeSamples sampler(read_sample_list("bad_samples.txt"), RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>

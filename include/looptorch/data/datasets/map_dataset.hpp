@@ -34,8 +34,8 @@ template <class Function, class Sample>
 using mapped_t =
     decltype(map_sample(std::declval<const Function&>(), std::declval<Sample>(), SampleContext{}));
 
-/// Returns the context for the dataset that one which draws random numbers is made of. Its seed differs, since
-/// two that drew from one seed would draw the same numbers.
+/// Returns the context for the inner dataset of one that draws random numbers. Its seed differs, since both
+/// datasets would otherwise draw the same numbers.
 inline SampleContext context_below(const SampleContext& context) {
   return {.seed = derive_seed(context.seed, 1), .epoch = context.epoch};
 }
@@ -43,10 +43,10 @@ inline SampleContext context_below(const SampleContext& context) {
 }  // namespace detail
 
 /// Yields `function(sample)`, or `function(sample, const SampleContext&)` for a function that draws random
-/// numbers. It must draw them from `context.seed` alone, so that a sample does not depend on the number of workers. The function is
-/// called from several threads at once and gets the sample as an rvalue. An lvalue dataset is held by
-/// reference and must outlive this; a temporary is moved in. A dataset's own collate is kept if the type of
-/// its samples stays the same.
+/// numbers. It must draw from `context.seed` alone, so that a sample does not depend on the number of
+/// workers. It is called from several threads at once and gets the sample as an rvalue. An lvalue dataset is
+/// held by reference and must outlive this; a temporary is moved in. The dataset's own collate is kept if the
+/// function returns samples of the same type.
 ///
 ///     MapDataset noisy(clips, [](Clip clip, const SampleContext& context) {
 ///       return mixer(clip, context.seed);

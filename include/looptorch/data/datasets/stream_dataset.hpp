@@ -34,8 +34,8 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 ///
 /// - `begin(std::int64_t epoch)` starts anew; without it the stream is read once.
 ///
-/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws, makes the
-/// sample that is collated, in several workers at once, while `next` reads on.
+/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws random
+/// numbers, makes the sample that is collated, in several workers at once, while `next` reads on.
 ///
 /// - `collate(std::span<Sample>) const` makes a batch, as for a Dataset.
 ///
@@ -124,7 +124,7 @@ inline constexpr bool is_stream_order =
     std::is_same_v<Order, SequentialSampler> || std::is_same_v<Order, ShuffleBuffer> ||
     std::is_same_v<Order, StreamShard>;
 
-/// Converts any of them to the most general one.
+/// Converts any such order to a StreamShard, the most general one.
 template <class Order>
 StreamShard shard_of([[maybe_unused]] const Order& order) {
   if constexpr (std::is_same_v<Order, StreamShard>)
@@ -168,8 +168,8 @@ class StreamReader {
     }
   }
 
-  /// Returns the stream's position, if it can save one. Null while samples lie in the buffer, which the
-  /// stream does not know.
+  /// Returns the stream's position, if it can save one. Null with a shuffle buffer, whose samples the
+  /// stream's position does not include.
   std::shared_ptr<const StateDict> position() const {
     if constexpr (ResumableStream<Stream>) {
       if (room_ > 0) return nullptr;

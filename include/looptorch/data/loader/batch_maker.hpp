@@ -69,7 +69,7 @@ inline bool is_run_error(const std::exception_ptr& thrown) {
     std::rethrow_exception(thrown);
   } catch (const AcceleratorError&) {
     return true;
-  } catch (const c10::Error& error) {  // some of CUDA's checks throw no type of theirs
+  } catch (const c10::Error& error) {  // some of CUDA's checks throw just this type
     return std::string_view(error.what_without_backtrace()).find("CUDA error: ") != std::string_view::npos;
   } catch (...) {
     return false;

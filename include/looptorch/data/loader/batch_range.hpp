@@ -98,14 +98,14 @@ concept RegroupableRange = requires(const Range& range) {
   { range.regroupable() } -> std::same_as<Regroupable&>;
 };
 
-/// How pinned batches of `Range` are read. A loader never writes to a batch that it has given out, so they
-/// are read in place. Any other range may decode all batches into one buffer, so they are staged.
+/// How pinned batches of `Range` are read: a loader's in place, since it never writes to a batch that it has
+/// given out. Batches of other ranges are staged, since the range may decode all of them into one buffer.
 template <class Range>
 inline constexpr PinnedSource kPinnedSource =
     MeasuredRange<Range> ? PinnedSource::in_place : PinnedSource::staged;
 
 /// True if the range may write the next batch into the memory of one that it gave out. A loader never does,
-/// nor does a range of elements that can be gone through again, such as a vector.
+/// nor does a multi-pass range that stores its elements, such as a vector.
 template <class Range>
 inline constexpr bool kRefills =
     !MeasuredRange<Range> &&
@@ -125,7 +125,7 @@ class BatchRange {
 
   [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
 
-  /// Sets the number of batches in the identity: that of the rank with the most.
+  /// Sets the number of batches that the identity has: the largest of all ranks.
   void count_as(std::optional<std::int64_t> batches) { counted_as_ = batches; }
 
   /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`

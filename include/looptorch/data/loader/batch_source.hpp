@@ -162,7 +162,7 @@ class BatchSource final : public Regroupable {
 
   BatchCut cut() const { return {options_.batch_size, options_.drop_last}; }
 
-  /// Calls `use(sampler, cut)` with those that make batches of this size.
+  /// Calls `use(sampler, cut)` with the sampler and the cut that make batches of this size.
   template <class Use>
   auto with_batches_of(std::int64_t batch_size, const Use& use) const {
     if constexpr (ResizableSampler<Order>) {
@@ -191,8 +191,8 @@ class BatchSource final : public Regroupable {
     return identity;
   }
 
-  /// Returns how many batches of the plan are cut into how many. An order is cut window by window. Batches
-  /// that a sampler decided are cut one by one, so that none mixes samples of two.
+  /// Returns how many planned batches are cut into how many new ones. An order is cut window by window.
+  /// Batches that a sampler decided are cut one by one, so that no new batch mixes samples of two.
   Pieces pieces(const Regrouping& how) const {
     if (cuts_an_order()) return {how.planned.micro_batches, how.read.micro_batches};
     return {1, how.planned.batch_size / how.read.batch_size};
@@ -212,8 +212,8 @@ class BatchSource final : public Regroupable {
   const Collate collate_;
   const std::shared_ptr<BatchMemoryPool> pool_ = make_batch_memory_pool();
   std::optional<Regrouping> regrouping_;                // the consumer's thread alone reads and writes it
-  mutable std::optional<DataFingerprint> fingerprint_;  // once it is asked for, by that thread
-  std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
+  mutable std::optional<DataFingerprint> fingerprint_;  // made by that thread when first needed
+  std::shared_ptr<const Order> planned_;  // sampler of the planned batches, if it is not sampler_
 };
 
 /// Takes the place of a source after a failed check, so that no further errors follow. Its members have no

@@ -15,8 +15,8 @@
 
 namespace looptorch::detail {
 
-/// True if waiting takes more than `share` of the time, and not only in the first batches of the run or of
-/// its epochs, which cannot be prefetched: in a loader with one batch, all are first.
+/// True if waiting takes more than `share` of the time. Waits for an epoch's first batches, which cannot be
+/// prefetched, do not count. False before 20 batches, and while the waits that count are below 1 s.
 inline bool is_data_bound(const LoaderStats& loading, double share) {
   constexpr std::int64_t kBatches = 20;
   constexpr double kSeconds = 1;

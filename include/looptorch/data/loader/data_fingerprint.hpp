@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Summarises a dataset in 2 kB of text, which snapshots save. By it a resumed run finds which samples
+// Summarises a dataset in 2 kB of text, which snapshots save. The text tells a resumed run which samples
 // changed, or that only their order did. Computed once: 0.7 s for a million lines of a list.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace looptorch::detail {
 /// The key of a fingerprint in a loader's identity.
 inline constexpr const char* kFingerprint = "fingerprint";
 
-/// Checksums of the parts of a dataset, up to kParts of equal size, and one that no order changes.
+/// Checksums of up to kParts equal parts of a dataset, and one of all samples in any order.
 class DataFingerprint {
  public:
   static constexpr std::int64_t kParts = 256;
@@ -102,8 +102,8 @@ class DataFingerprint {
   std::string text_;
 };
 
-/// Removes the fingerprint that only one of two identities has: then the data cannot be compared. Returns
-/// true if there was one.
+/// Removes the fingerprint if only one of two identities has one, since the data cannot be compared then.
+/// Returns true if it removed one.
 inline bool drop_lone_fingerprint(StateDict& here, StateDict& saved) {
   if (here.contains(kFingerprint) == saved.contains(kFingerprint)) return false;
   here.erase(kFingerprint);

@@ -25,10 +25,10 @@ struct LoaderStats {
   /// Time that each worker made batches, without waits for a stream.
   std::vector<double> worker_seconds = {};
   std::int64_t slots = 0;             ///< batches whose memory the loader holds now; 0 if it pins
-  std::int64_t slot_bytes = 0;        ///< bytes of these
+  std::int64_t slot_bytes = 0;        ///< bytes of these slots
   std::int64_t slot_allocations = 0;  ///< tensors for which a slot was created or enlarged
   std::int64_t slot_reuses = 0;       ///< tensors that were collated into reused memory
-  /// True if the warning that the data cannot keep up was printed, or will be by the policy that shows these.
+  /// True if the warning of slow data was printed, or if a policy that shows these numbers will print it.
   mutable bool warned_data_bound = false;
 
   /// Returns the share of the reader's time in which it waited, in [0, 1].
@@ -42,7 +42,7 @@ struct LoaderStats {
     return asked > 0 ? static_cast<double>(queued) / static_cast<double>(asked) : 0;
   }
 
-  /// Returns the difference to `earlier`, a former copy of these.
+  /// Returns the difference to `earlier`, a former copy.
   [[nodiscard]] LoaderStats since(const LoaderStats& earlier) const {
     LoaderStats part = *this;
     part.batches -= earlier.batches;

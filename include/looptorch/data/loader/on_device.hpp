@@ -76,9 +76,9 @@ auto transformed_batch() {
 
 /// Yields a loader's batches on `device`, each passed there through `transform(batch)` or `transform(batch,
 /// const BatchContext&)`, without gradients. A loader given as an lvalue is held by reference and must
-/// outlive this. An exception of the transform becomes a LoaderError instead of its batch; for the first
-/// batch `begin()` throws it. `++` continues after it, and so does `skip(error.batch + 1)` in its epoch, as
-/// for the loader's own errors. As a range it has all members of the loader.
+/// outlive this. An exception of the transform is thrown as a LoaderError in place of its batch, for the
+/// first batch by `begin()`. `++` continues after it, and so does `skip(error.batch + 1)` in its epoch, as
+/// after errors of the loader. Has all members that the loader has as a range.
 ///
 ///     OnDevice mels(loader, device, audio::LogMel());   // the loader yields samples [B, T]
 template <class Loader, class Transform>

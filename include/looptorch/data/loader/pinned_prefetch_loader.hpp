@@ -223,11 +223,11 @@ class PinnedPrefetchLoader {
 
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
 
-  /// Returns the source as a resumed fit sees it, which may read the windows of other batches.
+  /// Returns the source, through which a resumed fit reads the windows of a run with another batch size.
   [[nodiscard]] detail::Regroupable& regroupable() const { return *source_; }
 
  private:
-  /// Returns the identity, and in which batches a position is counted if they are not those of the identity.
+  /// Returns the identity and, if positions count batches of another size, a description of these.
   [[nodiscard]] StateDict position_identity() const {
     StateDict identity = this->identity();
     if (const auto& how = source_->regrouping()) identity.set("read_as", detail::describe(how->read));
@@ -254,7 +254,7 @@ class PinnedPrefetchLoader {
   std::shared_ptr<detail::LoaderLog> log_ = std::make_shared<detail::LoaderLog>();
   std::weak_ptr<Epoch> open_;
   LoaderPosition next_;
-  std::shared_ptr<const StateDict> saved_;  // by a stream, for next_
+  std::shared_ptr<const StateDict> saved_;  // a stream's state at next_
 };
 
 /// The family of PinnedPrefetchLoader's policy forms: only one of them may be listed.
@@ -272,8 +272,8 @@ class PinnedPrefetchLoader<void, Order, Collate> {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// Returns a loader over `dataset` with these options. Like the constructor, it refers to an lvalue and
-  /// takes over a temporary.
+  /// Returns a loader over `dataset` with these options. As in the constructor, an lvalue is held by
+  /// reference and a temporary is moved in.
   template <class Set>
   auto make(Set&& dataset) const {
     return PinnedPrefetchLoader<detail::loader_held_t<Set>, Order, Collate>(std::forward<Set>(dataset),

@@ -35,10 +35,10 @@ struct WindowShape {
   return (shape.micro_batches == 1 ? "1 micro-batch" : message(shape.micro_batches, " micro-batches")) + of;
 }
 
-/// The windows of the run's first process, in whose batches snapshots count, and those that this process
-/// reads in their place. Both hold the same samples.
+/// The shapes of windows in the run's first process, whose batches are what snapshots count, and in this
+/// process. Both kinds of window hold the same samples.
 ///
-/// For example, a run that began with 1 micro-batch of 8 samples goes on with 8 of 1. A snapshot after 3
+/// For example, a run that began with 1 micro-batch of 8 samples continues with 8 of 1. A snapshot after 3
 /// windows says 3 batches; this process has then read 24: from_planned(3) = 24, to_planned(24) = 3.
 struct Regrouping {
   WindowShape planned;  ///< of the first process
@@ -47,8 +47,8 @@ struct Regrouping {
   bool operator==(const Regrouping&) const = default;
 
   /// Returns how many batches of the epoch this process has read when the first process would have read
-  /// `batch`. `planned_size` and `size` are the epoch's numbers of batches, of the first process and of this
-  /// one. If these are not known, takes an incomplete window for the last one. Empty in the middle of a
+  /// `batch`. `planned_size` and `size` are the epoch's numbers of batches in the first process and in this
+  /// one. If they are not known, treats an incomplete window as the epoch's last. Empty in the middle of a
   /// window.
   [[nodiscard]] std::optional<std::int64_t> from_planned(std::int64_t batch,
                                                          std::optional<std::int64_t> planned_size,
@@ -68,7 +68,7 @@ struct Regrouping {
   }
 };
 
-/// How the first process's batches are cut: each `taken` of them into `given` that hold the same samples.
+/// How the first process's batches are cut: every `taken` of them become `given` with the same samples.
 struct Pieces {
   std::int64_t taken = 1, given = 1;
 
@@ -79,8 +79,8 @@ struct Pieces {
 };
 
 /// Returns the first process's epoch with each `taken` batches cut into `given`, of up to `batch_size`
-/// samples. The last of these are empty where there are too few samples, so that every window has the same
-/// number of batches.
+/// samples. If there are too few samples, the last of these `given` are empty, so that every window has the
+/// same number of batches.
 [[nodiscard]] inline BatchPlan cut_again(BatchPlan plan, const Pieces& pieces, std::int64_t batch_size) {
   BatchPlan cut{.indices = std::move(plan.indices), .ends = {}};
   std::int64_t position = 0;
@@ -98,11 +98,11 @@ class Regroupable {
  public:
   /// Returns the largest number of samples in a batch; 0 if the sampler does not tell.
   [[nodiscard]] virtual std::int64_t batch_size() const = 0;
-  /// Returns the identity with the number of batches, as it is with another batch size. Empty if the sampler
-  /// cannot make such batches. `identity_with(batch_size())` is the source's own.
+  /// Returns the identity, with the number of batches, that the source would have with another batch size.
+  /// Empty if the sampler cannot make such batches. `identity_with(batch_size())` is the source's own.
   [[nodiscard]] virtual std::optional<StateDict> identity_with(std::int64_t batch_size) const = 0;
-  /// Returns a text on which data differ from those of the fingerprint `saved`; `there` names its side. Empty
-  /// if this loader has no fingerprint.
+  /// Says which data differ from those of the fingerprint `saved`, which the text calls `there`. Empty if
+  /// this loader has no fingerprint.
   [[nodiscard]] virtual std::string different_data(const std::string& saved, const char* there) const = 0;
   /// True if batches are cut from an order of samples. False if a sampler decides which samples share a
   /// batch.
@@ -114,8 +114,8 @@ class Regroupable {
   [[nodiscard]] virtual std::optional<std::int64_t> size_with(const Regrouping& how) const = 0;
   /// Regroups the epochs that are opened from now on; empty: reads the sampler's own batches.
   virtual void regroup(std::optional<Regrouping> how) = 0;
-  /// From now on an epoch that is opened at this place or later goes on from there: a stream is not read up
-  /// to it. Nothing: each is read from its beginning.
+  /// Makes epochs that are opened at this place or later continue from the stream's saved state, instead of
+  /// reading the stream up to there. Empty: each epoch is read from its beginning.
   virtual void continue_from(std::optional<StreamPlace> /*place*/) {}
   [[nodiscard]] virtual const std::optional<Regrouping>& regrouping() const = 0;
 

@@ -46,7 +46,7 @@ struct HeldStream<Stream&> {
 /// One epoch's reading of a stream. All members but `turns` belong to the worker whose turn it is.
 template <class Stream>
 struct StreamVisit {
-  /// `saved` is the stream's state after `saved_batch` of the `skip` batches; null: before all.
+  /// `saved` is the stream's state after `saved_batch` of the `skip` batches; null: at the beginning.
   StreamVisit(Stream& stream, const StreamShard& shard, std::int64_t of_epoch, std::int64_t skip,
               const StateDict* saved, std::int64_t saved_batch)
       : epoch(of_epoch), to_skip(skip - saved_batch), reader(stream, shard, of_epoch, saved), turns(skip) {}

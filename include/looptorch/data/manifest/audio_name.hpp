@@ -37,8 +37,8 @@ namespace looptorch::detail {
   return name.empty() || is_windows_path(name) ? name : "clips/" + name;
 }
 
-/// Returns the path without "." and "..", unless that names another file: behind a link to a folder, ".." is
-/// where that folder lies.
+/// Returns the path without "." and "..", unless that would name another file: after a link to a folder, ".."
+/// is the folder above the link's target.
 [[nodiscard]] inline std::filesystem::path normal_path(const std::filesystem::path& path) {
   auto normal = path.lexically_normal();
   std::error_code none;
@@ -71,7 +71,7 @@ namespace looptorch::detail {
   return {};
 }
 
-/// Finds the audio files of a manifest. Keeps what it reads of folders.
+/// Finds the audio files of a manifest. Caches the folder listings that it reads.
 class AudioFinder {
  public:
   /// Returns the file at `path`, or the one whose name is canonically equivalent, as macOS spells names.

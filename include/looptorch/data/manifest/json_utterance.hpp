@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// The keys of a language, which must agree: ours, NeMo's for speech, and NeMo's for translation.
+/// The keys for a language, whose values must agree: ours, NeMo's for speech, and NeMo's for translation.
 inline constexpr std::string_view kLanguageKeys[] = {"language", "lang", "source_lang", "target_lang"};
 
 [[nodiscard]] inline std::string language_of(const JsonFields& fields) {
@@ -44,14 +44,14 @@ inline void check_agreement(std::string_view one, double seconds, std::string_vi
                               " s; both say the same, so leave one out"));
 }
 
-/// The part of its file that a line chooses; without a member: the file's beginning or end.
+/// The part of an audio file that a line selects. An absent member means the file's beginning or end.
 struct ClipTimes {
   std::optional<double> start, end;
 };
 
-/// Returns the part from `start`, which the line calls `start_key`, to `end`. NeMo's `offset` is a start, and
-/// after either one `duration` is the length of the part. Beside `start` and `end`, or without both,
-/// `duration` only informs.
+/// Returns the part from `start`, which the line calls `start_key`, to `end`. NeMo's `offset` is a start.
+/// With a start and no `end`, `duration` is the length of the part. In all other cases `duration` only
+/// informs.
 [[nodiscard]] inline ClipTimes part_of(const JsonFields& fields, std::string_view start_key) {
   const auto duration = fields.optional_seconds("duration"), offset = fields.optional_seconds("offset");
   ClipTimes part{fields.optional_seconds(start_key), fields.optional_seconds("end")};

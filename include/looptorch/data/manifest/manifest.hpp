@@ -36,17 +36,17 @@ struct ManifestOptions {
 ///
 /// Keys, and names of columns, are those of Utterance's members. Also read are
 ///
-///     begin, offset (NeMo's)                                   as `start`; `duration` is then the part's length
+///     begin, offset (NeMo's)                                   as `start`; `duration` is then the length
 ///     lang, source_lang, target_lang                           as `language`
 ///     client_id                                                Common Voice's, as `speaker`
-///     path                                                     Common Voice's, as a file in the folder clips,
+///     path                                                     Common Voice's, as a file in folder clips,
 ///                                                              unless it is absolute or names that folder
 ///     file_name, audio_file, audio_path, audio, wav_filename   as `audio_filepath`
 ///     transcription, sentence, transcript                      as `text`
 ///
-/// Others are ignored, as blank lines and a byte order mark are. Keys that contradict one another make a line
-/// wrong. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A file whose
-/// name the disk spells in another normal form of Unicode is found.
+/// Other keys are ignored, and so are blank lines and a byte order mark. Keys that contradict one another
+/// make a line wrong. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder.
+/// A file whose name the disk spells in another normal form of Unicode is found.
 ///
 /// With commas and semicolons quoting is that of RFC 4180: a field that begins with a quote ends with one,
 /// and may hold line ends and doubled quotes. A row over several lines is wrong if two of them name audio:
@@ -59,7 +59,7 @@ struct ManifestOptions {
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
-/// The checks of `read_manifest`, and its answer to a wrong line: to stop, or to list the line and go on.
+/// The checks of `read_manifest`, and its answer to a wrong line: to stop, or to list the line and continue.
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`
@@ -94,12 +94,12 @@ struct Manifest {
 /// ManifestError if no line can be used, or a table lacks its header.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options = {});
 
-/// Writes JSON lines from which `load_manifest` reads the same utterances, of the same files, in one step.
-/// One with `start` and `duration` and no `end` is read with the `end` that these give. Audio beneath its
-/// folder is named relative to it, so that the folder can be moved; any other path is written absolute.
-/// Throws ManifestError, with the number of its line, for an utterance that `load_manifest` would refuse;
-/// whether its file exists is not checked. Throws ManifestError also for a name that stands for a table, and
-/// FileError if it cannot write.
+/// Writes JSON lines, in one step, from which `load_manifest` reads the same utterances of the same files. An
+/// utterance with `start` and `duration` but no `end` is read back with the `end` that these give. Audio
+/// below the manifest's folder is named relative to it, so that the folder can be moved; any other path is
+/// written absolute. Throws ManifestError, with the number of its line, for an utterance that `load_manifest`
+/// would refuse; whether its file exists is not checked. Throws ManifestError also for a path that ends in
+/// .csv or .tsv, and FileError if it cannot write.
 void save_manifest(const std::filesystem::path& path, std::span<const Utterance> utterances);
 
 }  // namespace looptorch

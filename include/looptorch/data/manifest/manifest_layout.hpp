@@ -54,8 +54,8 @@ inline void check_field_utf8(std::string_view key, std::string_view field) {
   return ',';
 }
 
-/// True for the first line of LJSpeech's metadata.csv, "LJ001-0001|text|normalised text", of which wavs/ has
-/// the recording.
+/// True if the text begins with a line of LJSpeech's metadata.csv, "LJ001-0001|text|normalised text", whose
+/// recording lies in wavs/.
 [[nodiscard]] inline bool is_lj_speech(const std::filesystem::path& folder, std::string_view text) {
   std::string_view line = take_until('\n', text);
   const std::string name(take_until('|', line));
@@ -110,7 +110,7 @@ inline void check_field_utf8(std::string_view key, std::string_view field) {
   return files;
 }
 
-/// Returns the line of a recording with its text in NAME.txt beside it, named below `folder`.
+/// Returns the JSON line of a recording, with the text of NAME.txt beside it; its path is below `folder`.
 [[nodiscard]] inline Json line_of_recording(const std::filesystem::path& audio,
                                             const std::filesystem::path& folder) {
   constexpr std::uint64_t kLongestText = std::uint64_t{1} << 20;
@@ -128,7 +128,7 @@ inline void check_field_utf8(std::string_view key, std::string_view field) {
   return Json::object().set("audio_filepath", name).set("text", text);
 }
 
-/// Throws ManifestError for a file of Parquet or Arrow, with the command that writes its lines.
+/// Throws ManifestError for a file of Parquet or Arrow, with the command that converts it to JSON lines.
 inline void refuse_columnar(const std::filesystem::path& path, std::string_view text) {
   const bool is_parquet = text.starts_with("PAR1");
   if (!is_parquet && !text.starts_with("ARROW1") && small_extension(path) != ".arrow") return;

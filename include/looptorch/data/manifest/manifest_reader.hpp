@@ -78,8 +78,8 @@ class ManifestReader {
                 ": the file's lines end with CR alone (old Mac); convert them: tr '\\r' '\\n'"));
   }
 
-  /// Reads the table in a folder, or its recordings with their texts; a fault's line is then its place among
-  /// them.
+  /// Reads the table in a folder, or its recordings with their texts; then the line of a fault is the
+  /// recording's number in the list.
   [[nodiscard]] Manifest read_folder() {
     folder_ = manifest_.path;
     if (const auto table = table_in(folder_); !table.empty()) {

@@ -70,7 +70,7 @@ class TableRows {
   /// Returns the text of the row that `next` returned, of one line or more.
   [[nodiscard]] std::string_view last() const { return text_.substr(row_, at_ - row_); }
 
-  /// Throws ManifestError with the fault of that row. What follows its first line is read again as rows of
+  /// Throws ManifestError with the fault of the last row. The lines after its first are read again as rows of
   /// their own. If a text makes that happen repeatedly, no further row may span more than one line.
   [[noreturn]] void refuse(const std::string& what) {
     const auto next_line = behind_line(row_);

@@ -26,9 +26,9 @@ struct ManifestSplit {
   std::vector<Utterance> train, validation, test;
 };
 
-/// Puts each utterance into one part, shuffled. The size of the training part is rounded down, and so is that
-/// of training and validation together; the test part gets the rest: 9 utterances become 7, 1 and 1. Throws
-/// UsageError for shares that are negative or together more than 1.
+/// Puts each utterance into one part, shuffled. Rounds down the size of the training part, and of training
+/// and validation together; the test part gets the rest: 9 utterances become 7, 1 and 1. Throws UsageError
+/// for shares that are negative or together more than 1.
 [[nodiscard]] inline ManifestSplit split_utterances(std::vector<Utterance> utterances,
                                                     std::uint64_t seed = 42, SplitShares shares = {}) {
   const double both = shares.train + shares.validation;

@@ -31,10 +31,10 @@ enum class TooLong {
 struct LengthBucketOptions {
   std::int64_t budget = 0;      ///< largest number of tokens or frames a batch, padding included; 0: no limit
   std::int64_t batch_size = 0;  ///< largest number of samples a batch; 0: no limit
-  /// The number of batches' worth of samples of similar length, a bucket, from which a batch is drawn. With
-  /// samples sorted from the longest on, a bucket takes a further batch's worth only if that begins with at
-  /// least 3/4 of the bucket's longest length. So there may be fewer. Fewer mean less padding, more mean more
-  /// variety. 1 composes the same batches in every epoch.
+  /// The largest number of batches in a bucket, whose samples of similar length make up its batches. A bucket
+  /// takes samples from the longest on, and ends early before a batch whose longest sample is shorter than
+  /// 3/4 of the bucket's longest. Fewer batches mean less padding, more mean more variety. 1 composes the
+  /// same batches in every epoch.
   std::int64_t batches_per_bucket = 8;
   bool longest_first = false;  ///< begins each epoch with a full batch that holds the longest sample
   TooLong too_long = TooLong::fail;

@@ -28,10 +28,10 @@ struct WeightedSamplerOptions {
   std::uint64_t seed = 0;
 };
 
-/// Draws sample i with a chance of `weights[i]` over the sum of the weights: at each draw with replacement,
-/// or among the samples that are left without (as torch.utils.data.WeightedRandomSampler does). Weights need
-/// no particular sum. Below 2^-40 of the largest they lose precision, but never their chance. A sample of
-/// weight 0 is never drawn.
+/// Draws sample i with a probability of `weights[i]` over the sum of all weights or, without replacement,
+/// over the sum of the weights not yet drawn (as torch.utils.data.WeightedRandomSampler does). Weights need
+/// no particular sum. Weights below 2^-40 of the largest lose precision, but are never rounded to 0. A sample
+/// of weight 0 is never drawn.
 class WeightedSampler {
  public:
   /// Throws UsageError for no weight, a weight that is negative or not finite, weights that are all 0, and,

@@ -142,7 +142,7 @@ class GraphemeBreaker {
   int regionals_ = 0;
 };
 
-/// Returns the text split where `begins(code_point)` is true.
+/// Returns the parts of the text, split where `begins(code_point)` is true.
 template <class Begins>
 [[nodiscard]] std::vector<std::string_view> cut_text(std::string_view text, Begins begins) {
   std::vector<std::string_view> parts;

@@ -12,7 +12,7 @@
 
 namespace looptorch {
 
-/// True for a snapshot in that folder, by any of the folder's names; false for an empty path.
+/// True for a snapshot in that folder, whichever path names the folder; false for an empty path.
 [[nodiscard]] inline bool snapshot_lies_in(const std::filesystem::path& snapshot,
                                            const std::filesystem::path& folder) {
   std::error_code ignored;

@@ -32,15 +32,15 @@ struct NewestSnapshot {
   /// The contents; null for a snapshot that was not read.
   std::shared_ptr<std::optional<SnapshotContents>> held = {};
 
-  /// Returns the contents, and holds them no more. If they are not held, reads the snapshot, and throws what
-  /// read_snapshot throws. Include snapshot_folder.hpp.
+  /// Returns the contents and releases them. If none are held, reads the snapshot, and throws what
+  /// read_snapshot throws. Defined in snapshot_folder.hpp, which callers include.
   [[nodiscard]] SnapshotContents take() const;
   /// Frees the contents: a fit reads them again.
   void release() const {
     if (held) held->reset();
   }
 
-  /// Returns lines for a log: each skipped snapshot with the reason, and whether there is none to resume
+  /// Returns lines for a log: each rejected snapshot with the reason, and a line if there is none to resume
   /// from. FitOptions::on_resumed reports the resume itself.
   [[nodiscard]] std::string describe() const {
     std::string text;
@@ -55,8 +55,8 @@ struct NewestSnapshot {
   }
 };
 
-/// The snapshot from which a fit resumes: its path, a folder whose newest intact snapshot is taken, or one
-/// that was already read. An empty path starts a new run.
+/// The snapshot from which a fit resumes: the path of one, the path of a folder whose newest intact one is
+/// taken, or a NewestSnapshot. An empty path starts a new run.
 class ResumeFrom {
  public:
   ResumeFrom() = default;
@@ -66,7 +66,7 @@ class ResumeFrom {
 
   [[nodiscard]] bool empty() const { return snapshot_.path.empty(); }
   [[nodiscard]] const std::filesystem::path& path() const { return snapshot_.path; }
-  /// Returns the snapshot that was chosen; null for a path alone.
+  /// Returns the snapshot that was already read; null for a path alone.
   [[nodiscard]] const NewestSnapshot* chosen() const { return snapshot_.held ? &snapshot_ : nullptr; }
 
  private:

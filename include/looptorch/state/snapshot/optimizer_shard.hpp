@@ -3,8 +3,8 @@
 // rank writes its file next to the snapshot, and the rank that writes the snapshot moves all of them into it.
 // A resume joins the shards, so the number of ranks may differ.
 //
-// A shard of a tensor is named "KEY[BEGIN:END of SIZES]" after its range of elements; an integer, such as a
-// step count, "KEY[int]".
+// A tensor's shard is saved as "KEY[BEGIN:END of SIZES]", after its range of elements, and a number, such as
+// a step count, as "KEY[int]", "KEY[double]" or "KEY[bool]".
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -36,7 +36,7 @@ namespace looptorch::detail {
                                                       std::int64_t rank) {
   return folder / message('.', snapshot_name(step), '.', shard_file_name(rank));
 }
-/// True for names of `shard_path`, which a killed run leaves.
+/// True for names that `shard_path` makes. A killed run leaves such files behind.
 [[nodiscard]] inline bool is_left_shard(std::string_view name) {
   return name.starts_with(".step-") && name.find(".optimizer.rank-") != std::string_view::npos;
 }
@@ -73,7 +73,7 @@ inline void write_shard(const std::filesystem::path& folder, std::int64_t step, 
   write_file_atomically(path.string() + ".json", listing.text());
 }
 
-/// Removes a shard and its listing, which belong to no snapshot.
+/// Removes a shard that belongs to no snapshot, and its listing.
 inline void remove_shard(const std::filesystem::path& shard) noexcept {
   std::error_code ignored;
   std::filesystem::remove(shard, ignored);
@@ -95,12 +95,12 @@ inline void remove_shard(const std::filesystem::path& shard) noexcept {
   return std::move(listing.files.front());
 }
 
-/// Puts elements of tensors together that several ranks have written, and turns numbers back.
+/// Joins the elements of tensors that several ranks have written, and restores numbers.
 class JoinedShards {
  public:
   explicit JoinedShards(std::filesystem::path snapshot) : snapshot_(std::move(snapshot)) {}
 
-  /// Throws SnapshotError for tensors of which elements are missing.
+  /// Throws SnapshotError for a tensor that lacks elements.
   void join(StateDict& state) {
     StateDict whole;
     for (const auto& [key, value] : state.values())
@@ -116,11 +116,11 @@ class JoinedShards {
 
  private:
   struct Elements {
-    std::map<std::int64_t, at::Tensor> from;  // by the first
+    std::map<std::int64_t, at::Tensor> from;  // by the number of the first element
     std::vector<std::int64_t> sizes;
   };
 
-  /// Takes a tensor that is a shard, by its name. Returns false for any other.
+  /// Takes a tensor whose name says that it is a shard or a number. Returns false for any other.
   bool take(const std::string& name, const at::Tensor& tensor, StateDict& whole) {
     const auto open = name.rfind('[');
     if (open == std::string::npos || name.back() != ']') return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Creates the folder into which a snapshot is written, under a temporary name next to the final one, and
-// renames it once it is complete. Meanwhile its manifest is locked. By the lock another process can tell that
-// the folder is being written and was not left by a killed process.
+// renames it once it is complete. Until then its manifest is locked, so that other processes do not take the
+// folder for one that a killed process has left.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>
@@ -39,15 +39,15 @@ class PartialFolder {
     return {std::move(file), target_ / name};
   }
 
-  /// Moves a finished file of this file system in, under this name.
+  /// Moves a finished file into the folder, under this name. Both must be on one file system.
   void adopt(const std::filesystem::path& file, std::string_view name) const {
     if (::rename(file.c_str(), (partial_ / name).c_str()) != 0)
       throw_file_error(target_ / name, "cannot create", errno);
   }
 
-  /// Writes the manifest and renames the folder to its final name, replacing what had that name. `is_sound`
-  /// decides whether that is a snapshot that must not be lost. Throws FileError and SnapshotError; then the
-  /// previous folder stays.
+  /// Writes the manifest and renames the folder to its final name, replacing the folder that had that name.
+  /// `is_sound` decides whether the replaced folder is a snapshot that must not be lost. Throws FileError and
+  /// SnapshotError; a folder that is sound then stays in place.
   template <class IsSound>
   void publish(std::string_view manifest, IsSound is_sound);
 

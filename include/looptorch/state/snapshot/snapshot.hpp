@@ -30,10 +30,10 @@
 
 namespace looptorch {
 
-/// Writes `folder/step-NNNNNNNN`, creates the folder if it is missing, and returns that path. The snapshot is
-/// on the disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that
-/// cannot do that, replacing an intact one is an error. Throws SnapshotError, or SnapshotSpaceError before
-/// anything is written; then the folder is unchanged. Throws UsageError for a step below 0.
+/// Writes `folder/step-NNNNNNNN`, creates the folder if it is missing, and returns that path once the
+/// snapshot is on the disk. A snapshot of the same step is replaced in one step (renameat2); on a file system
+/// that cannot do that, replacing an intact one is an error. Throws SnapshotError, or SnapshotSpaceError
+/// before anything is written; then the folder is unchanged. Throws UsageError for a step below 0.
 std::filesystem::path write_snapshot(const std::filesystem::path& folder, const SnapshotContents& contents);
 
 /// Reads a snapshot into CPU tensors with memory of their own, and verifies all of it before it returns.
@@ -42,7 +42,7 @@ std::filesystem::path write_snapshot(const std::filesystem::path& folder, const 
 [[nodiscard]] SnapshotContents read_snapshot(const std::filesystem::path& snapshot);
 
 /// Verifies a snapshot without keeping it, in the memory of one tensor at a time. Throws what read_snapshot
-/// would throw, except for shards of an optimizer that do not make up the whole.
+/// would throw, but does not notice if shards of an optimizer lack elements.
 void verify_snapshot(const std::filesystem::path& snapshot);
 
 namespace detail {
@@ -97,7 +97,7 @@ inline void write_files(SnapshotImage& image, const std::vector<std::filesystem:
     ManifestFile listed = listing_of(shard);
     partial.adopt(shard, listed.name);
     image.add_written(std::move(listed));
-    remove_shard(shard);  // its listing, which is left
+    remove_shard(shard);  // the shard itself was moved: removes its listing
   }
   partial.publish(image.manifest(), is_sound);
 }

@@ -45,8 +45,8 @@ struct ListedSnapshot {
 /// cannot be read.
 [[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
 
-/// Reads the snapshot at `path`, or the newest intact one in that folder of them. Throws SnapshotError for a
-/// path that holds no intact snapshot: "holds no " and what is `sought`.
+/// Reads the snapshot at `path`, or the newest intact one if `path` is a folder of snapshots. Throws
+/// SnapshotError if there is none; its message says that `path` holds no `sought`.
 [[nodiscard]] NewestSnapshot find_snapshot(const std::filesystem::path& path,
                                            const std::string& sought = "snapshot to resume from");
 
@@ -98,7 +98,7 @@ inline bool sweep(const std::filesystem::path& path) {
   return is_left_over(folder, manifest, path) && remove_open_snapshot(folder, path);
 }
 
-/// Returns a snapshot with what read_snapshot returns.
+/// Reads a snapshot, and returns it with its contents.
 [[nodiscard]] inline NewestSnapshot held_snapshot(std::filesystem::path path) {
   auto contents = std::make_shared<std::optional<SnapshotContents>>(read_snapshot(path));
   return {.path = std::move(path), .held = std::move(contents)};

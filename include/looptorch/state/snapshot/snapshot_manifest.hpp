@@ -127,7 +127,7 @@ inline std::uint64_t read_size(const Json& json) {
   return static_cast<std::uint64_t>(size);
 }
 
-/// Throws JsonError unless each name is tied to one of the tensors and is none itself.
+/// Throws JsonError unless each tied name refers to one of the tensors and is not itself a tensor's name.
 inline void check_tied(const ManifestFile& file) {
   std::set<std::string_view> names;
   for (const auto& tensor : file.tensors) names.insert(tensor.name);

@@ -26,7 +26,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json", kStateFile = 
 inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizerFile, kStateTensorsFile,
                                            kStateFile};
 
-/// Returns the name of the file with what another rank's optimizers hold.
+/// Returns the name of the file with this rank's shard of the optimizers' state.
 [[nodiscard]] inline std::string shard_file_name(std::int64_t rank) {
   char text[48];
   std::snprintf(text, sizeof text, "optimizer.rank-%05lld.safetensors", static_cast<long long>(rank));

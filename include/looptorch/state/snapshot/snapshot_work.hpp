@@ -46,8 +46,8 @@ inline void require_no_later_snapshots(const std::filesystem::path& folder, std:
 
 /// Selects the snapshots that stay in the folder in addition to the best.
 struct SnapshotsToKeep {
-  std::size_t newest = 0;  ///< So many of the newest; 0: all.
-  std::int64_t every = 0;  ///< Those whose step is a multiple of it; 0: none for this reason.
+  std::size_t newest = 0;  ///< Number of the newest that stay; 0: all.
+  std::int64_t every = 0;  ///< Those whose step is a multiple of this also stay; 0: none.
 };
 
 /// SnapshotEvery's work on one folder, from a fit's beginning to its end. Called by the training thread; only
@@ -64,8 +64,8 @@ class SnapshotWork {
   SnapshotWork(const SnapshotWork&) = delete;
   SnapshotWork& operator=(const SnapshotWork&) = delete;
 
-  /// Waits for the snapshot before and begins to write this one. `best` are the steps of the snapshots that
-  /// stay. Throws the errors of both, and what require_own_folder throws.
+  /// Waits for the previous snapshot, then begins to write this one. `best` are the steps of the snapshots
+  /// that stay. Throws the errors of both, and what require_own_folder throws.
   void begin(const SnapshotContents& contents, std::set<std::int64_t> best) {
     wait();
     require_own_folder(contents.step);

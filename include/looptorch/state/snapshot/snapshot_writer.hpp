@@ -89,17 +89,17 @@ class SnapshotWriter {
   /// Blocks until the snapshot that is being written is finished.
   ~SnapshotWriter();
 
-  /// Reserves memory for such contents in the background. Without it the first snapshot takes that time,
-  /// which is several times that of the copy. Waits for the snapshot that is being written, and throws its
-  /// error. An error of the reservation is thrown by the next `begin` or `wait`. Throws SnapshotError for
-  /// tensors and names that a snapshot cannot hold.
+  /// Reserves memory for such contents in the background. Without it the first `begin` takes that time,
+  /// several times as long as the copy. Waits for the snapshot that is being written, and throws its error.
+  /// An error of the reservation is thrown by the next `begin` or `wait`. Throws SnapshotError for tensors
+  /// and names that a snapshot cannot hold.
   void prepare(const SnapshotContents& contents);
 
-  /// Copies the contents, which may then change, and begins to write them. Waits first for the snapshot
-  /// before, and returns what `wait` would; if that failed, throws its error and begins nothing. Throws
-  /// SnapshotError also for tensors and names that a snapshot cannot hold, and if there is no memory for the
-  /// copy. Files that would be too long to be read are an error of writing. Throws UsageError for a step
-  /// below 0.
+  /// Copies the contents, which may then change, and begins to write them. First waits for the previous
+  /// snapshot, and returns what `wait` would return; if that one failed, throws its error and begins nothing.
+  /// Throws SnapshotError also for tensors and names that a snapshot cannot hold, and if there is no memory
+  /// for the copy. Files that would be too long to be read are an error of writing. Throws UsageError for a
+  /// step below 0.
   std::optional<std::filesystem::path> begin(const SnapshotContents& contents);
 
   /// Returns the snapshot that has been written since the last `poll` or `wait`, if any. Does not wait.

@@ -28,7 +28,7 @@
 
 namespace looptorch {
 
-/// A tensor with a name of the module, but of another shape, type or value than fits.
+/// A tensor whose name the module has, but whose shape, type or value does not fit.
 struct UnfitTensor {
   std::string name;
   std::string why;  ///< "[5] instead of [2]"
@@ -39,8 +39,8 @@ struct LoadReport {
   std::vector<std::string> loaded;   ///< Names of the module.
   std::vector<std::string> missing;  ///< Names of the module for which nothing was given.
   std::vector<std::string> surplus;  ///< Given names that the module does not have.
-  /// Tensors of another shape or of a type that cannot be converted, or with another value for a tensor that
-  /// has two names.
+  /// Tensors of another shape, of a type that cannot be converted, or with another value than was given under
+  /// a second name of the same tensor.
   std::vector<UnfitTensor> unfit;
   /// Names in the file that wrappers of Python have changed, and the module's names that they were read as.
   std::vector<RenamedTensor> renamed{};
@@ -55,8 +55,8 @@ struct LoadReport {
   [[nodiscard]] std::string renamed_text() const;
 };
 
-/// Thrown for weights that do not fit the module; nothing was changed. `report` has what is wrong, and its
-/// `loaded` are the names that would have fitted.
+/// Thrown for weights that do not fit the module; nothing was changed. `report` lists what is wrong, and in
+/// `loaded` the names that would have fitted.
 struct ModuleStateError : Error {
   explicit ModuleStateError(const std::string& what, LoadReport how = {})
       : Error(what), report(std::move(how)) {}
@@ -152,10 +152,10 @@ inline void split_missing(const TensorMap& own, const TensorMap& given, LoadRepo
   }
 }
 
-/// Remembers what was given first for each tensor of a module, since tied weights are given twice.
+/// Remembers which values were first given for each tensor of a module: tied weights may be given twice.
 class FirstGiven {
  public:
-  /// Returns why `given` contradicts what the same tensor was given under another name; empty if it does not.
+  /// Returns why `given` contradicts values that were given under another name of `own`; empty if not.
   [[nodiscard]] std::string find_contradiction(const std::string& name, const at::Tensor& own,
                                                const at::Tensor& given) {
     const auto [first, is_new] = first_.emplace(identity_of(own), Given{name, given});

@@ -17,10 +17,10 @@
 
 namespace looptorch {
 
-/// Selects and renames the tensors of the file. By default the names must be the module's, but for what
-/// Python's wrappers add: a name with "module.", "_orig_mod." or the like, or with or without "model." in
-/// front, is that of the one tensor of the module which has it without them, unless the file has that
-/// tensor's own name.
+/// Selects and renames the tensors of the file. By default names must be the module's, apart from parts that
+/// Python's wrappers add ("module.", "_orig_mod." and the like) and "model." in front of either name. A name
+/// that differs in these parts matches the only tensor of the module that has the same name without them,
+/// unless the file also has that tensor's exact name.
 struct LoadWeightsOptions {
   /// Tensors of the module that the file lacks keep their values.
   bool allow_missing = false;
@@ -46,22 +46,22 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
 
-/// Loads tensors that were read before into a module, like a file's; `where` is their name in errors, and
-/// `inside` is not looked at.
+/// Loads tensors that were read before into a module. Errors call their source `where`, and `inside` is
+/// ignored.
 template <class Module>
 LoadReport load_weights(const Module& module, const TensorMap& tensors, const std::string& where,
                         const LoadWeightsOptions& options = {});
 
 namespace detail {
 
-/// The tensors of a file by the module's names, or by their own where it has no place for them.
+/// The tensors of a file by the module's names; those for which it has no place, by the file's names.
 struct NamedTensors {
   TensorMap tensors;
   std::vector<RenamedTensor> renamed;
 };
 
-/// Returns the names after the prefix by the names in the file. If no name has the prefix, wrappers are
-/// removed from both.
+/// Returns for each name in the file the part after the prefix. If no name has the prefix, compares both
+/// without wrappers.
 inline std::map<std::string, std::string> names_behind(const std::string& prefix, const TensorMap& tensors) {
   std::map<std::string, std::string> names;
   for (const auto& [name, tensor] : tensors)
@@ -86,7 +86,7 @@ class FileNames {
   }
 
   [[nodiscard]] NamedTensors match() {
-    std::vector<std::string> others;  // names in the file of tensors that have no place as they are named
+    std::vector<std::string> others;  // names in the file that are not the module's
     for (const auto& [name, behind] : behind_) {
       auto target = rename_(behind);
       if (own_.contains(target))
@@ -106,7 +106,7 @@ class FileNames {
   }
 
  private:
-  /// Returns names in the file by the name of the module that they match; those that match none under "".
+  /// Returns names in the file, by the module's name that they match, or by "" if they match none.
   [[nodiscard]] std::map<std::string, std::vector<std::string>> without_wrappers(
       const std::vector<std::string>& names) const {
     const WrappedNames wrapped(own_, [&](const std::string& name) { return sources_.contains(name); });

@@ -120,7 +120,7 @@ inline Safetensors load_safetensors(const std::filesystem::path& path, const Saf
 
 namespace detail {
 
-/// Writes what `convert(name, tensor)` returns of each tensor, one at a time: floating-point ones in `dtype`.
+/// Writes `convert(name, tensor)` for each tensor, one at a time; floating-point results are in `dtype`.
 template <class Convert>
 void save_converted(const std::filesystem::path& path, const TensorMap& tensors,
                     const SafetensorsMetadata& metadata, std::optional<at::ScalarType> dtype,

@@ -40,8 +40,8 @@ inline void require_no_key(const std::string& inside, const std::filesystem::pat
                              "\" was asked for, and only a whole file of torch.save has keys"));
 }
 
-/// Reads a safetensors file or one of torch.save, whichever it is. `inside` is the key of the latter under
-/// which the weights are, or is set to it if it is empty.
+/// Reads a safetensors file or one of torch.save, whichever it is. `inside` is the key under which a file of
+/// torch.save has the weights; if it is empty, it is set to that key.
 inline Safetensors load_weight_file(const std::filesystem::path& path, const SafetensorsOptions& options,
                                     std::string& inside) {
   if (!is_torch_checkpoint(InputFile(path))) {

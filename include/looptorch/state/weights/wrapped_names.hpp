@@ -49,7 +49,7 @@ namespace detail {
   return names;
 }
 
-/// Finds a module's names for those of a file by what both have without wrappers.
+/// Finds a module's name for a name in a file, by comparing both without wrappers.
 class WrappedNames {
  public:
   using Rename = std::function<std::string(const std::string&)>;
@@ -66,8 +66,8 @@ class WrappedNames {
   }
 
   /// Returns the name of the module's only tensor that matches the file's `name`; empty if there is none.
-  /// `rename` maps names of the file to names of the module. The prefix "model." counts for a part of the
-  /// model as a whole: if the file has one of its tensors under its own name, it must have all.
+  /// `rename` maps names of the file to names of the module. Ignores "model." only in parts of the model,
+  /// such as "encoder", of which the file has no tensor under its own name.
   [[nodiscard]] std::string find(const std::string& name, const Rename& rename) const {
     const auto shorter = shorter_names(name);
     if (const auto target = only(by_unwrapped_, unwrapped_name(rename(shorter.front()))); !target.empty())

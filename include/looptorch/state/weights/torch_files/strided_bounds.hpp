@@ -10,9 +10,9 @@
 
 namespace looptorch::detail {
 
-/// True if a tensor of these sizes and strides, none of which may be negative, that begins at element `offset`
-/// lies within `available` elements. False if there are more sizes than strides or fewer, and for more
-/// elements than 64 bits count.
+/// True if a tensor of these sizes and strides, none of which may be negative, that begins at element
+/// `offset` lies within `available` elements. False if the numbers of sizes and strides differ, or if the
+/// elements are more than 64 bits count.
 [[nodiscard]] inline bool lies_within(std::int64_t offset, const std::vector<std::int64_t>& sizes,
                                       const std::vector<std::int64_t>& strides, std::int64_t available) {
   if (sizes.size() != strides.size() || offset < 0 || offset > available) return false;

@@ -33,21 +33,21 @@ struct TorchCheckpointError : Error {
 struct TorchCheckpoint {
   TensorMap tensors;
   std::string
-      inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the file is one.
-  std::vector<std::string> beside{};  ///< Keys that were left aside, as "epoch" and "optimizer_state_dict".
+      inside;  ///< The key of the dictionary that had them, as "model_state_dict"; empty: the top level.
+  std::vector<std::string> beside{};  ///< Keys that were not read, as "epoch" and "optimizer_state_dict".
 };
 
 /// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or, with
-/// `mapped` false, views of copies of its storages. Tied tensors share their memory. Weights may lie within a
-/// checkpoint: under `inside`, or if that is empty under the first of the usual keys ("model_state_dict",
-/// "state_dict", "model", ...) that has tensors, or under the only key that has. Throws FileError if the file
-/// cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds anything
-/// but tensors and plain values, and where no key, or more than one, has tensors.
+/// `mapped` false, views of copies of its storages. Tied tensors share their memory. Takes the tensors under
+/// the key `inside`; if that is empty, under the first usual key ("model_state_dict", "state_dict", "model",
+/// ...) that has any, else at the top level, else under the only key that has any. Throws FileError if the
+/// file cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds
+/// anything but tensors and plain values, and if no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,
                                                     const std::string& inside = {}, bool mapped = true);
 
 /// Reads all dictionaries of tensors of such a file, for a checkpoint of several models. Throws what
-/// load_torch_checkpoint throws, but for what a key has.
+/// load_torch_checkpoint throws for the file, but nothing for its keys.
 [[nodiscard]] CheckpointParts load_checkpoint_parts(const std::filesystem::path& path, bool mapped = true);
 
 namespace detail {

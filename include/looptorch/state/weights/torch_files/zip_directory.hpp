@@ -98,7 +98,7 @@ class ZipDirectory {
     return next;
   }
 
-  /// Reads ZIP64's sizes, of which the extra field has those that do not fit.
+  /// Reads ZIP64's sizes from the extra field, which has only the sizes that do not fit into 32 bits.
   static void read_wide(std::string_view extra, std::uint64_t compressed, std::uint64_t& size,
                         std::uint64_t& local) {
     constexpr std::uint64_t kDoesNotFit = 0xFFFFFFFF;
