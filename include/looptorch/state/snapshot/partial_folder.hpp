@@ -112,8 +112,11 @@ std::filesystem::path PartialFolder::rename_over(IsSound is_sound) {
         "or write into another folder");
   }
   const auto damaged = sibling_of(target_, kDeleted);
-  if (::rename(target_.c_str(), damaged.c_str()) != 0 || ::rename(partial_.c_str(), target_.c_str()) != 0) {
-    throw_file_error(target_, "cannot replace", errno);
+  if (::rename(target_.c_str(), damaged.c_str()) != 0) throw_file_error(target_, "cannot replace", errno);
+  if (::rename(partial_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    (void)::rename(damaged.c_str(), target_.c_str());  // which keeps its name
+    throw_file_error(target_, "cannot replace", error);
   }
   return damaged;
 }
