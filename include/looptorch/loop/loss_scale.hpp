@@ -210,7 +210,7 @@ struct LossScale {
     return pending.apply(scale.to(at::kDouble).reciprocal()).to(at::kFloat);
   }
 
-  /// True if a gradient is in fp16, which the optimizer takes.
+  /// True if a gradient is in fp16. Throws UsageError for a gradient that `unscale` refuses.
   static bool has_fp16(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
     bool found = false;
     for (const at::Tensor& gradient : gradients) {

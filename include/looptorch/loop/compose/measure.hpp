@@ -77,7 +77,7 @@ class EvaluationSums {
   /// Counts a batch that a measure has accumulated.
   void add() { ++batches_; }
 
-  /// Adds the sums to `reduction`; then takes all ranks' sums.
+  /// Adds the sums to `reduction`; `take` then replaces them by the sums of all ranks.
   void all_reduce(RankReduction& reduction) {
     agreed_.add(reduction, "", loss_, metrics_);
     reduction.sum("batches", batches_);

@@ -194,8 +194,8 @@ class TrainingObserver : public MicroBatchObserver {
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
 
-  /// False for split batches, since memory is short, and for graphs; for a closure, since weights move; and
-  /// in a caller's own loop, which may do anything between two micro-batches.
+  /// False for split batches, since memory is short; for graphs; for a closure, which moves weights; and in a
+  /// caller's own loop, which may change weights between micro-batches.
   [[nodiscard]] bool may_keep_casts() {
     if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Engine::template kByClosure<I>)
       return false;
@@ -237,7 +237,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
   run_micro_batch<I>(engine, batch, observer);
 }
 
-/// Learns from a micro-batch, unless an earlier one was at fault and the update is off anyway.
+/// Learns from a micro-batch, unless an earlier loss is NaN or infinite: the update is then skipped anyway.
 template <std::size_t I, class Engine, class Batch>
 void train_micro_batch(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].fault.micro_batch) return;
