@@ -38,7 +38,7 @@
 namespace looptorch {
 namespace detail {
 
-/// The most values of a parameter that count, evenly spaced.
+/// The most values that represent a parameter in its distribution, evenly spaced.
 inline constexpr std::int64_t kDistributionValues = 4096;
 
 /// Returns the values of each floating-point parameter, by name. Waits for one copy of all from the device.

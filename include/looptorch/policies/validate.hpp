@@ -109,8 +109,8 @@ class Validate {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count at that evaluation.
     std::int64_t parts = 0;          ///< With `per_epoch`: finished parts of the current epoch.
-    bool warned_of_epochs = false;   ///< A loop of `step` was warned that it has none.
-    bool warned_of_metrics = false;  ///< It was warned of a metric that is not published.
+    bool warned_of_epochs = false;   ///< A loop of `step` was warned that it has no epochs.
+    bool warned_of_metrics = false;  ///< A loop of `step` was warned of an unpublished metric.
   };
 
   /// Throws UsageError for a second Validate of one name, and for `per_epoch` with an unknown number of
