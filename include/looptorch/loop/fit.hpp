@@ -52,7 +52,7 @@ struct FitResult {
   std::int64_t steps = 0;    ///< Windows in the run so far, skipped ones included.
   std::int64_t skipped = 0;  ///< Windows in which an update was vetoed or had no weight.
   double loss = 0.0;  ///< The first update's mean over the last epoch trained; NaN if nothing had weight.
-  std::vector<double> losses = {};           ///< The same for each update.
+  std::vector<double> losses = {};           ///< Each update's mean, like `loss`.
   std::int64_t epochs = 0;                   ///< Epochs finished in the run so far.
   double seconds = 0.0;                      ///< Wall time of this fit.
   std::optional<ResumeReport> resumed = {};  ///< The snapshot it began from, with `FitOptions::resume`.

@@ -129,7 +129,7 @@ struct LossScale {
     update.veto(found);
     return found;
   }
-  /// Lets `adapt` know of an overflow. Keeps the tensor.
+  /// Records for `adapt` whether gradients overflowed. Keeps the tensor.
   void note(const at::Tensor& found) {
     if (!found.defined()) return;
     found_ = found_.defined() ? at::maximum(found_, detail::on_device_of(found_, found))

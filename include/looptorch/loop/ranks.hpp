@@ -61,7 +61,7 @@ class Ranks {
   /// Shards optimizers in this fit: each rank updates its part of the parameters.
   virtual void shard_optimizers() {}
   [[nodiscard]] virtual bool shards_optimizers() const { return false; }
-  /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
+  /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut a parameter.
   virtual OptimizerShards& shards_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
   /// Gathers an update's parameters on all ranks after each has updated its shard.
   virtual void gather(const UpdateView& /*update*/) {}

@@ -193,9 +193,9 @@ class Run {
   /// (FitOptions::limit_batches); empty otherwise.
   [[nodiscard]] std::optional<std::int64_t> batch_limit() const { return batch_limit_; }
 
-  /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
-  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and if
-  /// no listed policy declares it.
+  /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. The policy declares
+  /// `static constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere,
+  /// and if no listed policy declares it.
   [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
 
   /// Calls `body` and counts its time as `phase`; traces show it as `name`.

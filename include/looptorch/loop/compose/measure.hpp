@@ -39,7 +39,7 @@ template <class Measure, class Model, class Batch>
 concept Accumulates = GivesResult<Measure> && HasAdd<Measure, Model, Batch>;
 // clang-format on
 
-/// True where the measure's results have names of their own.
+/// True if the measure's result is a map of names to numbers, and not one number.
 template <class Measure>
 constexpr bool names_results() {
   if constexpr (GivesResult<Measure>)

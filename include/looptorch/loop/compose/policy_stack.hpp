@@ -24,7 +24,7 @@
 namespace looptorch {
 
 /// Lists `policy` only if `flag` is true: a run-time switch. A policy that is off runs no hook. Conflicts
-/// among those that are on are found when fit begins.
+/// among policies that are on are found when fit begins.
 template <class Policy>
 struct When {
   bool flag;
@@ -51,8 +51,8 @@ struct Unwrapped<When<P>> {
 template <class T>
 using unwrapped_t = typename Unwrapped<T>::type;
 
-/// The flag that mutes a `leader_only` policy: while it is true, no hook of the policy is called. Constantly
-/// false for all other policies.
+/// The type of the flag that mutes a `leader_only` policy: while the flag is true, no hook of the policy is
+/// called. For other policies a constant, false.
 template <class P>
 using muted_t = std::conditional_t<leader_only<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }

@@ -247,7 +247,7 @@ class Engine {
   }
 
   /// Loads the result of `state_dict`. Throws StateError, before anything changes, for a state with another
-  /// number of updates or parameter groups or with other policies.
+  /// number of updates, more parameter groups or other policies.
   void load_state_dict(const StateDict& in) {
     refresh_model();
     require_same_updates(in, run_);

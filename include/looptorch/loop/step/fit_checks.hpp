@@ -40,7 +40,7 @@ void warn_once_of_eval_mode(Engine& engine) {
 }
 
 /// Warns, on one rank, of a fit that continues an epoch over a range of another size than the epoch began
-/// with: the fit skips the batches counted so far, though the run may not have seen this range's.
+/// with: the fit skips as many batches as the epoch had so far, which the run may not have seen.
 template <class Engine>
 void warn_of_another_range(Engine& engine, const Progress& before) {
   const auto& had = before.batches_per_epoch;

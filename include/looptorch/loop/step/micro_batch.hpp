@@ -155,8 +155,8 @@ template <class Engine>
   return engine.watches_losses() && computes_on_cpu(value) && !std::isfinite(cpu_number(value));
 }
 
-/// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite: then
-/// their sum is, too. Undefined on a CPU.
+/// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite:
+/// their sum then is too. Undefined on a CPU.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
@@ -164,8 +164,8 @@ template <class Engine>
   return zero_if_finite(sum);
 }
 
-/// Returns a 0-dim tensor, not zero if the window's losses so far are not finite or have no weight; undefined
-/// if that is known.
+/// Returns a 0-dim tensor, not zero if the window's losses so far are not finite or have no weight. Undefined
+/// if the host knows both.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
   const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();

@@ -47,7 +47,7 @@ class OwnLoop {
     });
   }
 
-  /// Ends an open window, then reads from the device whether its updates were applied, and counts them.
+  /// Ends an open window, then reads whether the last updates were applied, and counts them.
   template <class Host, class Trainer>
   void finish_window(Trainer& trainer, Engine& engine) {
     const Host host(trainer, engine.run());

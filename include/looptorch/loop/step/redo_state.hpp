@@ -187,7 +187,7 @@ struct RedoReasons {
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();   ///< its loss may be bad
 };
 
-/// True if a policy that is on judges losses. Without one, the loop does not wait for losses or copy
+/// True if a policy that is on judges losses. Without one, judging needs no wait for a loss and no copies of
 /// buffers.
 template <class Engine>
 [[nodiscard]] bool judges_losses(Engine& engine) {
