@@ -137,7 +137,7 @@ struct MuonRule {
 
  private:
   /// Returns how many matrices like this one are updated together: as many as keep temporaries small beside
-  /// the weights, of `elements`. Returns 1 on a CPU, where calling a kernel costs next to nothing.
+  /// the weights, `elements` in all. Returns 1 on a CPU, where calling a kernel costs next to nothing.
   static std::size_t most_together(const at::Tensor& matrix, std::int64_t elements) {
     if (matrix.is_cpu()) return 1;
     constexpr std::int64_t kShare = 32, kFew = std::int64_t{1} << 20;
@@ -184,7 +184,7 @@ struct MuonRule {
     if (those.size() > 1) parameters.replace(parameters.together);
   }
 
-  /// Updates all parameters of a call by LibTorch's kernel, and those in 16 bits by tensor operations.
+  /// Updates the parameters of a call by LibTorch's kernel, or by tensor operations if they are in 16 bits.
   static void update_by_adamw(const Options& options, const FusedCall<Moments>& call) {
     const auto [beta1, beta2] = options.betas;
     if (!is_narrow(call.parameters.front()))

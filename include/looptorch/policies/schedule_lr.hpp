@@ -73,7 +73,7 @@ struct ScheduleLr {
     detail::PlateauState plateau;  ///< For a PlateauDecay.
     double at_most = kNoLimit;     ///< Upper limit of the ratio since the end last moved later.
     std::string jump;              ///< The warning that a fit of another length changes the rate abruptly.
-    bool warned_of_jump = false;   ///< The user has seen it.
+    bool warned_of_jump = false;   ///< The warning was printed.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups

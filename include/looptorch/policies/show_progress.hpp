@@ -196,7 +196,7 @@ struct ShowProgress {
     return text;
   }
 
-  /// Returns one number if all groups share it, and otherwise the lowest and the highest.
+  /// Returns one rate if all groups share it, else all rates; of more than four, the lowest and the highest.
   static std::string rates_of(const torch::optim::Optimizer& optimizer) {
     constexpr std::size_t kShown = 4;
     std::vector<double> rates;

@@ -133,7 +133,7 @@ class Validate {
     else if (const std::int64_t batches = trial_batches(fit.run.metrics(), is_first); batches > 0)
       try_out(fit.run, batches);
   }
-  /// Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
+  /// Evaluates if due. Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
     if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.warned_of_epochs, true))

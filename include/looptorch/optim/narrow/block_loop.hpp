@@ -80,7 +80,7 @@ template <class Loop>
 inline std::atomic<bool> loops_are_skipped = false;
 
 /// Calls `loop.run(begin, end)`, a function that is always inlined, as compiled for the widest vectors that
-/// this processor has. Results of processors may differ in the last bits: some round after multiply-add only.
+/// this processor has. Last bits may differ between processors: some multiply and add in one rounding.
 template <class Loop>
 void run_widest(const Loop& loop, std::int64_t begin, std::int64_t end) {
   if (loops_are_skipped.load(std::memory_order_relaxed)) return;
