@@ -136,7 +136,7 @@ class Trainer {
   }
 
   /// Returns weighted means of the objective over all batches. Runs without gradients, in eval mode, inside
-  /// the policies' forward scopes. A loader yields its epoch 0, and then goes on where it was.
+  /// the policies' forward scopes. A loader yields its epoch 0, then continues where it was.
   template <class Batches>
   Evaluation evaluate(Batches&& batches) {
     static_assert(Engine::kUpdates == 1,

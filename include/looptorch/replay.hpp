@@ -15,8 +15,8 @@ namespace looptorch {
 /// Restores the run from a bundle, or the newest in a folder and in its folders of ranks and updates, reruns
 /// its window with every operator traced, and returns the result. The Trainer is then where the window began.
 /// `Batch` is the run's batch type. Throws SnapshotError for a damaged bundle, UsageError for a snapshot that
-/// is none, SnapshotMismatch for another model or other data; other settings, as after a fix, may differ.
-/// Runs hooks that a policy needs as a fit begins; policies that only report are silent.
+/// is no bundle, SnapshotMismatch for another model or other data; other settings, as after a fix, may
+/// differ. Runs hooks that a policy needs as a fit begins; policies that declare `leader_only` are muted.
 template <class Batch, class Trainer>
 [[nodiscard]] Replayed replay(Trainer& trainer, const std::filesystem::path& bundle) {
   if constexpr (detail::CheckSavable<Batch>::passed) {

@@ -97,7 +97,7 @@ struct BackwardContext {
   bool vetoed = false;     ///< at the window's end: the update is not made
   double correction = 1;   ///< multiplies the gradients of earlier micro-batches, a power of two
   GradientScale scale{};   ///< turns the sum of the gradients so far into that of the mean so far
-  GradientScale factor{};  ///< by which before_update multiplied the window's gradient; from `last` on
+  GradientScale factor{};  ///< before_update's factor on the window's gradients; set once `last` is true
   Quantity total = 0.0;    ///< the window's weight so far
   at::Tensor found_inf{};  ///< 0-dim, on a device: not zero if the update must change nothing
 };
@@ -154,7 +154,7 @@ struct MemoryForecast {
   std::int64_t averages = 0;                    ///< bytes of averages of the weights
   std::int64_t copies = 0;  ///< bytes of other copies that policies will keep on the model's device
   bool snapshots = false;   ///< the run will be copied to host memory
-  /// Bytes of a window's sums, where gradients are applied and freed during backward; empty: all gradients.
+  /// Bytes of a window's sums of gradients, if updates are made in backward. Empty: bytes of all gradients.
   std::optional<std::int64_t> gradient_sums = {};
 
   [[nodiscard]] bool trains(const at::Tensor& parameter) const {

@@ -31,7 +31,7 @@ struct OwnObjective {
 
 /// A policy's declaration that it evaluates: `using evaluates = Evaluates<Batches, Measure>;`, or a
 /// `std::tuple` of several. Its hooks may then call `run.evaluate(batches, measure)` with these types.
-/// `Batches` is const where the hook's batches are, as a policy's own members are.
+/// `Batches` is const if the hook passes a const range, such as a member of the policy.
 template <class Batches, class Measure = OwnObjective>
 struct Evaluates {};
 

@@ -30,8 +30,8 @@ class WindowRerun {
   /// Returns the bundle's path. Only ranks that made the fault write, or all if none did, each into its own
   /// folder; the others return an empty path. Throws what write_snapshot throws.
   virtual std::filesystem::path keep_in(const std::filesystem::path& folder) = 0;
-  /// Returns the sentence about a finding: `sentence`, or on several ranks that of the first rank that made
-  /// the fault, with the rank's number.
+  /// Returns the sentence about a finding: `sentence`, or on several ranks the sentence of the first rank
+  /// that made the fault, with the rank's number.
   [[nodiscard]] virtual std::string agreed(const Finding& finding, std::string sentence) = 0;
 
  protected:

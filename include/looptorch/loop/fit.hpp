@@ -52,7 +52,7 @@ struct FitResult {
   std::int64_t steps = 0;    ///< Windows in the run so far, skipped ones included.
   std::int64_t skipped = 0;  ///< Windows in which an update was vetoed or had no weight.
   double loss = 0.0;  ///< The first update's mean over the last epoch trained; NaN if nothing had weight.
-  std::vector<double> losses = {};           ///< The same for each update.
+  std::vector<double> losses = {};           ///< Each update's mean, like `loss`.
   std::int64_t epochs = 0;                   ///< Epochs finished in the run so far.
   double seconds = 0.0;                      ///< Wall time of this fit.
   std::optional<ResumeReport> resumed = {};  ///< The snapshot it began from, with `FitOptions::resume`.
@@ -81,7 +81,7 @@ inline std::string text_of(const FitOptions& options) {
                  options.limit_batches ? message(", limit_batches ", *options.limit_batches) : "");
 }
 
-/// Returns the sum or the product of numbers from 0 on, or the largest number on overflow.
+/// Returns the sum, or the product, of two numbers from 0 on; the largest number on overflow.
 inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
@@ -142,7 +142,7 @@ class FitPlan {
     announce_total(progress);
   }
 
-  /// Counts the step that is about to be made, since windows skipped before may not be again.
+  /// Extends the run's length to the step about to be made: an epoch may have more steps than the last one.
   void count_on_step(Progress& progress) const {
     if (progress.total_steps) progress.total_steps = std::max(*progress.total_steps, progress.step + 1);
   }
@@ -195,8 +195,8 @@ class FitPlan {
     run.interrupt(message("the time limit of ", max_time_->count(), " s is reached"));
   }
 
-  /// Returns how the fit ended. `before` is the progress as it began, before resuming: perhaps from a
-  /// snapshot of an earlier step.
+  /// Returns how the fit ended. `before` is the progress as the fit began, before it resumed: a snapshot may
+  /// be of an earlier step.
   [[nodiscard]] FitStatus status(const Run& run, const Progress& before) const {
     const Progress& now = run.progress();
     if (run.interruption()) return FitStatus::interrupted;

@@ -129,7 +129,7 @@ struct LossScale {
     update.veto(found);
     return found;
   }
-  /// Lets `adapt` know of an overflow. Keeps the tensor.
+  /// Records for `adapt` whether gradients overflowed. Keeps the tensor.
   void note(const at::Tensor& found) {
     if (!found.defined()) return;
     found_ = found_.defined() ? at::maximum(found_, detail::on_device_of(found_, found))
@@ -210,7 +210,7 @@ struct LossScale {
     return pending.apply(scale.to(at::kDouble).reciprocal()).to(at::kFloat);
   }
 
-  /// True if a gradient is in fp16, which the optimizer takes.
+  /// True if a gradient is in fp16. Throws UsageError for a gradient that `unscale` refuses.
   static bool has_fp16(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
     bool found = false;
     for (const at::Tensor& gradient : gradients) {

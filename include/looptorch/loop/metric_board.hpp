@@ -113,7 +113,7 @@ class MetricBoard {
   }
 
  private:
-  using Awaited = std::map<std::string, std::string>;  // the first consumer by the name
+  using Awaited = std::map<std::string, std::string>;  // name to first consumer
 
   static bool means(const std::string& announced, const std::string& name) {
     return announced.ends_with('.') ? name.starts_with(announced) : name == announced;

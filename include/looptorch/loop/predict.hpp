@@ -29,8 +29,8 @@ struct CheckPredict {
       "Batch what the range yields. See docs/errors.md#predict");
 };
 
-/// Returns an output with its tensors on the host, and none in the memory of the batch, which its range may
-/// refill.
+/// Returns an output with its tensors on the host. Clones tensors that share memory with the batch, which
+/// the range may refill.
 template <BatchLike Output, BatchLike Batch>
 [[nodiscard]] Output on_host(Output output, const Batch& batch) {
   for_each_tensor(output, [&](at::Tensor& tensor) {

@@ -44,13 +44,13 @@ class Ranks {
     return 0;
   }
 
-  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does with chunks.
+  /// Seeds the random generators for micro-batch `number` in `step`; with chunks enter_micro_batch does so.
   virtual void seed_micro_batch(std::int64_t /*step*/, std::int64_t /*number*/) {}
 
   /// Announces the window's last backward for this update: its gradients, times `factor`, may be
   /// summed as soon as they are ready.
   virtual void expect_last_backward(const UpdateView& update, double factor) = 0;
-  /// Begins to sum what is not being summed yet. Every rank calls it, even without gradients.
+  /// Begins the sums that `expect_last_backward` has not begun. Every rank calls it, even without gradients.
   virtual void begin_sums(const UpdateView& update, double factor) = 0;
   /// Waits for the sums and writes them to the gradients. A parameter without a gradient on any rank gets
   /// none.
@@ -61,7 +61,7 @@ class Ranks {
   /// Shards optimizers in this fit: each rank updates its part of the parameters.
   virtual void shard_optimizers() {}
   [[nodiscard]] virtual bool shards_optimizers() const { return false; }
-  /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut within one.
+  /// Returns this rank's shard of an optimizer's parameters; `by_element` if it may cut a parameter.
   virtual OptimizerShards& shards_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
   /// Gathers an update's parameters on all ranks after each has updated its shard.
   virtual void gather(const UpdateView& /*update*/) {}
@@ -83,7 +83,7 @@ class Ranks {
   /// Sets how this rank answers requests.
   virtual void serve(std::function<std::string(const std::string&)> /*service*/) {}
 
-  /// Leaves the other ranks as a fit ends. All come here together unless the fit `failed`.
+  /// Ends the communication as a fit ends. All ranks call it together unless the fit `failed`.
   virtual void end_fit(bool /*failed*/) {}
 
   /// Tells the other ranks that this one fails in `step`, so that they end too.

@@ -106,7 +106,7 @@ struct Progress {
   std::int64_t samples = 0;      ///< samples seen, by the first dimension of each batch's first tensor
   std::int64_t epoch_begin = 0;  ///< `step` as fit's epoch under way began
   std::optional<std::int64_t> batches_per_epoch = {};  ///< micro-batches; known for sized ranges
-  std::optional<std::int64_t> windows_per_epoch = {};  ///< the same in windows
+  std::optional<std::int64_t> windows_per_epoch = {};  ///< windows in an epoch; known for sized ranges
   /// Steps of an epoch: as many as the last one, and before that its windows. A window without batches, since
   /// a loader skipped them, is no step.
   std::optional<std::int64_t> steps_per_epoch = {};
@@ -121,7 +121,7 @@ struct UpdateView {
   torch::optim::Optimizer* optimizer;  ///< never null
   std::vector<at::Tensor> parameters;  ///< the parameters that the optimizer trains, all groups in order
   RunningMean loss = {};               ///< the mean of the epoch under way, on the device until read
-  RunningMeans metrics = {};           ///< the same for the metrics in its losses
+  RunningMeans metrics = {};           ///< means of the metrics in its losses
   /// By parameter group: the full rate, which schedules scale. It is the group's rate when the Trainer first
   /// saw it.
   std::vector<double> full_rates = {};
@@ -170,8 +170,8 @@ class Run {
       return evaluate_by<Evaluates<Batches, Called>>(batches, &measure);
     }
   }
-  /// Evaluates the Trainer's own objective in the same way. The policy declares `using evaluates =
-  /// Evaluates<Batches>`.
+  /// Evaluates the Trainer's own objective as the other overload does a measure. The policy declares `using
+  /// evaluates = Evaluates<Batches>`.
   template <class Batches>
   Evaluation evaluate(Batches& batches) {
     return evaluate_by<Evaluates<Batches>>(batches, nullptr);
@@ -193,9 +193,9 @@ class Run {
   /// (FitOptions::limit_batches); empty otherwise.
   [[nodiscard]] std::optional<std::int64_t> batch_limit() const { return batch_limit_; }
 
-  /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
-  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and if
-  /// no listed policy declares it.
+  /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. The policy declares
+  /// `static constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere,
+  /// and if no listed policy declares it.
   [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
 
   /// Calls `body` and counts its time as `phase`; traces show it as `name`.

@@ -130,7 +130,7 @@ class UpdateContext {
     refusal_.known |= non_finite && !skip_;
     veto(non_finite);
   }
-  /// Refuses in the same way if a 0-dim tensor on a device is not zero. Do not write to it afterwards.
+  /// Refuses this update if the 0-dim `non_finite`, on a device, is not zero. Do not write to it afterwards.
   void refuse(const at::Tensor& non_finite) {
     if (computes_on_cpu(non_finite)) return refuse(detail::cpu_number(non_finite) != 0);
     if (skip_) return;

@@ -78,7 +78,7 @@ class Quantity {
 struct Metric {
   std::string name;
   Quantity value;
-  /// The number of items, where `value` is a mean over other items than the loss is.
+  /// The number of items, if `value` is a mean over other items than the loss's.
   std::optional<Quantity> weight = {};
 };
 using Metrics = std::vector<Metric>;

@@ -46,7 +46,7 @@ class RunningMean {
   RunningMean() = default;
   RunningMean(RunningMean&&) = default;
   RunningMean& operator=(RunningMean&&) = default;
-  /// A copy keeps its values, also of a sum that a graph adds to.
+  /// Copies values, so the copy stays when a graph adds to the original's sum.
   RunningMean(const RunningMean& other) { *this = other; }
   RunningMean& operator=(const RunningMean& other) {
     now_ = other.now_, before_ = other.before_, skipped_ = other.skipped_, zero_ = other.zero_;
@@ -92,7 +92,7 @@ class RunningMean {
     if (weight.number() != 0) add_known(value.number() * weight.number(), weight.number());
   }
 
-  /// Adds all of `window`. It does not count if `skipped` (0-dim; undefined: no) is not zero, which is
+  /// Adds all of `window`. The window does not count if `skipped` (0-dim; undefined: no) is not zero: this is
   /// checked when the mean is read, unless `resolve` decides first.
   void add_window(const RunningMean& window, const at::Tensor& skipped) {
     at::NoGradGuard no_grad;

@@ -32,8 +32,8 @@ namespace looptorch {
 
 /// Hyper-parameters of Adafactor, with transformers' defaults.
 struct AdafactorOptions {
-  /// The fixed rate, or with `relative_step` the largest: then it is the smaller of `lr` and 1 / root(step).
-  /// At least 0.
+  /// The rate; with `relative_step` an upper limit: the rate is the smaller of `lr` and 1 / root(step). At
+  /// least 0.
   double lr = 1e-2;
   bool relative_step = true;
   bool scale_parameter = true;  ///< Multiply the rate by the parameter's root mean square.
@@ -49,7 +49,7 @@ struct AdafactorOptions {
 /// there is none, and before a parameter's first gradient.
 struct AdafactorMoments {
   std::vector<at::Tensor> rows;     ///< Means of squares over the last dimension, of two or more; fp32.
-  std::vector<at::Tensor> columns;  ///< The same over the last but one.
+  std::vector<at::Tensor> columns;  ///< Means of squares over the last dimension but one; fp32.
   std::vector<at::Tensor> squares;  ///< Like parameters of fewer than two dimensions.
   std::vector<at::Tensor> first;    ///< Like the parameters, with `beta1`.
   std::vector<at::Tensor> steps;    ///< 0-dim fp32.
@@ -214,7 +214,7 @@ struct AdafactorRule {
     return call.factors.applied_to(part.scalar_type() == at::kDouble ? part : part.to(at::kFloat));
   }
 
-  /// Returns a factor's part: all of it where it has one element along the cut.
+  /// Returns a factor's part; the whole factor if it has one element along the cut.
   static at::Tensor factor_at(const at::Tensor& factor, const Parts& parts, std::int64_t begin) {
     return factor.size(parts.dimension) == 1 ? factor : parts.of(factor, begin);
   }
@@ -226,7 +226,7 @@ struct AdafactorRule {
     return result;
   }
 
-  /// Takes the squares' means into the moments of rows and columns.
+  /// Updates the moments of rows and columns by the squares' means. Returns the update's two factors.
   static std::vector<at::Tensor> factored(const Options& options, const FusedCall<Moments>& call,
                                           std::size_t i, const Parts& parts, const at::Tensor& kept) {
     const at::Tensor &rows = call.moments.rows[i], &columns = call.moments.columns[i];

@@ -33,7 +33,7 @@ struct AdamW8bitOptions {
   double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
   double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
   std::int64_t min_size = 4096;                ///< Smaller parameters have moments like FusedAdamW's.
-  bool corrected = false;  ///< Keep 8 more bits of each bf16 weight: 1 byte more. Not of fp16.
+  bool corrected = false;  ///< Keep 8 more bits of each bf16 weight: 1 byte more. Not for fp16.
   bool coded = true;  ///< False: moments like FusedAdamW's, as embeddings may need in a group of their own.
 };
 
@@ -41,7 +41,7 @@ struct AdamW8bitOptions {
 /// scales for coded parameters, `first` and `second` for others, undefined tensors where there is none.
 struct AdamW8bitMoments {
   std::vector<at::Tensor> first_codes, first_scales;  ///< uint8 like the parameter; fp32 [blocks].
-  std::vector<at::Tensor> root_codes, root_scales;    ///< The same of the second moment's root.
+  std::vector<at::Tensor> root_codes, root_scales;    ///< Those of the second moment's root.
   std::vector<at::Tensor> first, second;              ///< Like the parameters; fp32 for 16 bits.
   std::vector<at::Tensor> lost;   ///< int8, of bf16 parameters with `corrected`: fp32 bits less the weight's.
   std::vector<at::Tensor> steps;  ///< 0-dim fp32.
@@ -118,7 +118,7 @@ struct AdamW8bitRule {
         update_coded(options, call, i);
         continue;
       }
-      const bool narrow = is_narrow(call.parameters[i]);  // then all are
+      const bool narrow = is_narrow(call.parameters[i]);  // then all weights of the call are
       parameters.push_back(narrow ? wide_weight(call, i) : call.parameters[i]);
       gradients.push_back(narrow ? call.gradients[i].to(at::kFloat) : call.gradients[i]);
       plain.first.push_back(call.moments.first[i]), plain.second.push_back(call.moments.second[i]);

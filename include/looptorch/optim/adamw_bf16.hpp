@@ -31,7 +31,7 @@ struct AdamWBf16Options {
   std::array<double, 2> betas = {0.9, 0.999};  ///< Decay rates of the first and second moment, in [0, 1).
   double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
   double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
-  bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more. Not of fp16.
+  bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more. Not for fp16.
 };
 
 /// AdamWBf16's state for the parameters of one group, each list in their order; undefined before a

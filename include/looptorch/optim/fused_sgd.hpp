@@ -20,9 +20,9 @@ namespace looptorch {
 
 /// Hyper-parameters of SGD, with PyTorch's defaults.
 struct FusedSGDOptions {
-  double lr = 1e-3;        ///< At least 0.
-  double momentum = 0.0;   ///< Share of the momentum buffer that is kept each step; at least 0.
-  double dampening = 0.0;  ///< Share of the gradient that is left out of the buffer, but for the first one.
+  double lr = 1e-3;           ///< At least 0.
+  double momentum = 0.0;      ///< Share of the momentum buffer that is kept each step; at least 0.
+  double dampening = 0.0;     ///< Share of each gradient but the first that is left out of the buffer.
   double weight_decay = 0.0;  ///< L2: weight_decay x parameter is added to the gradient.
   bool nesterov = false;      ///< Look ahead by one step; needs momentum, and no dampening.
 };

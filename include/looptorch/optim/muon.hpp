@@ -136,8 +136,8 @@ struct MuonRule {
   }
 
  private:
-  /// Returns how many matrices like this one of all `elements` are updated together: so many that temporaries
-  /// stay small beside the weights. On a CPU, whose kernels are called for next to nothing, one.
+  /// Returns how many matrices like this one are updated together: as many as keep temporaries small beside
+  /// the weights, `elements` in all. Returns 1 on a CPU, where calling a kernel costs next to nothing.
   static std::size_t most_together(const at::Tensor& matrix, std::int64_t elements) {
     if (matrix.is_cpu()) return 1;
     constexpr std::int64_t kShare = 32, kFew = std::int64_t{1} << 20;
@@ -145,7 +145,7 @@ struct MuonRule {
         std::max<std::int64_t>(1, std::max(elements / kShare, kFew) / matrix.numel()));
   }
 
-  /// The tensors of one shape that are updated together, as one tensor: with a first dimension for several.
+  /// Tensors of one shape that are updated together: several are stacked along a new first dimension.
   struct Stacked {
     Stacked(at::TensorList all, const std::vector<std::size_t>& those) {
       for (const std::size_t i : those) each.push_back(all[i]);
@@ -184,7 +184,7 @@ struct MuonRule {
     if (those.size() > 1) parameters.replace(parameters.together);
   }
 
-  /// Updates all parameters of a call by LibTorch's kernel, and those in 16 bits by tensor operations.
+  /// Updates the parameters of a call by LibTorch's kernel, or by tensor operations if they are in 16 bits.
   static void update_by_adamw(const Options& options, const FusedCall<Moments>& call) {
     const auto [beta1, beta2] = options.betas;
     if (!is_narrow(call.parameters.front()))

@@ -76,8 +76,8 @@ class AutocastScope {
 
 namespace detail {
 
-/// Keeps autocast's casts of weights while it lives, beyond the scope that made them. They are in LibTorch's
-/// own cache, which ends with a thread's outermost scope.
+/// Keeps autocast's casts of weights while it lives, beyond the scope that made them: LibTorch clears its
+/// cache of casts at the end of a thread's outermost scope.
 class KeptCasts {
  public:
   KeptCasts() { at::autocast::increment_nesting(); }

@@ -76,7 +76,7 @@ struct BasicAverageWeights {
   }
 
   void before_update(UpdateContext& context, State& state) const {
-    state.forget_buffers();  // kept for earlier windows, whose updates are all counted by now
+    state.forget_buffers();  // copied in earlier windows, whose updates are all counted by now
     if (is_averaged(context.view()) && state.count(context.index()) > 0) admit(context, state);
   }
 
@@ -93,7 +93,7 @@ struct BasicAverageWeights {
   }
 
   void on_window_end(WindowContext& window, State& state) const {
-    // An update of this window that only the device knows of may still be counted: as the next one.
+    // Whether this window's update was applied may be unread: if it was, its number is `applied + 1`.
     if (average_buffers && is_due(window.run.updates()[first_averaged(window.run)].applied + 1))
       state.keep_buffers(model_of(window.run));
   }

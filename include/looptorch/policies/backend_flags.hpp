@@ -117,7 +117,7 @@ class BackendScope {
 };
 
 /// Sets the switches from the beginning of fit to its end (with `step`, until `finish` or the Trainer's
-/// destruction) and in `evaluate`. An empty one is left alone.
+/// destruction) and in `evaluate`. Leaves an empty switch alone.
 struct BackendFlags {
   std::optional<bool> tf32 = {};             ///< fp32 matmuls, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.

@@ -78,7 +78,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   static constexpr ResumeRule resume_rule = ResumeRule::always;
   static constexpr bool ignores_gradients = true;
-  static constexpr bool veto_is_rank_invariant = true;  // never
+  static constexpr bool veto_is_rank_invariant = true;  // it never vetoes
 
   struct State {
     std::vector<Impl*> layers;
@@ -101,7 +101,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     set_options(fit, CheckpointOptions{.mode = CheckpointMode::off}, state);
   }
 
-  /// Asks the other ranks, too: this one may have no batch in the first windows.
+  /// Asks all ranks whether a layer was entered: this rank may have no batch in the first windows.
   void all_reduce(RankReduction& reduction, State& state) const {
     state.on_ranks = true;
     state.entered_on_ranks = has_entered(state);

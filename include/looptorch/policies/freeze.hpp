@@ -38,8 +38,8 @@ class Freeze {
   static constexpr ResumeRule resume_rule = ResumeRule::on_request;
 
   struct State {
-    std::int64_t parameters = 0;  ///< Matching, in this fit.
-    std::int64_t elements = 0;    ///< Their elements in all.
+    std::int64_t parameters = 0;  ///< Parameters that match, in this fit.
+    std::int64_t elements = 0;    ///< Elements of these parameters.
     std::shared_ptr<detail::FrozenScope> frozen;
   };
 

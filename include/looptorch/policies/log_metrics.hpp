@@ -38,10 +38,10 @@
 namespace looptorch {
 namespace detail {
 
-/// The most values of a parameter that count, evenly spaced.
+/// The most values that represent a parameter in its distribution, evenly spaced.
 inline constexpr std::int64_t kDistributionValues = 4096;
 
-/// Returns the values of each floating-point parameter, by name. Waits for one copy of all from the device.
+/// Returns values of each floating-point parameter, by name. Waits for one copy of all from the device.
 [[nodiscard]] inline std::vector<Example> parameter_distributions(const torch::nn::Module& model) {
   const c10::NoGradGuard no_grad;
   std::vector<std::pair<std::string, std::int64_t>> counts;
@@ -75,7 +75,7 @@ struct LogMetrics {
   std::int64_t every = 1;        ///< Steps from one row to the next, at least 1.
   bool csv = true;
   bool tensorboard = true;
-  double flush_seconds = 1.0;  ///< The most that a killed process loses.
+  double flush_seconds = 1.0;  ///< Seconds of rows that a killed process may lose.
   bool page = true;            ///< Write report.html.
   std::string title = {};      ///< Title of the page.
   bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.

@@ -4,7 +4,7 @@
 //   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kCheck, kClip, kUpdate
 //   On{kObserve, [](UpdateContext& update) {...}}   after it: kEvaluate, kSchedule, kAverage, kObserve
 //   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
-// The phase decides when it runs among other policies.
+// The phase decides when the callable runs among other policies.
 #pragma once
 
 #include <looptorch/loop/context.hpp>

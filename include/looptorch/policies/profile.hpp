@@ -29,9 +29,9 @@ namespace looptorch {
 
 /// Writes `folder`/trace.json, on several ranks trace-rank0.json, trace-rank1.json, ... A step is traced from
 /// its first forward pass to the next step's, as the rows of LogMetrics are: data wait, forward, backward,
-/// update, window end, evaluation, snapshot, within a range `ProfilerStep#N`. A fit that ends or throws among
-/// these steps writes those it has. The host waits for the device as the first step begins and as the last
-/// one ends.
+/// update, window end, evaluation, snapshot, within a range `ProfilerStep#N`. A fit that ends or throws
+/// within these steps writes those traced so far. The host waits for the device as the first step begins and
+/// as the last one ends.
 struct Profile {
   std::filesystem::path folder;  ///< Created if it is missing.
   std::int64_t first = 10;       ///< Steps count from 1, earlier fits and processes of the run included.

@@ -26,7 +26,7 @@ namespace looptorch {
 /// Copies the model's parameters and buffers, as evaluated, whenever `metric` is published with a new best
 /// value. Copies the best into the model as a fit ends, even if StopEarly ended it, but not after an
 /// exception or an interruption, since a resumed fit continues from the last weights. The averages of
-/// AverageWeights become the best too. Optimizers and snapshots keep the last, as do ranks other than 0.
+/// AverageWeights become the best ones too. Optimizers, snapshots and ranks other than 0 keep the last.
 ///
 /// A template so that this header does not include torch/nn; write `RestoreBest`.
 template <class Module>
@@ -40,8 +40,8 @@ struct BasicRestoreBest {
 
   struct State {
     BestFew best;                 ///< The best value, with the step at which it was published.
-    detail::HostWeights weights;  ///< Those of the best value: `by_name()`; empty before the first.
-    bool restored = false;        ///< The last fit ended with them.
+    detail::HostWeights weights;  ///< Weights of the best value: `by_name()`; empty before the first.
+    bool restored = false;        ///< The last fit ended with the best weights.
     detail::MetricReader reader;
   };
 

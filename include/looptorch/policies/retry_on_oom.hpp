@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // If memory runs out, retries the window with its micro-batches split in half, again and again down to single
 // samples. Results are those of a run with enough memory, up to the order of summation; if memory never runs
-// out, bit for bit. Keeps a window's batches until it ends: where they lay when they arrived, or, with
-// several updates, on the device. Copies the model's buffers and the states of random generators once a
+// out, bit for bit. Keeps a window's batches until the window ends: on the device on which they arrived or,
+// with several updates, on the model's. Copies the model's buffers and the states of random generators once a
 // window.
 #pragma once
 
@@ -33,9 +33,9 @@ struct RetryOnOomState {
   std::int64_t retries = 0;              ///< Attempts after the first.
   std::int64_t windows = 0;              ///< Windows in which memory ran out.
   std::int64_t most_pieces = 1;          ///< The most that a micro-batch was split into.
-  std::int64_t last_step = -1;           ///< Step of the last such window; not saved.
+  std::int64_t last_step = -1;           ///< Step in which memory last ran out; not saved.
   std::optional<std::string> said = {};  ///< Error of the current window, on any rank; not saved.
-  bool is_own = false;                   ///< It was this rank that said it; not saved.
+  bool is_own = false;                   ///< `said` is an error of this rank; not saved.
 
   void count(const OutOfMemoryContext& context, std::int64_t next_pieces) {
     ++retries;
@@ -51,9 +51,9 @@ struct RetryOnOomState {
 }  // namespace detail
 
 /// Retries windows that run out of memory. Batches must be a `SliceableBatch`, and the objective must return
-/// a Loss, whose weights make the pieces add up to the micro-batch; under When others are retried whole, with
-/// an empty cache. Drops graphs of CaptureGraphs first, since they hold memory. Layers that mix samples, such
-/// as BatchNorm, see one piece at a time, and random numbers are drawn anew from the window's beginning.
+/// a Loss, whose weights make the pieces add up to the micro-batch; under When, others are retried whole,
+/// with an empty cache. Drops graphs of CaptureGraphs first, since they hold memory. Layers that mix samples,
+/// such as BatchNorm, see one piece at a time, and random numbers are drawn anew from the window's beginning.
 ///
 /// Recovers if memory runs out in forward, in backward, or in the update before a parameter has changed.
 /// With LibTorch's own optimizers, which change parameters as they allocate, recovers only before their step,

@@ -71,9 +71,9 @@ struct ScheduleLr {
     std::int64_t total_steps = 0;                  ///< Last step of the decay; 0 for one without end.
     double ratio = 1.0;            ///< Current share of the full rate, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
-    double at_most = kNoLimit;     ///< The ratio before the end moved back out.
+    double at_most = kNoLimit;     ///< Upper limit of the ratio since the end last moved later.
     std::string jump;              ///< The warning that a fit of another length changes the rate abruptly.
-    bool warned_of_jump = false;   ///< The user has seen it.
+    bool warned_of_jump = false;   ///< The warning was printed.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups
@@ -107,8 +107,8 @@ struct ScheduleLr {
     read_metric(fit.run, state);
   }
 
-  /// Warns once of a rate that jumps. The dry steps of a preflight, whose length is no fit's, do not get
-  /// here.
+  /// Warns once of a rate that jumps. A preflight's dry steps do not call this: their length is not that of
+  /// a fit.
   void on_fit_ready(FitContext&, State& state) const {
     if (state.jump.empty() || std::exchange(state.warned_of_jump, true)) return;
     TORCH_WARN("looptorch: ", state.jump);

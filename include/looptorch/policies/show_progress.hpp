@@ -196,7 +196,7 @@ struct ShowProgress {
     return text;
   }
 
-  /// Returns one number if all groups share it, and otherwise the lowest and the highest.
+  /// Returns one rate if all groups share it, else all rates; of more than four, the lowest and the highest.
   static std::string rates_of(const torch::optim::Optimizer& optimizer) {
     constexpr std::size_t kShown = 4;
     std::vector<double> rates;
@@ -218,8 +218,8 @@ struct ShowProgress {
     return detail::number_text(rate, 3) + " samples/s";
   }
 
-  /// Returns the share of the time since `before`, which becomes now, spent waiting for the loader. By the
-  /// clock: LoaderStats counts the use of a batch only when the next one is requested.
+  /// Returns the share of time since `before` spent waiting for the loader, and sets `before` to now. Uses
+  /// the clock, since LoaderStats counts the use of a batch only when the next one is requested.
   static std::string waiting(const Run& run, State::Loading& before) {
     if (!run.feed().stats) return {};
     const State::Loading now{*run.feed().stats, State::Clock::now()};

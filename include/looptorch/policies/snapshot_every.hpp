@@ -44,8 +44,8 @@ enum class OnSnapshotError {
 /// the epoch's end, evaluation included. Training waits for a snapshot that is still being written.
 ///
 /// SIGTERM, SIGINT and SIGHUP (a closed terminal) end the fit after the window under way, with a snapshot and
-/// FitStatus::interrupted; one that is ignored, as under nohup, stays so. A second SIGTERM or SIGINT acts at
-/// once, unless it repeats the first within a second. The former handlers are restored after the fit.
+/// FitStatus::interrupted; a signal ignored so far, as under nohup, stays ignored. A second SIGTERM or SIGINT
+/// acts at once, unless it repeats the first within a second. The former handlers are restored after the fit.
 struct SnapshotEvery {
   std::filesystem::path folder = {};
   std::int64_t steps = 0;   ///< 0: not by steps.
@@ -58,7 +58,7 @@ struct SnapshotEvery {
   OnSnapshotError on_error = OnSnapshotError::stop;
   bool on_signals = true;       ///< false: signals are left alone.
   std::int64_t keep_best = 1;   ///< How many of the best snapshots to keep.
-  std::int64_t keep_every = 0;  ///< Keep snapshots whose step is a multiple of it; 0: none.
+  std::int64_t keep_every = 0;  ///< Keep snapshots whose step is a multiple of this; 0: none.
 
   static constexpr Phase phase = Phase::snapshot;
   static constexpr bool leader_only = true;

@@ -31,7 +31,7 @@ struct StopEarly {
 
   struct State {
     BestFew best;             ///< The best value, with the step at which it was published.
-    std::int64_t waited = 0;  ///< Publications since then.
+    std::int64_t waited = 0;  ///< Publications since the best value.
     detail::MetricReader reader;
   };
 

@@ -80,7 +80,7 @@ class UnfreezeAt {
     for (std::size_t i = 0; i < state.unfrozen.size(); ++i)
       out.set(std::to_string(i), static_cast<std::int64_t>(state.unfrozen[i]));
   }
-  /// Throws StateError for the state of other rules.
+  /// Throws StateError for the state of another number of rules.
   void load_state_dict(const StateDict& in, State& state) const {
     const auto saved = in.get<std::int64_t>("rules");
     if (saved != 0 && saved != static_cast<std::int64_t>(rules_.size()))

@@ -59,7 +59,7 @@ struct SumsInMoments {
 
 namespace detail {
 
-/// Policies that every form of UpdateInBackward excludes, and `More`. `ToClip` says what clips instead.
+/// The exclusions of every form of UpdateInBackward, and `More`. `ToClip` says what clips instead.
 template <FixedString ToClip, class... More>
 using InBackwardExclusions = ExclusionList<
     More...,
@@ -98,7 +98,7 @@ class ImmediateUpdates : public GradientSink {
   ParameterUpdate update_;
 };
 
-/// Returns the optimizer as `Interface`. Throws UsageError unless it has it.
+/// Returns the optimizer as `Interface`. Throws UsageError if it does not implement `Interface`.
 template <class Interface>
 Interface& optimizer_as(const UpdateView& view, const char* error) {
   auto* optimizer = dynamic_cast<Interface*>(view.optimizer);
@@ -148,8 +148,8 @@ struct UpdateInBackward {
     detail::WindowMean mean;            ///< Of the windows' weights, for SumsInMoments.
   };
 
-  /// Throws UsageError for options out of range, an optimizer that cannot do it, and parameters that already
-  /// have such hooks.
+  /// Throws UsageError for options out of range, an optimizer that cannot update single parameters, and
+  /// parameters that already have such hooks.
   void on_fit_begin(FitContext& fit, State& state) const {
     const UpdateView& view = fit.run.updates()[0];
     if (!state.seed) state.seed = sums.seed;
@@ -178,7 +178,7 @@ struct UpdateInBackward {
     state.hooks = nullptr;
     state.held = nullptr;
   }
-  /// The sums of windows of several micro-batches; a window of one has none.
+  /// Forecasts the bytes of a window's sums; a window of one micro-batch has none.
   void forecast_memory(MemoryForecast& forecast, State&) const {
     std::int64_t bytes = 0;
     if constexpr (!kInMoments)

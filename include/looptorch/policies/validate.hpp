@@ -109,8 +109,8 @@ class Validate {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count at that evaluation.
     std::int64_t parts = 0;          ///< With `per_epoch`: finished parts of the current epoch.
-    bool warned_of_epochs = false;   ///< A loop of `step` was warned that it has none.
-    bool warned_of_metrics = false;  ///< It was warned of a metric that is not published.
+    bool warned_of_epochs = false;   ///< A loop of `step` was warned that it has no epochs.
+    bool warned_of_metrics = false;  ///< A loop of `step` was warned of an unpublished metric.
   };
 
   /// Throws UsageError for a second Validate of one name, and for `per_epoch` with an unknown number of
@@ -133,7 +133,7 @@ class Validate {
     else if (const std::int64_t batches = trial_batches(fit.run.metrics(), is_first); batches > 0)
       try_out(fit.run, batches);
   }
-  /// Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
+  /// Evaluates if due. Warns once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
     if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.warned_of_epochs, true))

@@ -38,7 +38,7 @@ struct WatchRounding {
 
   struct State {
     at::Tensor share;  ///< 0-dim fp64, on the weights' device; undefined before the first measurement.
-    std::int64_t elements = 0;  ///< That were compared, of weights in 16 bits.
+    std::int64_t elements = 0;  ///< Elements of 16-bit weights that were compared.
 
     struct Sample {
       at::Tensor parameter, before, moves;

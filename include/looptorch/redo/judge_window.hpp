@@ -26,7 +26,7 @@ class WindowJudge {
  public:
   explicit WindowJudge(Engine& engine) : engine_(engine) {}
 
-  /// True if a policy skips the window. The model's buffers are then as before it.
+  /// True if a policy skips the window. The model's buffers then have their values from before the window.
   [[nodiscard]] bool skips() {
     if constexpr (RedoReasons<Engine>::kSkips) skipped_ = is_skipped_by_policy();
     return skipped_;

@@ -143,7 +143,7 @@ struct RedoneWindow {
     if (!is_detached) detach();
   }
 
-  /// Keeps the batch if the window may be rerun. Calls `learn(batch)`, with the kept one if it is.
+  /// Calls `learn(batch)`. If the window may be rerun, first keeps the batch, and passes the kept batch.
   template <class Batch, class Given, class Learn>
   static void keep_if_rerun(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
     if constexpr (kKeepsForScale<Engine, Batch>)

@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// True if windows of such batches can be kept for the search.
+/// True if the search for a scale can keep batches of this type.
 template <class Engine, class Batch>
 inline constexpr bool kKeepsForScale = RedoReasons<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
 

@@ -56,7 +56,7 @@ struct CheckSplitBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>..
       "LBFGS, moves parameters before it is done. Drop the policy. See docs/errors.md#split-closure");
 };
 
-/// Under When such a policy needs nothing: batches that cannot be split are retried whole.
+/// Selects the check of a batch type. A policy under When retries a batch whole if it cannot be split.
 template <class Engine, class Model, class Batch, class Updates>
 using check_batch_t =
     std::conditional_t<Engine::PolicyStack::template always_has<pieces_hook>(),

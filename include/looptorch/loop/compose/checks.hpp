@@ -41,8 +41,8 @@ constexpr bool valid_evaluations() {
     return !names_evaluates<P>();
 }
 
-/// True for a type whose error is not that it is no policy: it has a hook, or CheckPolicy has a better
-/// sentence.
+/// False for a class of which CheckPolicy says that it is no policy. True for a type with a hook, and for a
+/// type whose mistake has a more exact sentence.
 template <class P>
 inline constexpr bool looks_like_policy = HasHook<P> || HasNearMiss<P> || names_makes_loader<P>() ||
                                           !std::is_class_v<P>;

@@ -12,9 +12,9 @@
 
 namespace looptorch::detail {
 
-// One function a member, since a member's name cannot be a template argument: `names_x<P>()` is true if P or
-// a base has the member, whatever its access. The name is then ambiguous in Both, which has it from Names
-// too.
+// Makes one function for each member, since a member's name cannot be a template argument. `names_x<P>()` is
+// true if P or a base has the member, even a private one: the name is then ambiguous in Both, which inherits
+// it from Names too.
 #define LOOPTORCH_DETAIL_VALUE(member)                                         \
   struct Names_##member {                                                      \
     int member;                                                                \

@@ -76,9 +76,9 @@ constexpr bool has_signature() {
     return false;
 }
 
-// One struct a hook, since a member's name cannot be a template argument.
-//   named: P or a base of P has a member of that name, whatever its access: the name is then ambiguous in
-//          Both, which has it from Names too.
+// Makes one struct for each hook, since a member's name cannot be a template argument.
+//   named: P or a base of P has a member of that name, even a private one: the name is then ambiguous in
+//          Both, which inherits it from Names too.
 //   valid: it is public, not overloaded, and of the hook's signature.
 //   call:  calls it, with the state if P has one.
 #define LOOPTORCH_DETAIL_HOOK(hook, Argument, Result)                                \

@@ -39,7 +39,7 @@ template <class Measure, class Model, class Batch>
 concept Accumulates = GivesResult<Measure> && HasAdd<Measure, Model, Batch>;
 // clang-format on
 
-/// True where the measure's results have names of their own.
+/// True if the measure's result is a map of names to numbers, and not one number.
 template <class Measure>
 constexpr bool names_results() {
   if constexpr (GivesResult<Measure>)
@@ -77,7 +77,7 @@ class EvaluationSums {
   /// Counts a batch that a measure has accumulated.
   void add() { ++batches_; }
 
-  /// Adds the sums to `reduction`; then takes all ranks' sums.
+  /// Adds the sums to `reduction`; `take` then replaces them by the sums of all ranks.
   void all_reduce(RankReduction& reduction) {
     agreed_.add(reduction, "", loss_, metrics_);
     reduction.sum("batches", batches_);

@@ -80,7 +80,7 @@ constexpr Precedence<sizeof...(P)> precedence() {
 template <class... P>
 inline constexpr auto kPrecedence = precedence<P...>();
 
-/// Returns the first index not yet placed that no other such index precedes; in a contradiction, the first.
+/// Returns the first unplaced index that no unplaced index precedes; in a contradiction, the first unplaced.
 template <std::size_t N>
 constexpr std::size_t next_to_place(const Precedence<N>& before, const std::array<bool, N>& placed) {
   std::size_t first_left = N;

@@ -79,7 +79,7 @@ auto load_by(Stack& stack, Data&& dataset) {
   return found.policy->make(std::forward<Data>(dataset));
 }
 
-/// The type that a policy declares as `evaluates`: an Evaluates, or a tuple of several; an empty one without.
+/// The type that a policy declares as `evaluates`: an Evaluates, or a tuple of several. Else an empty tuple.
 template <class P>
 struct EvaluatesOf {
   using type = std::tuple<>;

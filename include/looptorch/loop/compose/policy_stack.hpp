@@ -24,7 +24,7 @@
 namespace looptorch {
 
 /// Lists `policy` only if `flag` is true: a run-time switch. A policy that is off runs no hook. Conflicts
-/// among those that are on are found when fit begins.
+/// among policies that are on are found when fit begins.
 template <class Policy>
 struct When {
   bool flag;
@@ -51,8 +51,8 @@ struct Unwrapped<When<P>> {
 template <class T>
 using unwrapped_t = typename Unwrapped<T>::type;
 
-/// True during dry steps for a policy that only reports: its hooks are then not called. Constant for all
-/// other policies.
+/// The type of the flag that mutes a `leader_only` policy: while the flag is true, no hook of the policy is
+/// called. For other policies a constant, false.
 template <class P>
 using muted_t = std::conditional_t<leader_only<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }
@@ -123,7 +123,7 @@ class PolicyStack {
       return Hook::call(slot.policy, slot.state, args...);
   }
 
-  /// Calls `Hook` of each such policy even if others throw; returns the first exception.
+  /// Calls `Hook` as `run` does, but of all policies even if some throw. Returns the first exception.
   template <class Hook, class Context>
   [[nodiscard]] std::exception_ptr run_all([[maybe_unused]] Context&& context) {
     std::exception_ptr first;
@@ -148,7 +148,7 @@ class PolicyStack {
       });
   }
 
-  /// Switches policies that only report off, or on again.
+  /// Mutes the policies that declare `leader_only`, or unmutes them.
   void mute(bool muted) {
     each([&](auto& slot) {
       if constexpr (leader_only<typename std::remove_reference_t<decltype(slot)>::Policy>())
@@ -235,8 +235,8 @@ class PolicyStack {
     return found;
   }
 
-  /// Throws PolicyConflict if two policies that are switched on exclude each other. Of two that are listed
-  /// without When the compiler knows (CheckConflicts).
+  /// Throws PolicyConflict if two policies that are switched on exclude each other. CheckConflicts has
+  /// refused those that are both listed without When.
   void require_no_conflict() {
     if constexpr ((is_when<Listed> || ...))
       for_each_index<size()>(
@@ -261,7 +261,7 @@ class PolicyStack {
       if (slot.enabled()) visit(slot);
   }
 
-  /// Calls `body`, which is in `Hook` of the policy in a Slot, inside the scopes of policies that record it.
+  /// Calls `body`, which calls `Hook` of a Slot's policy, inside the scopes of policies that record calls.
   template <class Hook, class Slot, class Body>
   decltype(auto) in_hook_scopes(const Body& body) {
     using P = typename Slot::Policy;

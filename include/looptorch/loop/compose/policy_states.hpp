@@ -50,7 +50,7 @@ void each_saving(Stack& stack, Visit&& visit) {
   });
 }
 
-/// Returns the weights' averages by name, from the policy that keeps them; empty without one.
+/// Returns the weights' averages by name, from the policy that keeps them; empty without such a policy.
 template <class Stack>
 [[nodiscard]] TensorMap weight_averages(Stack& stack) {
   TensorMap averages;

@@ -175,7 +175,7 @@ class Engine {
       parameters_.drop_stale_gradients(
           [&](const at::Tensor& parameter) { return window_.open.another_trains(parameter); });
   }
-  /// Lists it anew if a group or a parameter has joined an optimizer, left it, or been replaced.
+  /// Calls `refresh_parameters` if a group or a parameter has joined an optimizer, left it, or been replaced.
   void refresh_changed_parameters() {
     if (!parameters_.changed(run_.updates())) return;
     refresh_parameters();
@@ -247,7 +247,7 @@ class Engine {
   }
 
   /// Loads the result of `state_dict`. Throws StateError, before anything changes, for a state with another
-  /// number of updates or parameter groups or with other policies.
+  /// number of updates, more parameter groups or other policies.
   void load_state_dict(const StateDict& in) {
     refresh_model();
     require_same_updates(in, run_);

@@ -50,7 +50,7 @@ template <class Measure>
 }
 
 /// Returns `measure`'s means or result over all batches, or up to the run's batch limit. A loader yields its
-/// epoch 0, so that each evaluation has the same batches, and then goes on where it was.
+/// epoch 0, so that each evaluation has the same batches, and then continues from its former position.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
   return engine.in_phase(RunPhase::evaluation, "evaluation", [&]() -> Evaluation {

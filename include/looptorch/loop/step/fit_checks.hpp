@@ -28,8 +28,8 @@
 
 namespace looptorch::detail {
 
-/// Warns, once per Trainer and on one rank, of a model in eval mode. Modules within it may be: that keeps the
-/// statistics of a BatchNorm fixed.
+/// Warns, once per Trainer and on one rank, of a model in eval mode. Ignores the mode of modules within the
+/// model: eval mode keeps a BatchNorm's statistics fixed.
 template <class Engine>
 void warn_once_of_eval_mode(Engine& engine) {
   if (engine.is_first_in_eval_mode() && engine.ranks().leads())
@@ -39,8 +39,8 @@ void warn_once_of_eval_mode(Engine& engine) {
         "docs/errors.md#eval-mode");
 }
 
-/// Warns, on one rank, of a fit that continues an epoch over a range of another size than the one with which
-/// the epoch began: as many batches are skipped, of data that the run has not seen.
+/// Warns, on one rank, of a fit that continues an epoch over a range of another size than the epoch began
+/// with: the fit skips as many batches as the epoch had so far, which the run may not have seen.
 template <class Engine>
 void warn_of_another_range(Engine& engine, const Progress& before) {
   const auto& had = before.batches_per_epoch;

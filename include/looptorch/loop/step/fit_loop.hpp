@@ -50,7 +50,7 @@ class FitLoop {
   }
 
   void run() {
-    if (at_last_batch()) run_epoch();  // only its end is missing
+    if (at_last_batch()) run_epoch();  // only the epoch's end is missing
     while (!ends()) run_epoch();
     resolve_updates(engine_);
     engine_.ranks().reduce_end(engine_);
@@ -59,7 +59,7 @@ class FitLoop {
   /// True if the batches of the epoch are through.
   [[nodiscard]] bool at_last_batch() const { return plan_.at_last_batch(progress()); }
 
-  /// True between windows if the loader skipped all batches of the next one: it has `number` next.
+  /// True between windows if the loader, whose next batch is `number`, skipped the whole next window.
   [[nodiscard]] bool skips_whole_window(std::int64_t number) {
     return engine_.window().micro_batches == 0 && number >= progress().batch + engine_.window_length();
   }
@@ -117,7 +117,7 @@ class FitLoop {
     return plan_.skips(batches_.number_at(position).value_or(next));
   }
 
-  /// Fetches, and counts it as waiting for data.
+  /// Returns what `fetch` returns, and counts its time as waiting for data.
   template <class Fetch>
   decltype(auto) waiting(const Fetch& fetch) {
     return engine_.in_phase(RunPhase::data, "data wait", fetch);
@@ -136,9 +136,9 @@ class FitLoop {
     engine_.stack().template run<on_epoch_begin_hook>(context);
   }
 
-  /// Counts batches before this number that a loader skipped as part of their windows: unreadable samples do
-  /// not shift which samples a window holds. Ends a window whose last batches are among them. Returns false
-  /// if the fit ends with it.
+  /// Counts batches before `number` that a loader skipped as part of their windows, so unreadable samples do
+  /// not shift the samples of later windows. Ends a window whose last batches were skipped. Returns false
+  /// if the fit ends with that window.
   bool skip_to(std::int64_t number) {
     const std::int64_t length = engine_.window_length();
     if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
@@ -157,7 +157,7 @@ class FitLoop {
   [[nodiscard]] std::int64_t end_of_last(std::int64_t size) const {
     return engine_.ranks() ? std::min(size, progress().batch + engine_.window_length()) : size;
   }
-  /// Counts the window's batches before `number` that have not come as skipped.
+  /// Counts as skipped the window's batches before `number` that the loader has not yielded.
   void leave_gap_to(std::int64_t number) {
     WindowState& window = engine_.window();
     window.skipped_batches = number - progress().batch - window.micro_batches;

@@ -155,8 +155,8 @@ template <class Engine>
   return engine.watches_losses() && computes_on_cpu(value) && !std::isfinite(cpu_number(value));
 }
 
-/// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite: then
-/// their sum is, too. Undefined on a CPU.
+/// Returns a 0-dim tensor, not zero if one of the window's losses, all on a device, is NaN or infinite:
+/// their sum then is too. Undefined on a CPU.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
@@ -164,8 +164,8 @@ template <class Engine>
   return zero_if_finite(sum);
 }
 
-/// Returns a 0-dim tensor, not zero if the window's losses so far are not finite or have no weight; undefined
-/// if that is known.
+/// Returns a 0-dim tensor, not zero if the window's losses so far are not finite or have no weight. Undefined
+/// if the host knows both.
 template <class Engine>
 [[nodiscard]] at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
   const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();
@@ -194,8 +194,8 @@ class TrainingObserver : public MicroBatchObserver {
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
 
-  /// False for split batches, since memory is short, and for graphs; for a closure, since weights move; and
-  /// in a caller's own loop, which may do anything between two micro-batches.
+  /// False for split batches, since memory is short; for graphs; for a closure, which moves weights; and in a
+  /// caller's own loop, which may change weights between micro-batches.
   [[nodiscard]] bool may_keep_casts() {
     if constexpr (!Engine::PolicyStack::template has<forward_scope_hook>() || Engine::template kByClosure<I>)
       return false;
@@ -237,7 +237,7 @@ void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
   run_micro_batch<I>(engine, batch, observer);
 }
 
-/// Learns from a micro-batch, unless an earlier one was at fault and the update is off anyway.
+/// Learns from a micro-batch, unless an earlier loss is NaN or infinite: the update is then skipped anyway.
 template <std::size_t I, class Engine, class Batch>
 void train_micro_batch(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].fault.micro_batch) return;

@@ -141,7 +141,7 @@ class WindowOrigin {
     return origin;
   }
 
-  /// Returns this origin with `sentence`, common to all ranks, as its error. Empty: its own.
+  /// Returns this origin with `sentence`, common to all ranks, as its error; if empty, with its own error.
   [[nodiscard]] WindowOrigin reported_as(const std::string& sentence) const {
     WindowOrigin origin = *this;
     origin.elsewhere_ = sentence;

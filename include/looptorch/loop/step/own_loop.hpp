@@ -25,8 +25,8 @@ class OwnLoop {
  public:
   /// Lets policies begin anew with the next step.
   void restart() { begun_ = false; }
-  /// The same. The next step begins `another` loop, with means of its own, or continues that of a loaded
-  /// state.
+  /// Lets policies begin anew. The next step begins `another` loop with means of its own, or else continues
+  /// the loop of a loaded state.
   void restart(bool another) {
     restart();
     is_another_ = another;
@@ -47,7 +47,7 @@ class OwnLoop {
     });
   }
 
-  /// Ends an open window. Then counts the last outcome, which only the device knew.
+  /// Ends an open window, then reads whether the last updates were applied, and counts them.
   template <class Host, class Trainer>
   void finish_window(Trainer& trainer, Engine& engine) {
     const Host host(trainer, engine.run());
@@ -82,7 +82,7 @@ class OwnLoop {
     engine.ranks().require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
     if (std::exchange(is_another_, false)) restart_means(engine.run());
-    RunAccess::batch_limit(engine.run()) = std::nullopt;  // of a fit before
+    RunAccess::batch_limit(engine.run()) = std::nullopt;  // set by an earlier fit
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
     engine.window().refills = true;

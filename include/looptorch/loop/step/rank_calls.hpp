@@ -40,9 +40,9 @@ concept JoinsFits = requires(Here ranks, Engine& engine, AnyArgument& batches, A
   { ranks.leads() } -> std::same_as<bool>;
   /// Throws UsageError for a loop of `step` on several ranks.
   ranks.require_one_process(engine);
-  /// Agrees on windows and on the length of an epoch. Returns the most batches that a rank has in one.
+  /// Agrees on windows and on the length of an epoch. Returns the most batches that a rank has in an epoch.
   { ranks.plan_epochs(engine, batches, options) } -> std::same_as<std::optional<std::int64_t>>;
-  /// Silences ranks that do not lead.
+  /// Mutes the `leader_only` policies of ranks that do not lead.
   ranks.mute(engine);
   /// Lets every rank know which metrics the policies of all ranks wait for.
   ranks.share_awaited_metrics(engine);
@@ -70,7 +70,7 @@ concept JoinsWindows = requires(Here ranks, Engine& engine, AnyArgument& loop, A
   { ranks.join_remaining_windows(loop) } -> std::same_as<bool>;
   /// Runs forward and backward of the window's micro-batch with this number.
   ranks.join_micro_batch(engine, number, run);
-  /// Reruns forward and backward of that micro-batch, which changes nothing.
+  /// Reruns forward and backward of the window's micro-batch with this number; the run stays unchanged.
   ranks.join_rerun_micro_batch(engine, number, run);
   /// True if each micro-batch must wait for those of the other ranks.
   { ranks.is_lockstep(engine) } -> std::same_as<bool>;

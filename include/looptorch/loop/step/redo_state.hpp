@@ -121,7 +121,7 @@ class WindowStart::Aside {
     for (const at::Tensor& parameter : view.parameters) gradients_.push_back(parameter.grad());
     window_start.rewind(view, work);
   }
-  /// Restores unless `restore` was called; an exception is then under way, and is the one to know.
+  /// Restores unless `restore` was called. Ignores errors: the exception under way is the one to report.
   ~Aside() {
     if (!is_restored_) ignoring_errors([this] { restore(); });
   }
@@ -177,7 +177,7 @@ inline constexpr bool kMayRedo =
     Stack::template has<pieces_hook>() || Stack::template has<may_rerun_hook>() ||
     Stack::template has<loss_scale_hook>() || Stack::template has<on_window_loss_hook>();
 
-/// Why an engine's listed policies may want a window again.
+/// Why an engine's listed policies may rewind a window.
 template <class Engine>
 struct RedoReasons {
   using Stack = typename Engine::PolicyStack;
@@ -187,8 +187,8 @@ struct RedoReasons {
   static constexpr bool kSkips = Stack::template has<on_window_loss_hook>();   ///< its loss may be bad
 };
 
-/// True if a policy that is on judges losses. Else neither a wait for a loss nor copies of buffers are of
-/// use.
+/// True if a policy that is on judges losses. Without one, judging needs no wait for a loss and no copies of
+/// buffers.
 template <class Engine>
 [[nodiscard]] bool judges_losses(Engine& engine) {
   return engine.stack().any_enabled([]<class P>() { return on_window_loss_hook::template valid<P>(); });

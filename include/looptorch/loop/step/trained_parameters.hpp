@@ -54,9 +54,9 @@ class TrainedParameters {
     for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
   }
 
-  /// Drops the gradients of parameters that joined an update or left it. Not to be called while another
-  /// Trainer has a window open on those that joined; `another_trains(parameter)` is true for one that has
-  /// joined another.
+  /// Drops the gradients of parameters that joined an update or left one. Keeps those of parameters that left
+  /// and that another Trainer trains: `another_trains(parameter)`. Do not call while another Trainer has a
+  /// window open on parameters that joined.
   template <class AnotherTrains>
   void drop_stale_gradients(const AnotherTrains& another_trains) {
     std::erase_if(left_, another_trains);
@@ -64,8 +64,8 @@ class TrainedParameters {
     drop_gradients(std::exchange(joined_, {}));
   }
 
-  /// Returns what this update leaves alone: the parameters of other updates, and the model's that none
-  /// trains.
+  /// Returns what this update leaves alone: parameters of other updates, and parameters of the model that no
+  /// update trains.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
   [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
   /// Returns the parameters that some update trains or the model has.
@@ -87,7 +87,7 @@ class TrainedParameters {
   std::vector<ListedParameters> listed_;
   std::vector<std::vector<at::Tensor>> outside_;
   std::vector<at::Tensor> trained_, all_;
-  std::vector<at::Tensor> joined_, left_;  // whose gradients are still to be dropped
+  std::vector<at::Tensor> joined_, left_;  // their gradients are still to be dropped
 };
 
 /// Returns all names that a parameter has in the model, as "encoder.weight, which is also head.weight".

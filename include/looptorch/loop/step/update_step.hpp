@@ -134,7 +134,7 @@ auto graphed_end([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
   }
 }
 
-/// Runs before_update, after vetoes of what only the device knows. Returns what `unread_non_finite` returns.
+/// Vetoes by flags that only the device knows, then runs before_update. Returns `unread_non_finite`'s result.
 template <std::size_t I, class Engine>
 [[nodiscard]] at::Tensor run_before_update(Engine& engine, UpdateContext& context) {
   const UpdateWork& work = engine.works()[I];

@@ -22,7 +22,7 @@ namespace looptorch::detail {
 /// wait for the device.
 class Verdict {
  public:
-  /// Requests whether an update was applied. `found`, a number or a 0-dim tensor, is not zero if not.
+  /// Requests whether an update was applied. `found`, a number or a 0-dim tensor, is zero if it was.
   /// `after_update` will see `now` as its progress.
   template <class Found>
   void await_update(const Found& found, const Progress& now) {
@@ -36,8 +36,8 @@ class Verdict {
     origin_ = origin;
     loss_ = std::move(flag);
   }
-  /// Keeps what is known about the gradients of that window. A policy's veto is no flag, and reading it must
-  /// not cost a wait: requests here whether there was one.
+  /// Keeps what is known about the gradients of the window from `origin`. Also requests whether a policy had
+  /// vetoed the update before, so that `take_error` need not wait for that flag.
   void await_gradients(NonFiniteFlag flag, const WindowOrigin& origin) {
     if (!loss_.is_possible()) origin_ = origin;
     gradient_ = std::move(flag);

@@ -25,7 +25,7 @@ class WindowLosses {
     record_metrics(loss, metrics_);
   }
   /// Makes `sum`, 0-dim fp64, the sum of the window's only loss, which is added next. A graph has computed
-  /// it, and will reuse its memory.
+  /// `sum` and will reuse its memory.
   void expect_sum(const at::Tensor& sum) { sum_ = sum; }
 
   /// Keeps what is added from now on apart from other chunks, until `take`.
@@ -40,7 +40,7 @@ class WindowLosses {
   /// Returns the part of the losses' sum on a device, 0-dim; undefined if there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
-  /// Moves that sum to `place`, 0-dim fp64, from which a graph reads it.
+  /// Moves the `device_sum` to `place`, 0-dim fp64, from which a graph reads it.
   void move_sum_to(const at::Tensor& place) { loss_.move_sum_to(place); }
 
   /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.

@@ -39,8 +39,8 @@ void check_adam_options(const char* name, const Options& options) {
         ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
 }
 
-/// Returns a fp32 weight after AdamW's update, by tensor operations. `root` is of the second moment, and
-/// `rate` a number or a 0-dim tensor.
+/// Returns a fp32 weight after AdamW's update, by tensor operations. `root` is that of the second
+/// moment; `rate` is a number or a 0-dim tensor.
 template <class Options, class Rate>
 [[nodiscard]] at::Tensor adamw_weight(const Options& options, const Rate& rate, const at::Tensor& weight,
                                       const at::Tensor& first, const at::Tensor& root,

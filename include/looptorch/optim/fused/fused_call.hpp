@@ -173,8 +173,8 @@ inline void require_same_shape(const at::Tensor& gradient, const at::Tensor& par
 }
 
 /// Returns the gradient as the kernels read it: on the parameter's device, in its dtype and memory layout.
-/// Copies only a gradient that differs. Autograd's own does after `Module::to`, which leaves it behind, and
-/// with `grad_dtype`.
+/// Copies only a gradient that differs, as after `Module::to`, which leaves gradients behind, and with
+/// `grad_dtype`.
 inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
   const bool is_alike = gradient.strides() == parameter.strides() &&
                         gradient.scalar_type() == parameter.scalar_type() &&

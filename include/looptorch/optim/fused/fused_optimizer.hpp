@@ -203,14 +203,14 @@ class FusedOptimizer : public AnyOptimizer {
 
   /// Returns the options of one of this optimizer's groups. Throws UsageError for another optimizer's group.
   [[nodiscard]] static const Options& options_of(const Group& group) { return rule_options<Rule>(group); }
-  /// Returns them to be changed, for the steps from then on.
+  /// Returns a group's options for the program to change; later steps use them.
   [[nodiscard]] static Options& options_of(Group& group) {
     return const_cast<Options&>(options_of(std::as_const(group)));
   }
 
  protected:
-  /// Calls `use(options, moments, index)` with the moments of a parameter, which it has from then on. Does
-  /// nothing for a parameter of others.
+  /// Calls `use(options, moments, index)` with the moments of a parameter, after it has made any that are
+  /// missing. Does nothing for another optimizer's parameter.
   template <class Use>
   void with_moments(const at::Tensor& parameter, Use&& use) {
     at::NoGradGuard no_gradients;
@@ -260,7 +260,7 @@ class FusedOptimizer : public AnyOptimizer {
 
   // ---- A step ----
 
-  /// Returns the update of the parameters with a gradient, or of one of them.
+  /// Returns the update of all parameters with a gradient; with `only`, of that parameter alone.
   [[nodiscard]] Update due_update(const at::Tensor* only = nullptr) {
     refresh_groups();
     Update update(param_groups_, moments_, rates_, lists_);

@@ -47,8 +47,8 @@ class FusedUpdate {
               std::optional<KeptRates>& rates, FusedLists<Rule>& lists)
       : groups_(groups), moments_(moments), rates_(rates), lists_(lists) {}
 
-  /// Finds the parameters with a gradient, or one of them. Throws for anything that a kernel would misread,
-  /// before any parameter is updated.
+  /// Finds the parameters with a gradient; with `only`, looks at that parameter alone. Throws for anything
+  /// that a kernel would misread, before any parameter is updated.
   void find_due(const at::Tensor* only) {
     lists_.due.resize(groups_.size());
     for (std::size_t i = 0; i < lists_.due.size(); ++i) {
@@ -101,7 +101,7 @@ class FusedUpdate {
     return some ? std::optional(std::move(counts)) : std::nullopt;
   }
 
-  /// Updates the parameters that are due, and empties that list.
+  /// Updates the parameters that are due; none is due afterwards.
   void step_groups(FusedFactors& factors, Stage stage) {
     for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors, stage);
   }

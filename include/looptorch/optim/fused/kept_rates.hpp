@@ -15,7 +15,7 @@ namespace looptorch::detail {
 /// The rates of one optimizer, one tensor for each group and device.
 class KeptRates {
  public:
-  /// Returns a group's rate on a device, 0-dim fp64, at one address for good. Writes it if it has changed.
+  /// Returns a group's rate on a device, 0-dim fp64, always at one address. Writes a rate that has changed.
   const at::Tensor& on(c10::Device device, std::size_t group, double rate) {
     for (Kept& kept : kept_) {
       if (kept.group != group || kept.tensor.device() != device) continue;

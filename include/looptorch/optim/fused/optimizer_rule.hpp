@@ -21,7 +21,7 @@ namespace looptorch::detail {
 ///   check_parameter throws UsageError for a parameter that it cannot take
 ///   first_differs   true if a parameter's first update differs from later ones
 ///   by_element      elements are updated apart from each other
-///   kKernels        looptorch's own, which `apply` launches where `kernels_for` finds them; the header that
+///   kKernels        looptorch's kernels, launched by `apply` if `kernels_for` finds them; the header that
 ///                   defines such a rule includes optim/kernels/kernel_table.hpp
 template <class Rule>
 concept OptimizerRule = requires(typename Rule::Options& options,

@@ -52,8 +52,8 @@ template <class Bits>
                                  std::uint64_t{0x7FF0000000000000});
 }
 
-/// Returns the p-norm of each gradient, all of one device, computed in at least fp32. A sparse gradient may
-/// hold a row several times, which count as their sum.
+/// Returns the p-norm of each gradient, all of one device, computed in at least fp32. If a sparse
+/// gradient holds a row several times, the sum counts.
 [[nodiscard]] inline std::vector<at::Tensor> norms_of(at::TensorList gradients, double p) {
   std::vector<at::Tensor> dense;
   for (const at::Tensor& gradient : gradients)

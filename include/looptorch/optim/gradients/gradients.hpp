@@ -20,12 +20,12 @@
 namespace looptorch {
 namespace detail {
 
-/// Returns `number`, 0-dim, on the device of `tensor`. Waits only if it goes from an accelerator to the CPU.
+/// Returns `number`, 0-dim, on the device of `tensor`. Waits only for a copy from an accelerator to the CPU.
 inline at::Tensor on_device_of(const at::Tensor& tensor, const at::Tensor& number) {
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
 }
 
-/// Returns a one-element tensor times a number, 0-dim fp64, to which an fp32 one is promoted in the kernel.
+/// Returns a one-element tensor times a number, 0-dim fp64; the kernel promotes an fp32 tensor to fp64.
 [[nodiscard]] inline at::Tensor fp64_product(const at::Tensor& tensor, const at::Tensor& number) {
   return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), number);
 }
@@ -126,9 +126,9 @@ class GradientScale {
     if (!read_.defined()) return at::scalar_tensor(number_, at::kDouble);
     return number_ == 1.0 ? read_ : read_ * number_;
   }
-  /// Multiplies gradients of one device and dtype. Those in 16 bits are multiplied in fp32, as an
-  /// accelerator's kernel does with a number of the host. A CPU's kernel would round it to 16 bits, and so
-  /// would every kernel a number that lies on a device.
+  /// Multiplies gradients of one device and dtype. Multiplies 16-bit gradients in fp32, as an accelerator's
+  /// kernel does with a number on the host. A CPU's kernel would round that number to 16 bits; every kernel
+  /// rounds a number on a device.
   void multiply_by_number(at::TensorList gradients) const {
     const at::Tensor& first = gradients.front();
     const bool narrow = first.element_size() < 4;
@@ -139,7 +139,7 @@ class GradientScale {
   }
 
   double number_ = 1.0;
-  at::Tensor read_;  // a factor of the number that lies on a device; undefined: 1
+  at::Tensor read_;  // the number's factor on a device; undefined: 1
   at::Tensor tensor_;
 };
 

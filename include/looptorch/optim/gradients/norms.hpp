@@ -35,7 +35,7 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
     norms.push_back(at::linalg_vector_norm(flat.narrow(0, whole, rest), p).to(at::kDouble).view({1}));
 }
 
-/// Returns the p-norm of all elements, 0-dim fp64, right to 1e-5 whatever their number; of none 0.
+/// Returns the p-norm of all elements, 0-dim fp64, right to 1e-5 whatever their number; 0 if empty.
 [[nodiscard]] inline at::Tensor long_norm(const at::Tensor& tensor, double p) {
   const at::NoGradGuard no_gradients;
   const std::int64_t count = tensor.numel();
@@ -52,8 +52,8 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return at::linalg_vector_norm(at::cat(norms), p);
 }
 
-/// True for a tensor whose norm LibTorch computes inaccurately, a long one on a CPU, or refuses: the largest
-/// number of none. On a device LibTorch adds in many partial sums.
+/// True for a tensor whose norm LibTorch computes inaccurately (a long one on a CPU) or refuses (the largest
+/// number of an empty one). On a device LibTorch adds in many partial sums.
 [[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return false;
   return tensor.numel() == 0 || (computes_on_cpu(tensor) && tensor.numel() > kNormRow);
@@ -72,8 +72,8 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return long_norm(tensor, p).to(norm_type_of(tensor));
 }
 
-/// Returns the p-norm of each tensor, all of one device. Those of a dtype are computed together, since a list
-/// of several costs a launch for each tensor.
+/// Returns the p-norm of each tensor, all of one device. Norms of one dtype are computed together: a list of
+/// several dtypes costs a launch for each tensor.
 [[nodiscard]] inline std::vector<at::Tensor> norms_by_dtype(at::TensorList tensors, double p) {
   const auto differs = [&](const at::Tensor& one) { return one.scalar_type() != tensors[0].scalar_type(); };
   if (std::none_of(tensors.begin(), tensors.end(), differs))

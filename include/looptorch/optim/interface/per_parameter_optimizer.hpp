@@ -13,7 +13,7 @@ class PerParameterOptimizer {
  public:
   /// Updates `parameter` by its gradient, as the optimizer's step would. Does nothing if it has no gradient,
   /// is not among the optimizer's parameters, or if `found_inf` (0-dim; undefined means no) is not zero.
-  /// One thread at a time.
+  /// Call it from one thread at a time.
   virtual void update(const at::Tensor& parameter, const at::Tensor& found_inf) = 0;
 
  protected:

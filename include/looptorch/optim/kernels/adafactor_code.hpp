@@ -34,7 +34,7 @@ struct AdafactorEntry {
   void* weights = nullptr;
   const void* gradients = nullptr;
   float* rows = nullptr;             ///< Second moments of rows; null for fewer than two dimensions.
-  float* columns = nullptr;          ///< Those of columns; without `rows` those of all elements.
+  float* columns = nullptr;          ///< Second moments of columns; of all elements if `rows` is null.
   float* first = nullptr;            ///< First moments; null without beta1.
   const float* step = nullptr;       ///< The updates made, this one included.
   i64 matrices = 1;
@@ -43,7 +43,7 @@ struct AdafactorEntry {
   i64 part = 1;                      ///< Elements of a part, whose rounding has a seed of its own.
   i64 part_begin = 1;                ///< By how much the seed's salt grows from part to part.
   float* row_partials = nullptr;     ///< `[strips][matrices * height]`, sums of squares over a tile's columns.
-  float* column_partials = nullptr;  ///< `[matrices][row_tiles][width]`, the same over its rows.
+  float* column_partials = nullptr;  ///< `[matrices][row_tiles][width]`, sums of squares over a tile's rows.
   float* means = nullptr;            ///< `[matrices]`, means of the rows' moments.
   double* sums = nullptr;            ///< `[tiles][2]`, sums of the update's squares and of the weights'.
   float* rates = nullptr;            ///< `[2]`, the rates of the update and of weight decay.

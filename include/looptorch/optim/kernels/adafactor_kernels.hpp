@@ -48,7 +48,7 @@ struct AdafactorTensors {
 
 /// One parameter as the kernels see it, and how much workspace it needs.
 struct AdafactorParameter : AdafactorEntry {
-  /// Takes a parameter that has elements. `part_elements` are those of the parts that the CPU works on.
+  /// Takes a parameter that has elements. `part_elements` is the size of the CPU's parts.
   AdafactorParameter(const AdafactorTensors& tensors, std::int64_t part_elements) {
     weights = memory_or_null(tensors.weights);
     gradients = tensors.gradients.const_data_ptr();
@@ -70,7 +70,7 @@ struct AdafactorParameter : AdafactorEntry {
 
   [[nodiscard]] std::int64_t tiles() const { return matrices * row_tiles * strips; }
   [[nodiscard]] std::int64_t moment_blocks() const { return rows ? matrices * (1 + (width + 63) / 64) : 0; }
-  /// Returns how many fp32 numbers of workspace it needs.
+  /// Returns how many fp32 numbers of workspace the parameter needs.
   [[nodiscard]] std::int64_t floats() const {
     return 2 + (rows ? matrices * (strips * height + row_tiles * width + 1) : 0);
   }
@@ -108,7 +108,7 @@ inline constexpr KernelSource kAdafactorSource{
 /// when the next parameter's workspace would go beyond a limit, and by `flush`.
 class AdafactorLauncher {
  public:
-  /// `weight_bytes` are those of all parameters.
+  /// `weight_bytes` is the size of all parameters.
   AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
                     const AdafactorHeader& header, std::int64_t weight_bytes)
       : device_(device),

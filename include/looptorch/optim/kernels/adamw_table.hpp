@@ -38,10 +38,10 @@ struct AdamWEntry {
   void* first;         ///< First moments, or their codes.
   void* second;        ///< Second moments, or the codes of their roots.
   void* first_scales;   ///< Scales of the codes; null for moments in fp32.
-  void* second_scales;  ///< The same of the second.
+  void* second_scales;  ///< Scales of the second codes.
   void* lost;          ///< Bits that bf16 weights lack; null: none are kept.
   u64 size;            ///< Elements.
-  u32 step;            ///< Which of `steps`.
+  u32 step;            ///< Index into `steps`.
   u32 aligned;         ///< 1: all pointers are multiples of 16.
 };
 )
@@ -127,7 +127,7 @@ struct AdamWTensors {
 /// Launches a kernel for parameters that are added one by one, each time its table is full, and by `flush`.
 class AdamWLauncher {
  public:
-  /// Takes one of the parameters, which all are of its device and dtype.
+  /// Takes one of the parameters; all of them have its device and dtype.
   AdamWLauncher(const KernelSource& source, const char* kernel, const at::Tensor& one,
                 const ReadyKernels& ready, const AdamWHeader& header)
       : source_(source),
@@ -163,8 +163,8 @@ class AdamWLauncher {
   }
 
  private:
-  /// Returns which of the table's step counts this one is, and adds it unless it is there. Launches first if
-  /// there is no room.
+  /// Returns the index of a step count in the table. Adds a count that is missing; launches first if the
+  /// table has no room for it.
   std::uint32_t index_of_step(const float* step) {
     auto& steps = table_.header().steps;
     for (std::uint32_t i = 0; i < steps_; ++i)

@@ -104,7 +104,7 @@ class KernelTable {
   return static_cast<std::uint32_t>((size + kElements - 1) / kElements);
 }
 
-/// True if all of them are multiples of 16.
+/// True if all addresses are multiples of 16.
 [[nodiscard]] inline bool are_aligned(std::initializer_list<const void*> pointers) {
   std::uintptr_t bits = 0;
   for (const void* const pointer : pointers) bits |= reinterpret_cast<std::uintptr_t>(pointer);

@@ -34,7 +34,7 @@ struct AdamNumbers {
             .eps = static_cast<float>(options.eps)};
   }
 
-  /// As at::lerp: begins with the one of which more remains, so that a beta1 of 0 leaves the gradient alone.
+  /// As at::lerp, starts from the number with the larger share, so that a beta1 of 0 returns the gradient.
   [[nodiscard, gnu::always_inline]] float first(float before, float gradient) const {
     // Masks, since GCC does not vectorise a loop with a choice that is the same for all elements.
     const auto from_gradient = std::bit_cast<std::uint32_t>(std::bit_cast<std::int32_t>(first_share) >> 31);

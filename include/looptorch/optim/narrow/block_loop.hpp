@@ -27,7 +27,7 @@ inline constexpr std::size_t kBlockElements = 256;
 
 inline constexpr std::uint32_t kSignBit = 0x80000000u;
 
-/// Returns the larger. Of floats above 0 the bits' order is the numbers', with infinity and NaN above all.
+/// Returns the larger. Bits of floats above 0 are ordered as the floats are, with infinity and NaN above all.
 template <class Integer>
 [[nodiscard, gnu::always_inline]] inline Integer larger(Integer a, Integer b) {
   return a > b ? a : b;
@@ -55,8 +55,8 @@ inline constexpr std::array<std::uint32_t, kBlockElements> kElementWords = [] {
   return words;
 }();
 
-/// Returns the random bits of a block in an update, from nothing else, so that a resumed run rounds as an
-/// uninterrupted one. Xor with an element's word, they are uniform and independent from update to update.
+/// Returns random bits that depend only on update and block, so that a resumed run rounds as an uninterrupted
+/// one. Xor with an element's word, the bits are uniform and independent from update to update.
 [[nodiscard]] constexpr std::uint64_t block_word(std::uint64_t update, std::uint64_t block) {
   return mix64(mix64(update * kGoldenGamma) + (block + 1) * kGoldenGamma);
 }
@@ -76,11 +76,11 @@ template <class Loop>
 }
 #endif
 
-/// True while loops over elements compute nothing, as ShapesOnly has it.
+/// True while loops over elements compute nothing; ShapesOnly sets it.
 inline std::atomic<bool> loops_are_skipped = false;
 
 /// Calls `loop.run(begin, end)`, a function that is always inlined, as compiled for the widest vectors that
-/// this processor has. Their last bits may differ, since some multiply and add in one rounding.
+/// this processor has. Last bits may differ between processors: some multiply and add in one rounding.
 template <class Loop>
 void run_widest(const Loop& loop, std::int64_t begin, std::int64_t end) {
   if (loops_are_skipped.load(std::memory_order_relaxed)) return;

@@ -15,13 +15,13 @@
 
 namespace looptorch::detail {
 
-/// One parameter's memory, `size` elements of each but the scales, of which each block has one.
+/// Pointers to one parameter's memory: `size` elements each, but one scale for each block.
 template <class Weight>
 struct EightBitLoop {
   using Stored = typename Weight::Stored;
   using Lost = typename Weight::Lost;
   Stored* weights;
-  Lost* lost;  ///< Null but for `CorrectedWeight`.
+  Lost* lost;  ///< Null unless `Weight` is `CorrectedWeight`.
   const Stored* gradients;
   std::uint8_t *first_codes, *root_codes;
   float *first_scales, *root_scales;  ///< The largest number of each block.

@@ -80,8 +80,8 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
   return at::nan_to_num(numbers, std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity);
 }
 
-/// Returns fp32 numbers that a dtype, bf16 or fp16, holds: of each one of its two neighbours there, by 16
-/// random bits, int32.
+/// Rounds each fp32 number to one of its two neighbours in bf16 or fp16, chosen by `noise`: 16 random bits,
+/// int32. Returns the rounded numbers in fp32.
 [[nodiscard]] inline at::Tensor rounded_tensor(const at::Tensor& numbers, at::ScalarType type,
                                                const at::Tensor& noise) {
   const at::Tensor bits = with_one_nan(numbers).view(at::kInt);
@@ -98,7 +98,7 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
   return at::randint(1 << 16, numbers.sizes(), generator, numbers.options().dtype(at::kInt));
 }
 
-/// Adds to `sum`, bf16 or fp16, by tensor operations; the rounding's bits are the generator's.
+/// Adds to `sum`, bf16 or fp16, by tensor operations; draws the rounding's bits from `generator`.
 inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, const at::Generator& generator) {
   const at::Tensor exact = sum.to(at::kFloat).add_(addend);
   sum.copy_(rounded_tensor(exact, sum.scalar_type(), rounding_noise(exact, generator)));
@@ -107,7 +107,7 @@ inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, cons
 /// Adds to `sum`, which is bf16 or fp16, non-overlapping and dense. `seed` determines the random bits of the
 /// rounding: the same on a CPU and in the kernel, others where tensor operations replace the kernel.
 inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
-  const bool is_fp16 = sum.scalar_type() == at::kHalf;  // which has no kernel
+  const bool is_fp16 = sum.scalar_type() == at::kHalf;  // there is no kernel for fp16
   const ReadyKernels ready = is_fp16 ? ReadyKernels{} : ready_kernels(kRoundedSumSource, sum.device());
   if (!ready && !sum.is_cpu()) {
     at::Generator generator = copy_of(default_generator(sum.device()));

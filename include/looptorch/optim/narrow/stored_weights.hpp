@@ -13,14 +13,14 @@ namespace looptorch::detail {
 [[nodiscard, gnu::always_inline]] inline float widen_bf16(std::uint16_t bits) {
   return number_of(std::uint32_t{bits} << 16);
 }
-/// Returns the number's bits, to which rounding adds random ones. All NaNs become one: NVIDIA's GPUs compute
-/// 0x7FFFFFFF, and adding to that would make it a zero.
+/// Returns the number's bits, to which rounding adds random ones. Returns the same bits for all NaNs: adding
+/// to 0x7FFFFFFF, the NaN that NVIDIA's GPUs compute, would make it a zero.
 [[nodiscard, gnu::always_inline]] inline std::uint32_t bits_to_round(float number) {
   constexpr std::uint32_t kInfinity = 0x7F800000u, kNan = 0x7FC00000u;
   const std::uint32_t bits = bits_of(number);
   return (bits & ~kSignBit) > kInfinity ? kNan : bits;
 }
-/// Returns one of the two neighbours in bf16, by `noise` of 16 bits.
+/// Rounds to one of the two neighbours in bf16, chosen by `noise` of 16 bits.
 [[nodiscard, gnu::always_inline]] inline std::uint16_t round_bf16(float number, std::uint32_t noise) {
   return static_cast<std::uint16_t>((bits_to_round(number) + noise) >> 16);
 }
@@ -32,7 +32,7 @@ namespace looptorch::detail {
   const std::uint32_t normal = (size << 13) + (size < 0x7C00u ? 0x38000000u : 0x70000000u);
   return number_of((size < 0x400u ? tiny : normal) | sign);
 }
-/// Returns one of the two neighbours in fp16, by 13 of 16 random bits; infinity beyond 65504 and its step.
+/// Rounds to a neighbour in fp16, chosen by 13 of 16 random bits; infinity beyond 65504 and its step.
 [[nodiscard, gnu::always_inline]] inline std::uint16_t round_fp16(float number, std::uint32_t noise) {
   constexpr std::uint32_t kLeastNormal = 0x38800000u;  // 2^-14, below which steps are 2^-24
   const std::uint32_t bits = bits_of(number), size = bits & ~kSignBit, random = noise >> 3;
@@ -76,7 +76,7 @@ struct Fp16Weight {
   }
 };
 
-/// bf16 weights rounded to the nearest, and what that lost: an fp32 number's bits, less the bf16 number's.
+/// bf16 weights rounded to nearest, and what rounding lost: an fp32 number's bits, less the bf16 number's.
 struct SplitWeight {
   using Stored = std::uint16_t;
   using Lost = std::int16_t;
@@ -91,8 +91,8 @@ struct SplitWeight {
   }
 };
 
-/// bf16 weights rounded to the nearest, and 8 bits of what that lost, rounded stochastically: 24 of
-/// fp32's 32.
+/// bf16 weights rounded to the nearest, and 8 bits of what rounding lost, which are rounded
+/// stochastically: 24 of fp32's 32 bits.
 struct CorrectedWeight {
   using Stored = std::uint16_t;
   using Lost = std::int8_t;

@@ -42,7 +42,7 @@ class ListedParameters {
   }
 
   /// Returns each group's index at the last refresh: that of the first former group with one of its
-  /// parameters, else its own if it is free. Empty for a new group.
+  /// parameters, else its present index if no other group has that. Empty for a new group.
   [[nodiscard]] std::vector<std::optional<std::size_t>> former(const Groups& groups) const {
     const auto known = positions();
     std::vector<std::optional<std::size_t>> former(groups.size());

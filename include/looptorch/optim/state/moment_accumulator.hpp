@@ -22,8 +22,8 @@ struct ParameterMoments {
 /// then calls `update`. Not for deletion through this interface.
 class MomentAccumulator {
  public:
-  /// Returns the parameter's moments, which it has from then on; none for a parameter that is not the
-  /// optimizer's. Throws UsageError for one that it cannot update.
+  /// Returns the parameter's moments, and makes them if there are none. Returns nothing for another
+  /// optimizer's parameter. Throws UsageError for a parameter that cannot be updated.
   virtual std::optional<ParameterMoments> moments_for(const at::Tensor& parameter) = 0;
 
   /// Updates the parameter by its gradient. `found_inf`, 0-dim or undefined: if it is not zero, nothing

@@ -32,8 +32,8 @@ struct MomentField {
   /// True if parameters like this one have it.
   bool (*kept)(const Options&, const at::Tensor&) = [](const Options&, const at::Tensor&) { return true; };
   bool counter = false;  ///< A 0-dim fp32 step count instead of a tensor like the parameter.
-  Sizes (*sizes)(const at::Tensor&) = nullptr;  ///< Unless it has the parameter's shape.
-  at::ScalarType (*type)(const Options&, const at::Tensor&) = nullptr;  ///< Unless it has the parameter's.
+  Sizes (*sizes)(const at::Tensor&) = nullptr;                          ///< Null: the parameter's shape.
+  at::ScalarType (*type)(const Options&, const at::Tensor&) = nullptr;  ///< Null: the parameter's dtype.
   /// An element's position in memory matters: the parameter must stay contiguous.
   bool in_order = false;
 };
@@ -46,7 +46,7 @@ struct MomentField {
   return at::zeros({}, at::TensorOptions(at::kFloat).device(device));
 }
 
-/// Sets counts of zero for the parameters `those` that have none, all sharing one on `device`.
+/// Gives the parameters in `those` that have no count a shared count of zero on `device`.
 inline void begin_counts(std::vector<at::Tensor>& counts, const std::vector<std::size_t>& those,
                          at::Device device) {
   at::Tensor zero;
@@ -189,7 +189,7 @@ void check_keys(const StateDict& state) {
   }
 }
 
-/// True if this field must be loaded: the state has it, or lacks it wrongly.
+/// True if this field must be loaded: the state has it, or should have it.
 template <class Options, class Field>
 [[nodiscard]] bool is_loaded(const Field& field, const Options& options, const at::Tensor& parameter,
                              const StateDict& state) {
@@ -210,7 +210,7 @@ void check_fields(const typename Rule::Options& options, const at::Tensor& param
   }
 }
 
-/// Returns a copy with the field's properties for this parameter.
+/// Returns a copy of the saved moment, as the field is kept for this parameter.
 template <class Field, class Options>
 [[nodiscard]] at::Tensor loaded_field(const Field& field, const Options& options, const at::Tensor& parameter,
                                       const StateDict& state) {
@@ -219,7 +219,7 @@ template <class Field, class Options>
   return result.copy_(state.get<at::Tensor>(field.key));
 }
 
-/// Shares the count with the parameter before if they are equal, as they were when saved. Reads two numbers.
+/// Returns the preceding parameter's count if it equals `count`, so that both share it. Reads two numbers.
 inline at::Tensor shared_with_neighbour(at::Tensor count, const std::vector<at::Tensor>& counts,
                                         std::size_t index) {
   if (index == 0 || !count.defined() || !has(counts, index - 1)) return count;

@@ -28,7 +28,7 @@ class OptimizerShards {
   /// One parameter.
   struct Split {
     at::Tensor whole;
-    std::vector<ShardRange> ranges;  ///< In the order of ranks; adjoining, and of all its elements.
+    std::vector<ShardRange> ranges;  ///< In the order of ranks; adjoining, and cover all elements.
     at::Tensor shard = {};           ///< This rank's elements; undefined if it has none.
     ShardRange mine = {};
 

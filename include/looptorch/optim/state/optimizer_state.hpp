@@ -287,7 +287,7 @@ template <class Optimizer>
   return out;
 }
 
-// ---- The same of an optimizer that is known only as the program runs ----
+// ---- The same for an optimizer whose type is known only at run time ----
 
 template <class Optimizer>
 [[nodiscard]] std::int64_t state_bytes_of([[maybe_unused]] const Optimizer& optimizer,

@@ -74,9 +74,9 @@ inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const a
     moment.mul_(factor);
 }
 
-/// Returns the factor of a moment as its window ends: gradients added for an expected weight then count by
-/// the window's, and the moment's coefficients add up to 1 - beta^steps, as Adam's do. The following update
-/// multiplies by beta.
+/// Returns the factor on a moment as its window ends. It replaces the expected weight, by which gradients
+/// were added, by the window's own; the moment's coefficients then add up to 1 - beta^steps, as Adam's do.
+/// The following update multiplies by beta.
 [[nodiscard]] inline at::Tensor moment_correction(double beta, const at::Tensor& steps_before,
                                                   const at::Tensor& ratio) {
   const at::Tensor before = at::pow(beta, steps_before.to(at::kDouble));
@@ -84,8 +84,8 @@ inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const a
 }
 
 /// Adds the parameter's gradient, already times its share of the window's expected weight, to its moments.
-/// Does nothing without a gradient, or for another optimizer's parameter. Throws UsageError if a beta is 0,
-/// which keeps nothing of a moment.
+/// Does nothing without a gradient, or for another optimizer's parameter. Throws UsageError if a beta is 0:
+/// the moment would keep nothing.
 inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& parameter,
                                 std::uint64_t seed) {
   if (!parameter.grad().defined()) return;
@@ -102,9 +102,9 @@ inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& 
   add_to_moment(second, gradient.square().mul_((1 - beta2) / beta2), derive_seed(seed, 1));
 }
 
-/// Updates the parameter by its moments, to which shares of the weight `ratio` x the window's own were added
-/// (0-dim fp64). The window then counts in the running means by its weight. The update sees zero gradients,
-/// which leaves of Adam's rule the decay of moments, the step and the weight decay.
+/// Updates the parameter by its moments, which hold the window's gradients as shares of an expected weight.
+/// First corrects them by `ratio`, 0-dim fp64: the expected weight divided by the window's own. The update
+/// sees zero gradients, which leaves of Adam's rule the decay of moments, the step and the weight decay.
 inline void finish_moments(MomentAccumulator& optimizer, const at::Tensor& parameter, const at::Tensor& ratio,
                            const at::Tensor& found_inf, std::uint64_t seed) {
   at::NoGradGuard no_gradients;

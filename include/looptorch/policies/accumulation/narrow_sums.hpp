@@ -48,7 +48,7 @@ class NarrowSums : public GradientSink {
         if (sum.defined()) sum.mul_(backward.correction);
   }
 
-  /// Updates parameters with sums left over, as those of a window that turned out short.
+  /// Updates parameters whose sums are left over, as after a window that turned out short.
   void finish(const BackwardContext& backward) {
     at::NoGradGuard no_gradients;
     if (backward.vetoed) return drop();

@@ -31,9 +31,9 @@ class BestFew {
     std::int64_t step;
   };
 
-  /// Takes `value` if it is among the `count` best, and returns true if so; it is better than another if it
-  /// passes that by more than `margin`. Drops values that are no longer among them. Never takes NaN or the
-  /// worst infinity.
+  /// Adds `value`, and returns true, if it is among the `count` best: to be better than another value it must
+  /// pass the other by more than `margin`. Drops values beyond the `count` best. Never adds NaN or the worst
+  /// infinity.
   bool offer(double value, std::int64_t step, Better better, std::size_t count = 1, double margin = 0) {
     const auto passes = [&](double other) {
       return better == Better::lower ? value < other - margin : value > other + margin;

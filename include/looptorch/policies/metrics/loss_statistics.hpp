@@ -23,7 +23,7 @@ struct LossStatistics {
   double mean = 0;
   double variance = 0;
 
-  /// Adds a number, with a weight of 1 / `memory` once there are more.
+  /// Adds a number; from the `memory`-th on with a weight of 1 / `memory`.
   void add(double number, std::int64_t memory) {
     const double share = 1.0 / static_cast<double>(std::min(++count, memory));
     const double distance = number - mean;

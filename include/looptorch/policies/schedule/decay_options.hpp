@@ -15,7 +15,7 @@
 
 namespace looptorch::detail {
 
-// The numbers of options, which a compiler would find by trial. with_fields accepts no wrong one.
+// The number of options in each type, which compilers would find by trial. with_fields rejects a wrong one.
 template <>
 inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
 template <>
@@ -37,7 +37,7 @@ inline constexpr std::size_t kFieldCount<CosineRestarts> = 3;
 template <>
 inline constexpr std::size_t kFieldCount<PlateauDecay> = 8;
 
-/// Returns an option as text; "a function" for one.
+/// Returns an option as text; "a function" for any function.
 template <class Option>
 std::string option_text(const Option& option) {
   if constexpr (std::is_enum_v<Option>)
@@ -48,7 +48,7 @@ std::string option_text(const Option& option) {
     return "a function";
 }
 
-/// Collects options as a list. One type for all decays: a lambda in each would be compiled for each.
+/// Collects options as a list. One type serves all decays: a lambda would be compiled for each of them.
 struct OptionTexts {
   std::string text = {};
 

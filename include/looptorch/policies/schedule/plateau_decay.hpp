@@ -33,7 +33,7 @@ struct PlateauDecay {
   std::int64_t patience = 10;
   double threshold = 1e-4;  ///< A value is better if it passes the best by more than this.
   ThresholdMode threshold_mode = ThresholdMode::relative;
-  std::int64_t cooldown = 0;  ///< Publications ignored after a drop.
+  std::int64_t cooldown = 0;  ///< Publications after a drop that do not count against `patience`.
   double min_ratio = 0.0;     ///< Lowest share of the full rate.
 };
 
@@ -55,8 +55,8 @@ inline double share_at(const PlateauDecay&, const DecayPlace&) { return 1.0; }
 struct PlateauState {
   double ratio = 1.0;  ///< The current share of the full rate.
   BestFew best;
-  std::int64_t waited = 0;         ///< Publications that counted against the rate.
-  std::int64_t cooldown_left = 0;  ///< Publications still ignored.
+  std::int64_t waited = 0;         ///< Publications in a row that were not better.
+  std::int64_t cooldown_left = 0;  ///< Publications left in the cooldown.
   MetricReader reader;
 
   /// Counts one publication, and lowers the rate after too many.

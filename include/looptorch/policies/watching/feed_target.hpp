@@ -31,8 +31,8 @@ struct RunFiles {
   std::shared_ptr<KnownSounds> sounds = std::make_shared<KnownSounds>();
 };
 
-/// Returns `before`, the files that the Trainer's last fit has closed, if this fit continues them: else reads
-/// those in the folder, which takes time in proportion to the run so far. Throws FileError.
+/// Returns `before`, the files that the Trainer's last fit has closed, if this fit continues them. Otherwise
+/// reads the folder's files, which takes time in proportion to the run so far. Throws FileError.
 [[nodiscard]] inline RunFiles open_run_files(RunFiles before, const RunFilesOptions& options,
                                              report::PageHead head) {
   const auto& [folder, step, formats, page, page_seconds] = options;

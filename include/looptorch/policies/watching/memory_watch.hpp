@@ -96,7 +96,7 @@ class MemoryWatch {
     if (watch_ && watch_->blocks()) watch_->blocks()->enter(next);
   }
 
-  /// Ends a window; returns a finding, with remedies in these words.
+  /// Ends a window; returns a finding, whose remedies are put in `words`.
   std::optional<MemoryFinding> end_window(const Run& run, const PartRemedies& words) {
     const std::int64_t step = run.progress().step;
     const MemoryReading now = counter_->take();
@@ -153,7 +153,7 @@ class MemoryWatch {
     watch_ = std::make_unique<BlockWatch>(run.device());
   }
 
-  /// Follows the blocks of more windows, until some of them stay.
+  /// Tracks the blocks that windows allocate, until some blocks stay allocated.
   std::optional<MemoryFinding> track_blocks(std::int64_t step) {
     UnfreedBlocks* const blocks = watch_->blocks();
     const std::int64_t windows = blocks ? blocks->end_window() : kMaxTracked;

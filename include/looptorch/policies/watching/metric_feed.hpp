@@ -39,7 +39,7 @@ namespace looptorch::detail {
 /// wait: the training thread writes no file, and leaves unread numbers on their device.
 class MetricFeed final : public MetricSink {
  public:
-  /// Ends the files of a loop of `step` that did not end. Notes earlier publications, none of this fit's.
+  /// Ends the files of a loop of `step` that did not end. Counts earlier publications, which get no row.
   void prepare(Run& run) {
     end(FitStatus::interrupted);
     published_.clear();

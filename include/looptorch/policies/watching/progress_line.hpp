@@ -22,7 +22,7 @@ struct LinePart {
   int rank = kAlways;  ///< The part with the highest rank is dropped first; of equal ranks the last.
 };
 
-/// Returns `text` in at most `columns`, at least 3: the middle of a longer one becomes "…".
+/// Returns `text` in at most `columns`, at least 3: the middle of a longer text becomes "…".
 inline std::string shortened(std::string_view text, std::size_t columns) {
   if (columns_of(text) <= columns) return std::string(text);
   const std::size_t last = (columns - 1) / 2;

@@ -22,7 +22,7 @@ struct TrackedMean {
   std::size_t update;
   std::string_view name;
   report::MetricId id;
-  std::int64_t windows = 0;  ///< That the mean covered at the last call of `grew`.
+  std::int64_t windows = 0;  ///< Number that the mean covered at the last call of `grew`.
 
   /// True if `mean` covers another number of windows than at the last call.
   [[nodiscard]] bool grew(const RunningMean& mean) {

@@ -124,7 +124,7 @@ class AverageMemory {
     return replaced;
   }
 
-  /// Puts the weight's numbers back. If the program has written to the weight, its average has them now.
+  /// Puts the weight's numbers back. What the program wrote to the weight meanwhile stays in the average.
   void take_out(const at::Tensor& weight, at::Tensor& average, const Replaced& replaced) {
     if (!replaced.weight.defined()) return exchange(weight, average);
     const at::NoGradGuard no_gradients;
@@ -135,8 +135,8 @@ class AverageMemory {
     weight.variable_data().copy_(replaced.weight);
   }
 
-  /// Frees the room for pieces on devices. `put_in` takes it, and `take_out` needs it: weights can be put
-  /// back when no memory is left.
+  /// Frees the memory for pieces on devices. `put_in` allocates it and `take_out` uses it, so weights can be
+  /// put back when no memory is left.
   void free_pieces() { pieces_.clear(); }
 
   /// Waits for copies to the host that are under way. Call it before the host reads averages.
@@ -194,7 +194,7 @@ class AverageMemory {
   void exchange(const at::Tensor& weight, at::Tensor& average) {
     if (average.device() == weight.device()) return exchange_memory(weight, average);
     const at::NoGradGuard no_gradients;
-    const at::Tensor data = weight.variable_data();  // the weight's version stays, as the other way
+    const at::Tensor data = weight.variable_data();  // the weight's version stays, as in exchange_memory
     const at::Tensor room = room_for(average, data);
     for_each_piece(average, data, [&](const at::Tensor& outgoing, const at::Tensor& target) {
       const at::Tensor incoming = room.narrow(0, 0, outgoing.numel()).view(outgoing.sizes());

@@ -116,7 +116,7 @@ class WeightAverages {
     memory_.reserve(bytes);
     for (const auto& item : parameters)
       if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
-    group.seen.merge(fresh);  // not before memory sufficed
+    group.seen.merge(fresh);  // not earlier: `add` may run out of memory
   }
 
   /// Begins averages for the model's floating-point buffers.
