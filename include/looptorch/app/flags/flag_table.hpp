@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds the flags of a CommandLine as a table of names, help texts and variables. From it come --help, the
-// settings that a run records, and a file for --config.
+// Holds the flags of a CommandLine as a table of names, help texts and variables. The table yields --help,
+// the settings that a run records, and a file for --config.
 #pragma once
 
 #include <looptorch/app/flags/command_words.hpp>
