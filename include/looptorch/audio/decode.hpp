@@ -29,13 +29,13 @@ struct Waveform {
 /// The part of a file to read, and its rate.
 struct DecodeOptions {
   std::int64_t sample_rate = 0;  ///< Hz; a file of another rate is resampled; 0 keeps the file's
-  double start = 0;              ///< seconds; the beginning
+  double start = 0;              ///< seconds after the file's beginning
   double end = std::numeric_limits<double>::infinity();  ///< seconds; limited to the file's end
 };
 
 namespace detail {
 
-/// Throws AudioError for infinities and NaN. They have all bits of the exponent set; this form vectorises.
+/// Throws AudioError for infinities and NaN, which have all bits of the exponent set: that test vectorises.
 inline void refuse_non_finite(const std::filesystem::path& path, const at::Tensor& samples_T,
                               std::int64_t first) {
   const auto is_bad = [](float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U; };

@@ -194,7 +194,7 @@ class OperatorWatch {
       finding_.within = outermost_caller(call);
       node = call.node;
       if (origin.kind == Origin::Kind::outside && node != kNoCall)
-        node = last_node_before(node);  // this call only reads it: the node before has made it, unseen
+        node = last_node_before(node);  // this call only reads the value; the node before made it, unrecorded
     }
     finding_.backward = node != kNoCall;
     std::int64_t forward_call = origin.call;
