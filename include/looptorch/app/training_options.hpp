@@ -110,8 +110,8 @@ struct TrainingOptions {
     return chosen;
   }
 
-  /// Returns what is known about the device that `device` names; nothing if it cannot be used, which
-  /// choose_device says.
+  /// Returns what is known about the device that `device` names; nothing if it cannot be used; choose_device
+  /// then says why.
   [[nodiscard]] DeviceFacts device_facts() const {
     try {
       return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment().size);
@@ -129,7 +129,7 @@ struct TrainingOptions {
     return std::nullopt;
   }
 
-  /// Returns the batches of each part of a rehearsal: at least a whole step.
+  /// Returns the number of batches in each part of a rehearsal: at least a whole step's.
   [[nodiscard]] std::int64_t few_batches() const { return std::max(kFewBatches, gradient_accumulation); }
   [[nodiscard]] std::size_t few_samples() const {
     return static_cast<std::size_t>(few_batches() * batch_size);

@@ -27,7 +27,7 @@ struct Finding {
   };
   Cause cause = Cause::none;
 
-  // ---- The operator: of Cause::operation, and the first reader of what another cause made ----
+  // ---- The operator that made the value, or the first that read what another cause made ----
   std::string op = {};          ///< "aten::log"; the first that read the value if none made it.
   std::string within = {};      ///< The outermost operator that called it; empty if none did.
   bool backward = false;        ///< True if it ran in backward.

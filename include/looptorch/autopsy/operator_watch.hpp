@@ -37,8 +37,8 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Traces the operators that this thread calls while it lives, and those of its backward on other threads.
-/// One trace is on at a time in a process; others wait.
+/// Traces the operators that this thread calls while it lives, and those of its backward on other threads. A
+/// process runs one trace at a time; further ones wait.
 class OperatorWatch {
  public:
   /// `modules` are the model's, as for ModuleSearch.

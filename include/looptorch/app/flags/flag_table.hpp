@@ -63,7 +63,7 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
   return text;
 }
 
-/// Returns what --help says of each flag.
+/// Returns each flag's row of --help.
 [[nodiscard]] inline FlagTexts help_rows(const FlagTable& flags) {
   FlagTexts rows;
   for (std::size_t i = 0; i < flags.size(); ++i) {

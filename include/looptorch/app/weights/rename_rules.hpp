@@ -102,7 +102,7 @@ class RenameRule {
   return rules;
 }
 
-/// Returns a name after all rules, each applied to the result of those before it; an empty name ends them.
+/// Returns a name after all rules, each applied to the result of the one before. Stops at an empty name.
 [[nodiscard]] inline std::string renamed(std::string name, const std::vector<RenameRule>& rules) {
   for (const RenameRule& rule : rules)
     if (auto next = rule.apply(name); next && !name.empty()) name = *std::move(next);
