@@ -208,7 +208,7 @@ class Session {
   at::Device device_;
   OutputFolder folder_;
   NewestSnapshot snapshot_;
-  bool has_begun_ = false;  // a fit, which alone resumes
+  bool has_begun_ = false;  // a fit has begun: only the first one resumes
   Summary summary_;
   FitResult result_;
   std::optional<looptorch::detail::FlopMeter::Rates> flops_;

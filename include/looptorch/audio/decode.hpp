@@ -87,10 +87,10 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// - AudioRangeError if no sample lies between `start` and `end`
 /// - UsageError for an empty range or a negative rate
 ///
-/// Truncation is detected in Ogg, also a lost page; in formats whose header states the length: WAV, AIFF, AU,
-/// W64, CAF, NIST SPHERE, FLAC unless a pipe wrote it; in MP3 and MP2 if it cuts a frame or the first frame
-/// states their number. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call
-/// from several threads.
+/// Truncation is detected in Ogg, where lost pages are, too; in formats whose header states the length: WAV,
+/// AIFF, AU, W64, CAF, NIST SPHERE, FLAC unless a pipe wrote it; in MP3 and MP2 if a frame is cut or the
+/// first frame states the number of frames. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF,
+/// ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",

@@ -62,8 +62,8 @@ class OperatorWatch {
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
-  /// Begins a micro-batch, or a piece of one from sample `first_row` on. `samples` are its indices in the
-  /// dataset, `tensors` those of the batch.
+  /// Begins a micro-batch, or a piece of one from sample `first_row` on. `samples` are its samples' indices
+  /// in the dataset, `tensors` the batch's tensors.
   void begin_micro_batch(std::int64_t number, std::int64_t first_row, std::int64_t rows,
                          std::vector<std::int64_t> samples, const std::vector<at::Tensor>& tensors) {
     log_.begin_micro_batch(number);

@@ -53,7 +53,7 @@ class OriginSearch {
     return {Origin::Kind::named, reader, &read, is_mask};
   }
 
-  /// Returns the parameter that a call worked on, itself or a copy; empty if none.
+  /// Returns the parameter or buffer that a call worked on, itself or a copy; empty if none.
   [[nodiscard]] std::string parameter_of(std::int64_t id, int depth = 0) const {
     for (const ReadTensor& input : log_.call(id).inputs)
       if (input.known && input.known->kind != KnownTensor::Kind::batch) return input.known->name;

@@ -22,11 +22,11 @@
 
 namespace looptorch::app {
 
-/// One rule. A side that ends in a dot stands for the beginning of names, and so does an empty OLD.
+/// One rule. An OLD that is empty or ends in a dot is the beginning of names, and NEW then is one, too.
 class RenameRule {
  public:
-  /// Reads "OLD=NEW". Throws CommandLineError for a text without "=", two sides that are alike, and a NEW
-  /// that has more `*` than OLD.
+  /// Reads "OLD=NEW". Throws CommandLineError for a text without "=", sides that are alike, a beginning as
+  /// OLD only, and more `*` in NEW than in OLD.
   explicit RenameRule(const std::string& text) : text_(text) {
     const auto equals = text.find('=');
     if (equals == std::string::npos) refuse("is not OLD=NEW");
