@@ -19,17 +19,17 @@
 
 namespace looptorch {
 
-/// Quantises the weight of each frozen Lora layer to 8 bits by row, with or without an adapter: no element
-/// is off by more than 1/254 of its row's largest absolute value, which itself is off by rounding at most.
-/// Outputs differ by that, and adapters are trained on those outputs. The parameter keeps its name and
+/// Quantises the weight of each frozen Lora layer to 8 bits by row, with or without an adapter: no element is
+/// off by more than 1/254 of its row's largest absolute value, which itself is off by rounding at most.
+/// Outputs differ accordingly, and adapters are trained on these outputs. The parameter keeps its name and
 /// becomes int8, with a buffer `int8.scale`, so snapshots have both. Skips layers whose weight is trained or
 /// already in 8 bits. Returns the number of layers that it changed.
 ///
 /// `fold_lora` restores the former type of all weights, `merge_lora` of those with adapters, which
 /// `unmerge_lora` quantises again to the same bits. Load weights before this call: an 8-bit weight cannot be
-/// loaded into. Call `to(dtype)` before it, too, since it would widen the 8 bits, which a forward refuses.
-/// Throws UsageError, before anything is changed, for a model without adapters or with merged ones, for a
-/// weight that holds NaN or infinity, and for one that another module registers.
+/// loaded into. Call `to(dtype)` before this call, too: later it would widen the weight, which a forward
+/// refuses. Throws UsageError, before anything is changed, for a model without adapters or with merged ones,
+/// for a weight that holds NaN or infinity, and for one that another module registers.
 inline std::size_t hold_base_in_int8(torch::nn::Module& model) {
   for (const auto& [name, layer] : detail::require_adapters(model, "hold_base_in_int8"))
     if (layer->is_merged())

@@ -32,7 +32,7 @@ struct Int8Weight {
 [[nodiscard]] inline at::Tensor largest_of_rows(const at::Tensor& weight_NK) {
   const at::NoGradGuard no_gradients;
   constexpr double kOfLargest = std::numeric_limits<double>::infinity();
-  const auto type = weight_NK.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // none that narrows
+  const auto type = weight_NK.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // narrows no weight
   return at::linalg_vector_norm(weight_NK, kOfLargest, at::IntArrayRef{1}, /*keepdim=*/false, type)
       .to(at::kFloat);
 }

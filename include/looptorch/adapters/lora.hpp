@@ -131,10 +131,10 @@ inline void attach_lora(torch::nn::Module& model, const std::vector<NamedLora>& 
 }  // namespace detail
 
 /// Adds an adapter to each Lora layer whose full name matches one of the patterns, as "*.q_proj", and freezes
-/// all other parameters of the model. `A` begins random, `B` with zeros, so the model's outputs stay. Returns
-/// the number of adapters. Make optimizers afterwards, and set `requires_grad` again on other parameters to
-/// train. Throws UsageError, before anything is changed, for options out of range, a pattern that matches no
-/// Lora layer, and a model that has adapters.
+/// all other parameters of the model. `A` starts random and `B` zero, so the model's outputs do not change.
+/// Returns the number of adapters. Make optimizers afterwards, and set `requires_grad` again on other
+/// parameters to train. Throws UsageError, before anything is changed, for options out of range, a pattern
+/// that matches no Lora layer, and a model that has adapters.
 inline std::size_t add_lora(torch::nn::Module& model, const LoraOptions& options) {
   detail::check_lora(options);
   const auto layers = detail::select_lora(detail::lora_layers(model), options.patterns);
@@ -161,9 +161,9 @@ inline void unmerge_lora(torch::nn::Module& model) {
   for (const auto& layer : detail::require_adapters(model, "unmerge_lora")) layer.layer->unmerge();
 }
 
-/// Merges the adapters and removes them, for export: the model has its original parameters, frozen or not as
-/// they are. Throws UsageError, before anything is changed, if the model has no adapters, and for an adapted
-/// layer whose weight another module registers.
+/// Merges the adapters and removes them, for export: the model is left with its original parameters. Frozen
+/// ones stay frozen. Throws UsageError, before anything is changed, if the model has no adapters, and for an
+/// adapted layer whose weight another module registers.
 inline void fold_lora(torch::nn::Module& model) {
   const auto layers = detail::require_adapters(model, "fold_lora");
   detail::refuse_shared_weights(model, layers, "fold_lora");

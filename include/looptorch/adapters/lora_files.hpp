@@ -36,9 +36,9 @@ void save_lora(const torch::nn::Module& model, const std::filesystem::path& fold
 /// Loads adapters that `save_lora` or peft wrote. If the model has no adapters, adds them to the layers that
 /// the file names, as `add_lora` does. Otherwise the model's adapters must be on the same layers, with the
 /// same options, and get the file's values. Throws UsageError for a model with merged adapters. Throws
-/// LoraError for a file that is no LoRA, an unsupported variant (DoRA, trained biases, ranks or alphas by
-/// layer, ...), layers that the model does not have as Lora layers, and other shapes. Throws FileError and
-/// SafetensorsError. Then the model is unchanged.
+/// LoraError for files that hold no LoRA adapters, an unsupported variant (DoRA, trained biases, ranks or
+/// alphas by layer, ...), layers that the model does not have as Lora layers, and other shapes. Throws
+/// FileError and SafetensorsError. After any error the model is unchanged.
 void load_lora(torch::nn::Module& model, const std::filesystem::path& folder);
 
 namespace detail {
@@ -47,8 +47,8 @@ inline constexpr const char* kLoraConfigFile = "adapter_config.json";
 inline constexpr const char* kLoraWeightsFile = "adapter_model.safetensors";
 inline constexpr std::string_view kLoraPrefix = "base_model.model.";
 
-/// Returns the layers' names as peft matches them: a list, which also matches longer names with that ending,
-/// or a regular expression if the model has such names without adapters.
+/// Returns the layers' names for peft: a list, or a regular expression if another module's name ends in one
+/// of them, since peft matches the names of a list as endings, too.
 inline Json target_modules(const torch::nn::Module& model, const std::vector<NamedLora>& layers) {
   std::vector<std::string> names;
   for (const NamedLora& layer : layers) names.push_back(layer.name);

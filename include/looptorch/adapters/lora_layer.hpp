@@ -68,8 +68,8 @@ class LoraSlot {
   [[nodiscard]] at::Tensor& b() { return b_->weight; }  ///< [outputs, rank]
   [[nodiscard]] virtual torch::nn::LinearImpl& layer() = 0;
 
-  /// Gives the layer an adapter, as submodules lora_A, drawn at random, and lora_B, of zeros: its result
-  /// stays.
+  /// Adds an adapter: submodules lora_A, random, and lora_B, zero, so that the layer's result does not
+  /// change.
   void attach(const LoraOptions& options) {
     torch::nn::LinearImpl& linear = layer();
     const at::Tensor& weight = linear.weight;
@@ -103,7 +103,7 @@ class LoraSlot {
     weight.set_data(held.rows_NK);
   }
 
-  /// Adds the adapter to the layer's weight, until `unmerge`; the weight of before is kept.
+  /// Adds the adapter to the layer's weight until `unmerge`. Keeps the former weight.
   void merge() {
     if (is_merged()) return;
     const c10::NoGradGuard no_grad;
@@ -119,7 +119,7 @@ class LoraSlot {
     }
   }
 
-  /// Puts the weight of before `merge` back.
+  /// Restores the weight from before `merge`.
   void unmerge() {
     if (!is_merged()) return;
     const c10::NoGradGuard no_grad;

@@ -60,7 +60,7 @@ class CommandLine {
   template <class T>
   CommandLine& toggle(std::string name, T& target, std::string help);
 
-  /// Puts the last listed flag into a group; a command line may give one flag of each group.
+  /// Puts the flag listed last into a group, of which a command line may give at most one flag.
   CommandLine& one_of(std::string group) {
     flags_.back().form.group = std::move(group);
     return *this;
@@ -109,8 +109,8 @@ class CommandLine {
     return *this;
   }
 
-  /// Fills the variables. Returns false if `--help` was asked for. Throws CommandLineError for wrong words,
-  /// UsageError for a table that lists a name twice.
+  /// Fills the variables. Returns false if `--help` was asked for. Throws CommandLineError for a wrong
+  /// command line, UsageError if two flags have one name.
   [[nodiscard]] bool parse(int argc, char* const* argv);
 
   /// Calls `call` once all given flags are set, and sets the flags that it returns as if they were given.
@@ -122,7 +122,7 @@ class CommandLine {
   void on_parsed(std::function<void(const CommandLine&)> call) { on_parsed_.push_back(std::move(call)); }
 
   /// Returns all flags and the current values of their variables, as text: a toggle is "yes" or "no", a group
-  /// of flags is called by its name. Flags without a value, as an empty path, are left out.
+  /// of flags is called by its name. Omits flags without a value, such as an empty path.
   [[nodiscard]] FlagValues settings() const { return detail::settings_of(flags_); }
 
   /// True if the program has a flag of this name, without hyphens in front.
@@ -133,7 +133,7 @@ class CommandLine {
     return false;
   }
 
-  /// True if the last command line that was parsed has a flag of this name, or of another of its names.
+  /// True if the last parsed command line gave the flag of this name, by this or another of its names.
   [[nodiscard]] bool is_given(std::string_view name) const {
     return std::any_of(given_.begin(), given_.end(), [&](std::size_t number) {
       const auto& names = flags_[number].form.names;

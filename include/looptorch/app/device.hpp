@@ -50,7 +50,7 @@ inline void require_usable_cuda(std::size_t index, const CudaQuery& query) {
 inline at::Device choose_device(const std::string& name, const CudaQuery& query = query_cuda) {
   if (name == "cpu") return at::kCPU;
   const auto named = detail::device_of(name);
-  // Before LibTorch looks for devices, which warns of an old driver and finds none.
+  // Checked before LibTorch looks for devices: it would warn of an old driver and find none.
   if (name == "auto" ? !c10::is_privateuse1_backend_registered() : named && named->is_cuda())
     detail::require_usable_cuda(named ? static_cast<std::size_t>(named->index()) : 0, query);
   const auto here = looptorch::detail::accelerator_here();

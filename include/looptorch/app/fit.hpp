@@ -14,8 +14,8 @@
 
 namespace looptorch::app {
 
-/// Fits `trainer` to the batches from `snapshot` on; an empty one begins anew. With `options.replay` throws
-/// ReplayEnded, which `run_main` prints, and trains nothing.
+/// Fits `trainer` to the batches; resumes from `snapshot` unless that is empty. With `options.replay` trains
+/// nothing and throws ReplayEnded, which `run_main` prints.
 template <class Trainer, class Batches>
 FitResult fit(Trainer& trainer, Batches&& batches, const TrainingOptions& options, ResumeFrom snapshot = {}) {
   if (options.replay.empty())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Refuses flags that would do nothing beside the others that are given, instead of ignoring them:
+// Refuses flags that have no effect together with the other given flags, instead of ignoring them:
 //
 //   app::require_effect(line, {"mask-bins"}, [&] { return options.masks; }, "without --spec-augment");
 #pragma once
@@ -14,9 +14,8 @@
 
 namespace looptorch::app {
 
-/// Makes `line` refuse a command line that has one of `flags`, names without hyphens in front, if
-/// `has_effect` returns false once it is parsed: CommandLineError says that the flag has no effect, and
-/// `why`.
+/// Makes `line` throw CommandLineError if one of `flags`, names without hyphens in front, is given and
+/// `has_effect` returns false after the parse. The message says that the flag has no effect, and `why`.
 inline void require_effect(CommandLine& line, std::vector<std::string> flags,
                            std::function<bool()> has_effect, std::string why) {
   line.on_parsed([flags = std::move(flags), has_effect = std::move(has_effect),

@@ -31,7 +31,7 @@
 
 namespace looptorch::app {
 
-/// A run that a preflight found too large. `what()` is one sentence; the report went to stderr.
+/// Thrown for a run that a preflight found too large. `what()` is one sentence; the report went to stderr.
 struct DoesNotFit : Error {
   using Error::Error;
 };

@@ -30,14 +30,14 @@ namespace detail {
   return text;
 }
 
-/// Returns the flag that limits a micro-batch and can be lowered; empty for none. Prefers --batch-size,
-/// which a resumed run can divide; `least` is its smallest value. Without --batch-frames, a --batch-size of
-/// 0 stands for the program's own limit, which a given one lowers.
+/// Returns the flag that limits a micro-batch and can be lowered; empty for none. Prefers --batch-size, which
+/// a resumed run can divide; `least` is its smallest value. A --batch-size of 0 without --batch-frames means
+/// the program's own limit, which a given value lowers.
 [[nodiscard]] inline std::string batch_to_lower(const CommandLine& line,
                                                 const std::map<std::string, std::string>& values,
                                                 std::int64_t least) {
   const auto number = [&](const std::string& name) {
-    std::int64_t value = 0;  // also of a word, such as "auto"
+    std::int64_t value = 0;  // also for a word, such as "auto"
     if (const auto found = values.find(name); found != values.end())
       std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
     return value;
@@ -80,7 +80,7 @@ namespace detail {
   return unused > 0 && unused >= kShare * (unused + bytes_before(error, "is allocated by PyTorch"));
 }
 
-/// Returns the flag of 16 bits that the program has and the GPU computes; empty for none.
+/// Returns the flag of a 16-bit type that the program has and the GPU computes; empty for none.
 [[nodiscard]] inline std::string flag_of_16_bits(const CommandLine& line, const std::string& error,
                                                  const CudaQuery& query) {
   const auto gpu = gpu_of(error);

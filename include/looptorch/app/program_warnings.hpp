@@ -17,7 +17,7 @@ namespace looptorch::app {
 /// Prints the warnings of the thread that made it, while it lives.
 class ProgramWarnings {
  public:
-  /// `program` is the program's name, with what follows it in errors.
+  /// `program` begins each line, as in errors: the program's name, and its rank where there are several.
   explicit ProgramWarnings(std::string program) : handler_(std::move(program)), guard_(&handler_) {}
   ProgramWarnings(const ProgramWarnings&) = delete;
   ProgramWarnings& operator=(const ProgramWarnings&) = delete;

@@ -16,7 +16,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/resume_rule.hpp>
 
-#ifdef LOOPTORCH_DISTRIBUTED  // by the target looptorch::distributed
+#ifdef LOOPTORCH_DISTRIBUTED  // set by the target looptorch::distributed
 #include <looptorch/distributed/data_parallel.hpp>
 #endif
 

@@ -62,7 +62,7 @@ namespace detail {
 }
 
 /// Returns the policy that writes a trace of the steps that `training.profile` names to `output`; switched
-/// off if there are none. Throws CommandLineError for a text that names no steps.
+/// off if it is empty. Throws CommandLineError for a text that names no steps.
 [[nodiscard]] inline When<Profile> profile_policy(const TrainingOptions& training,
                                                   const std::filesystem::path& output) {
   Profile policy{.folder = output};

@@ -43,13 +43,13 @@ enum ExitCode : int {
   kStoppedBySigterm = 143,
 };
 
-/// Work that a signal or a time limit ended before its end.
+/// Thrown for work that a signal or a time limit ended early.
 struct Interrupted : Error {
-  /// A run, which can be resumed. `reason` and `signal` are FitResult's.
+  /// For a run, which can be resumed. `reason` and `signal` are FitResult's.
   Interrupted(const std::string& reason, int signal, std::int64_t steps)
       : Interrupted(reason, signal,
                     "stopped after " + std::to_string(steps) + " steps; go on with --resume auto") {}
-  /// `done` says what was done until then.
+  /// For other work. `done` says what was done until then.
   Interrupted(const std::string& reason, int signal, const std::string& done)
       : Error(reason + ": " + done),
         exit_code(signal == SIGINT    ? kStoppedBySigint
@@ -59,7 +59,7 @@ struct Interrupted : Error {
   ExitCode exit_code;
 };
 
-/// A window that was replayed instead of a run (`--replay`).
+/// Thrown after a window was replayed instead of a run (`--replay`).
 struct ReplayEnded : Error {
   /// `text` describes the result; `clean` is true if all was finite.
   ReplayEnded(const std::string& text, bool clean) : Error(text), exit_code(clean ? kDone : kError) {}
@@ -68,9 +68,9 @@ struct ReplayEnded : Error {
 
 namespace detail {
 
-/// Opens closed standard streams on /dev/null. Else the next file that the program opens would take a closed
-/// stream's descriptor, and what is printed would be written into that file. The modes are such that reading
-/// and writing still fail.
+/// Opens closed standard streams on /dev/null. Otherwise the next file that the program opens would get a
+/// closed stream's descriptor, and receive what is printed. The modes are such that reading and writing still
+/// fail.
 inline void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)

@@ -61,9 +61,9 @@ struct NoCallback {
 class Session {
  public:
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
-  /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. The
-  /// output must be none of the folders that the run reads, and hold none of the files: `read`. Throws what
-  /// choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
+  /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. `read`
+  /// lists what the run reads: the output must be none of the folders in it, and hold none of the files.
+  /// Throws what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
           const std::vector<std::filesystem::path>& read = {})
       : training_(std::move(training)),
@@ -106,8 +106,8 @@ class Session {
   /// of a trial model.
   void seed() const { training_.seed_generators(); }
 
-  /// Returns a loader of this rank's shard of `sampler`: without one, of all samples in order. For training,
-  /// and for Validate, whose sums of all ranks are added.
+  /// Returns a loader of this rank's shard of `sampler`: without a sampler, of all samples in order. For
+  /// training, and for Validate, which adds the sums of all ranks.
   template <class Dataset, class Sampler = SequentialSampler>
   [[nodiscard]] auto loader(Dataset&& data, Sampler sampler = {}) const {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
@@ -126,7 +126,7 @@ class Session {
     return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options());
   }
 
-  /// Returns run_policies of the model.
+  /// Returns the run_policies for the model.
   [[nodiscard]] auto policies(const torch::nn::Module& model, const RunDetails& details = {}) const {
     return run_policies(training_, output_, model, details);
   }
@@ -208,7 +208,7 @@ class Session {
   at::Device device_;
   OutputFolder folder_;
   NewestSnapshot snapshot_;
-  bool has_begun_ = false;  // a fit, which alone resumes
+  bool has_begun_ = false;  // a fit has begun: only the first one resumes
   Summary summary_;
   FitResult result_;
   std::optional<looptorch::detail::FlopMeter::Rates> flops_;

@@ -17,15 +17,15 @@
 namespace looptorch::app {
 
 /// Returns a bundle: progress on stderr; report.html and metrics in `folder`; the weights of each epoch, and
-/// then the last ones, in model.safetensors there. Another run into the same folder writes over them.
+/// then the last ones, in model.safetensors there. Another run into the same folder overwrites these files.
 [[nodiscard]] inline auto standard(const std::filesystem::path& folder) {
   return Policies{ShowProgress{}, LogMetrics{.folder = folder, .title = folder.string()},
                   SaveWeights{.file = folder / "model.safetensors"}};
 }
 
-/// Returns the policies of `standard(folder)` and a Validate of `held_out`, batches in a range that can
-/// restart, held as Validate holds them: the objective's mean after each epoch, and two batches of it before
-/// the first step, to see that it works.
+/// Returns the policies of `standard(folder)` and a Validate. It evaluates `held_out`, a range of batches
+/// that can restart, after each epoch, and two of its batches before the first step, as a check. Holds the
+/// range as Validate does.
 template <class Batches>
 [[nodiscard]] auto standard(const std::filesystem::path& folder, Batches&& held_out) {
   return Policies{standard(folder), Validate(std::forward<Batches>(held_out), {.sanity = 2})};

@@ -33,7 +33,7 @@ namespace detail {
 /// A JSON object with one figure on each line, in the order in which they were set.
 class Summary {
  public:
-  /// A number that is NaN or infinite becomes null, also in a list, since JSON has neither.
+  /// Sets a figure. NaN and infinity become null, also in a list, since JSON has neither.
   Summary& set(std::string_view key, const Json& value) {
     json_.set(key, detail::without_non_finite(value));
     return *this;

@@ -72,7 +72,7 @@ struct TrainingOptions {
   // ---- Device and data ----
   std::string device = "auto";                ///< for choose_device
   std::int64_t workers = 2;                   ///< threads of each loader
-  std::int64_t seed = 1;                      ///< of everything drawn
+  std::int64_t seed = 1;                      ///< of all random numbers
   std::optional<std::int64_t> prefetch = {};  ///< finished batches that may wait; empty: the loader's number
   std::filesystem::path cache = {};           ///< folder of decoded samples; empty: the program's choice
   std::string on_bad_audio = "skip";          ///< or "stop", without --on-bad-audio
@@ -110,8 +110,8 @@ struct TrainingOptions {
     return chosen;
   }
 
-  /// Returns what is known about the device that `device` names; nothing if it cannot be used, which
-  /// choose_device says.
+  /// Returns what is known about the device that `device` names; nothing if it cannot be used; choose_device
+  /// then says why.
   [[nodiscard]] DeviceFacts device_facts() const {
     try {
       return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment().size);
@@ -129,7 +129,7 @@ struct TrainingOptions {
     return std::nullopt;
   }
 
-  /// Returns the batches of each part of a rehearsal: at least a whole step.
+  /// Returns the number of batches in each part of a rehearsal: at least a whole step's.
   [[nodiscard]] std::int64_t few_batches() const { return std::max(kFewBatches, gradient_accumulation); }
   [[nodiscard]] std::size_t few_samples() const {
     return static_cast<std::size_t>(few_batches() * batch_size);
@@ -171,7 +171,7 @@ struct TrainingOptions {
   }
 
   /// Returns the first and the last step that `profile` names; nothing if it is empty. Throws
-  /// CommandLineError if it names none.
+  /// CommandLineError if the text names no steps.
   [[nodiscard]] std::optional<std::pair<std::int64_t, std::int64_t>> profiled_steps() const {
     if (profile.empty()) return std::nullopt;
     const auto dash = profile.find('-');
@@ -190,8 +190,8 @@ struct TrainingOptions {
   [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 
   /// Reads the snapshot that `resume` names, for a run with its snapshots in `folder`, and holds it for the
-  /// fit unless `preflight` comes first; see looptorch::choose_snapshot, whose errors it throws. With
-  /// `replay` none. Throws CommandLineError for `resume_changed` alone, and for `quick`.
+  /// fit unless `preflight` comes first; see looptorch::choose_snapshot, whose errors it throws. Returns none
+  /// with `replay`. Throws CommandLineError for `resume_changed` without `resume`, and for `quick` with it.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
     if (!replay.empty()) return {};
     if (resume_changed && resume.empty())

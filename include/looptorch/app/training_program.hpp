@@ -44,7 +44,7 @@ class TrainingProgram {
   TrainingProgram(const TrainingProgram&) = delete;  // the command line holds references to the options
   TrainingProgram& operator=(const TrainingProgram&) = delete;
 
-  /// Takes the program's own flags, before `run`.
+  /// Returns the command line, to add the program's own flags before `run`.
   [[nodiscard]] CommandLine& line() { return line_; }
   [[nodiscard]] TrainingOptions& options() { return options_; }
 

@@ -19,11 +19,11 @@
 
 namespace looptorch::audio {
 
-/// A clip that cannot be used although its file is sound; the message begins with the file.
+/// Thrown for a clip that cannot be used although its file is intact. The message begins with the file.
 struct ClipError : Error {
   using Error::Error;
 };
-/// A clip that is longer than ClipLimits allow.
+/// Thrown for a clip that is longer than ClipLimits allow.
 struct ClipTooLong : ClipError {
   using ClipError::ClipError;
 };
@@ -32,11 +32,11 @@ struct ClipTooLong : ClipError {
 struct ClipOutside : ClipError {
   using ClipError::ClipError;
 };
-/// A clip in which nothing is loud enough to be heard.
+/// Thrown for a clip in which nothing is loud enough to be heard.
 struct ClipSilent : ClipError {
   using ClipError::ClipError;
 };
-/// A clip far beyond full scale.
+/// Thrown for a clip far beyond full scale.
 struct ClipTooLoud : ClipError {
   using ClipError::ClipError;
 };

@@ -23,7 +23,7 @@ namespace looptorch::audio {
 
 /// How a clip that is longer than `ClipLimits::max_seconds` is treated.
 enum class OnLongClip {
-  refuse,  ///< ClipTooLong
+  refuse,  ///< throws ClipTooLong
   cut,     ///< its beginning is used
 };
 
@@ -32,8 +32,8 @@ struct ClipReaderOptions {
   std::int64_t sample_rate = 16000;  ///< Hz; files of another rate are resampled
   ClipLimits limits = {};
   OnLongClip on_long = OnLongClip::refuse;
-  double silence = 1e-4;  ///< a clip whose peak is below is silent: 3 units of 16-bit audio; 0 takes any
-  double loudest = 1000;  ///< a peak above is no sound: integers that were stored as floats, a damaged file
+  double silence = 1e-4;  ///< a clip with a lower peak is silent (3 units of 16-bit audio); 0 allows any
+  double loudest = 1000;  ///< a higher peak is no sound: integers that were stored as floats, a damaged file
 };
 
 /// Throws ClipSilent or ClipTooLoud, whose message begins with `name`, if a clip with this peak is too quiet
@@ -52,9 +52,9 @@ class ClipReader {
   /// Throws UsageError for a rate, a length or a slack out of range.
   explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
 
-  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipOutside,
-  /// ClipSilent, ClipTooLoud, ClipError for a clip of less than a sample, and what `decode` throws: FileError
-  /// for a missing file, AudioError for a damaged one.
+  /// Returns the samples of a manifest's clip, float32 `[T]`. Throws ClipTooLong, ClipOutside, ClipSilent,
+  /// ClipTooLoud, ClipError for a clip of less than a sample, and what `decode` throws: FileError for a
+  /// missing file, AudioError for a damaged one.
   [[nodiscard]] at::Tensor operator()(const Utterance& clip) const {
     const auto& limits = options_.limits;
     const bool cuts = options_.on_long == OnLongClip::cut;
@@ -85,7 +85,7 @@ class ClipReader {
 
  private:
   static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
-  static constexpr double kBeyond = 0.1;  // seconds after the limit, which show that a clip is too long
+  static constexpr double kBeyond = 0.1;  // seconds read beyond the limit, to see that a clip is too long
 
   /// Returns the samples between two times. Throws ClipOutside or ClipError if there are none.
   [[nodiscard]] at::Tensor decoded(const Utterance& clip, double start, double end) const try {

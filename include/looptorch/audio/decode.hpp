@@ -29,13 +29,13 @@ struct Waveform {
 /// The part of a file to read, and its rate.
 struct DecodeOptions {
   std::int64_t sample_rate = 0;  ///< Hz; a file of another rate is resampled; 0 keeps the file's
-  double start = 0;              ///< seconds; the beginning
+  double start = 0;              ///< seconds after the file's beginning
   double end = std::numeric_limits<double>::infinity();  ///< seconds; limited to the file's end
 };
 
 namespace detail {
 
-/// Throws AudioError for infinities and NaN. They have all bits of the exponent set; this form vectorises.
+/// Throws AudioError for infinities and NaN, which have all bits of the exponent set: that test vectorises.
 inline void refuse_non_finite(const std::filesystem::path& path, const at::Tensor& samples_T,
                               std::int64_t first) {
   const auto is_bad = [](float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U; };
@@ -87,10 +87,10 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// - AudioRangeError if no sample lies between `start` and `end`
 /// - UsageError for an empty range or a negative rate
 ///
-/// Truncation is detected in Ogg, also a lost page; in formats whose header states the length: WAV, AIFF, AU,
-/// W64, CAF, NIST SPHERE, FLAC unless a pipe wrote it; in MP3 and MP2 if it cuts a frame or the first frame
-/// states their number. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call
-/// from several threads.
+/// Truncation is detected in Ogg, where lost pages are, too; in formats whose header states the length: WAV,
+/// AIFF, AU, W64, CAF, NIST SPHERE, FLAC unless a pipe wrote it; in MP3 and MP2 if a frame is cut or the
+/// first frame states the number of frames. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF,
+/// ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",

@@ -58,8 +58,8 @@ class Resampler {
   /// Returns N for T samples.
   std::int64_t length(std::int64_t samples) const { return (samples * up_ + down_ - 1) / down_; }
 
-  /// Returns the range of T input samples on which the outputs `wanted` depend. It begins where an output
-  /// coincides with an input sample, output `length(begin)`, so that it can be resampled alone from there on.
+  /// Returns the range of T input samples on which the outputs `wanted` depend. It begins at an input sample
+  /// with which output `length(begin)` coincides, so that the range can be resampled by itself.
   SampleRange inputs(SampleRange wanted, std::int64_t samples) const;
 
  private:
@@ -79,7 +79,7 @@ class Resampler {
   at::Tensor filtered(const at::Tensor& samples_BT) const;
 
   std::int64_t up_, down_;                     // the rates without their common divisor
-  std::int64_t reach_ = 0;                     // inputs on either side of its time that an output depends on
+  std::int64_t reach_ = 0;                     // inputs on either side that an output depends on
   std::int64_t block_in_ = 0, block_out_ = 0;  // the period of the weights
   std::int64_t group_ = 0;                     // outputs of one matmul
   std::vector<DeviceConstant> weights_KC_;     // one matrix a group

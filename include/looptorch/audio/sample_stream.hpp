@@ -18,7 +18,7 @@
 
 namespace looptorch::audio {
 
-/// The samples of a file, in order. Holds a block, and what the resampling of the next one still needs.
+/// The samples of a file, in order. Holds a block, and the inputs that resampling the next block needs.
 class SampleStream {
  public:
   /// Opens a file to be resampled to `sample_rate` Hz; 0 keeps the file's rate. Errors begin with `name`; if
@@ -58,7 +58,7 @@ class SampleStream {
     return path;
   }
 
-  /// Drops inputs before `needed` and reads up to its end. Its ends never move back between calls.
+  /// Drops inputs before `needed` and reads up to its end. Between calls `needed` must not move back.
   void hold(SampleRange needed) {
     held_T_ = held_T_.slice(0, needed.begin - held_begin_);
     held_begin_ = needed.begin;

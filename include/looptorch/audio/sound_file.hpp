@@ -73,21 +73,21 @@ struct AudioError : Error {
   using Error::Error;
 };
 
-/// Thrown for a part without a sample in an undamaged file.
+/// Thrown for a range without a sample in an intact file.
 struct AudioRangeError : AudioError {
   using AudioError::AudioError;
 };
 
 namespace detail {
 
-/// More frames a byte are a broken header: FLAC, which packs silence best, has at most 65535 in 11 bytes.
+/// More frames per byte mean a broken header: FLAC, which packs silence best, has at most 65535 in 11 bytes.
 inline constexpr std::int64_t kMaxFramesPerByte = 8192;
 
 [[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
   throw AudioError(looptorch::message(path.string(), ": ", reason...));
 }
 
-/// A file that libsndfile can read and that does not show that it was truncated.
+/// A file that libsndfile can read, without a sign of truncation.
 class SoundFile {
  public:
   /// Messages about the sound begin with `name`; if that is empty, with `path`. Throws FileError for a path
@@ -186,7 +186,7 @@ class SoundFile {
     parts_.emplace_back(PiecedFile(file_, std::move(data.finished)));
   }
 
-  /// Returns false if there are none.
+  /// Takes the streams of an MPEG file. Returns false if there are none.
   bool take_mpeg(const MpegParts& mpeg) {
     if (!mpeg.cut.empty()) refuse(name_, "cut off: ", mpeg.cut);
     if (mpeg.parts.empty()) return false;

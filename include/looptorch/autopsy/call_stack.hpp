@@ -22,10 +22,10 @@
 
 namespace looptorch::detail {
 
-/// The functions that were running when it was taken.
+/// The functions that were running when the stack was taken.
 class CallStack {
  public:
-  /// True where stacks can be taken; elsewhere all are empty.
+  /// True where stacks can be taken; elsewhere all stacks are empty.
 #ifdef LOOPTORCH_HAS_CALL_STACK
   static constexpr bool kIsKnown = true;
 #else

@@ -60,7 +60,7 @@ inline void take_rows(const at::Tensor& finite, TensorFacts& facts) {
   if (elements.is_complex()) elements = at::view_as_real(elements.resolve_conj());
   if (elements.is_floating_point() && elements.element_size() < 4) elements = elements.to(at::kFloat);
   if (at::isBarebonesUnsignedType(elements.scalar_type())) elements = elements.to(at::kDouble);
-  take_range(elements, facts);  // NaN if an element is
+  take_range(elements, facts);  // NaN if an element is NaN
   if (!elements.is_floating_point() || (std::isfinite(facts.least) && std::isfinite(facts.most)))
     return facts;
   const at::Tensor finite = at::isfinite(elements);

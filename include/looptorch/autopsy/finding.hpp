@@ -18,8 +18,8 @@ namespace looptorch {
 struct Finding {
   enum class Cause {
     none,       ///< All was finite in the rerun.
-    operation,  ///< An operator made it from finite numbers.
-    parameter,  ///< A parameter or a buffer holds it: an earlier update did it, or what loaded the weights.
+    operation,  ///< An operator made NaN or infinity from finite numbers.
+    parameter,  ///< A parameter or a buffer holds it, by an earlier update or by loaded weights.
     batch,      ///< A tensor of the batch holds it.
     outside,    ///< Code that calls no operators of LibTorch wrote it.
     elsewhere,  ///< Another rank's part of the window holds it; `sentence` is that rank's finding.
@@ -27,8 +27,8 @@ struct Finding {
   };
   Cause cause = Cause::none;
 
-  // ---- The operator: of Cause::operation, and the first reader of what another cause made ----
-  std::string op = {};          ///< "aten::log"; the first to read it if none made it.
+  // ---- The operator that made the value, or the first that read what another cause made ----
+  std::string op = {};          ///< "aten::log"; the first that read the value if none made it.
   std::string within = {};      ///< The outermost operator that called it; empty if none did.
   bool backward = false;        ///< True if it ran in backward.
   std::string node = {};        ///< Backward: the node of the graph, "LogBackward0".
@@ -36,14 +36,14 @@ struct Finding {
   std::string parameter = {};   ///< Path of the parameter that it read, or that holds the NaN.
 
   // ---- Where in the model it is, if it read no parameter ----
-  std::string after_parameter = {};   ///< Path of the last one that its inputs had passed.
-  std::string before_parameter = {};  ///< Path of the first one that its result meets.
-  bool before_loss = false;           ///< True if no parameter works on its result before the loss.
-  /// "torch::nn::SoftmaxImpl", whose forward called it; of an exported program Python's class. Empty if not
-  /// known.
+  std::string after_parameter = {};   ///< Path of the last parameter on the way to its inputs.
+  std::string before_parameter = {};  ///< Path of the first parameter that is used with its result.
+  bool before_loss = false;           ///< True if no parameter is used with its result before the loss.
+  /// The type whose forward called it, "torch::nn::SoftmaxImpl"; Python's class for an exported program.
+  /// Empty if not known.
   std::string module_type = {};
-  /// Paths of modules of that type in the model that fit the place; without a type, of those without
-  /// parameters that may fit it.
+  /// Paths of the model's modules of that type that fit the place; if the type is not known, of modules
+  /// without parameters that may fit.
   std::vector<std::string> modules = {};
 
   // ---- Where in the window ----

@@ -41,7 +41,7 @@ struct OperatorCall {
   bool is_uninitialised = false;       // its output is memory not yet written
   std::int64_t parent = kNoCall;       // the call that it ran within
   std::int64_t node = kNoCall;         // the node that it ran within
-  std::int64_t sequence = -1;          // autograd's number of the node that it makes, or is
+  std::int64_t sequence = -1;          // autograd's number of the node that the call makes or is
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};

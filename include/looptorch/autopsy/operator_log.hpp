@@ -40,7 +40,7 @@ class OperatorLog {
     known_[key_of(tensor)] = &names_.back();
   }
 
-  /// Forgets all operators and names.
+  /// Begins a micro-batch: drops all recorded operators and names.
   void begin_micro_batch(std::int64_t number) {
     const std::lock_guard lock(mutex_);
     micro_batch_ = number;
@@ -164,8 +164,8 @@ class OperatorLog {
     return holds.is_finite() || (holds.nans > 0 ? writer.gave_nan() : writer.bad_output() != nullptr);
   }
 
-  /// Records a tensor's writer, unless the tensor is a view of an input, or a call within this one, which has
-  /// a greater number, explains its contents. If that does not, this call's kernel has overwritten them.
+  /// Records call `id` as a tensor's writer, unless the tensor is a view of an input, or a call nested in
+  /// this one (of a greater number) explains the contents. Otherwise this call's kernel overwrote them.
   void note_writer(std::int64_t id, const at::Tensor& tensor, const Keys& read, bool mutates) {
     const void* key = key_of(tensor);
     const bool is_old = std::find(read.begin(), read.end(), key) != read.end();

@@ -37,8 +37,8 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Traces the operators that this thread calls while it lives, and those of its backward on other threads.
-/// One trace is on at a time in a process; others wait.
+/// Traces the operators that this thread calls while it lives, and those of its backward on other threads. A
+/// process runs one trace at a time; further ones wait.
 class OperatorWatch {
  public:
   /// `modules` are the model's, as for ModuleSearch.
@@ -62,8 +62,8 @@ class OperatorWatch {
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
-  /// Begins a micro-batch, or a piece of one from sample `first_row` on. `samples` are its indices in the
-  /// dataset, `tensors` those of the batch.
+  /// Begins a micro-batch, or a piece of one from sample `first_row` on. `samples` are its samples' indices
+  /// in the dataset, `tensors` the batch's tensors.
   void begin_micro_batch(std::int64_t number, std::int64_t first_row, std::int64_t rows,
                          std::vector<std::int64_t> samples, const std::vector<at::Tensor>& tensors) {
     log_.begin_micro_batch(number);
@@ -194,7 +194,7 @@ class OperatorWatch {
       finding_.within = outermost_caller(call);
       node = call.node;
       if (origin.kind == Origin::Kind::outside && node != kNoCall)
-        node = last_node_before(node);  // this call only reads it: the node before has made it, unseen
+        node = last_node_before(node);  // this call only reads the value; the node before made it, unrecorded
     }
     finding_.backward = node != kNoCall;
     std::int64_t forward_call = origin.call;

@@ -26,7 +26,7 @@ namespace looptorch::detail {
 /// already, or code outside of operators.
 struct Origin {
   enum class Kind { call, named, outside } kind = Kind::call;
-  std::int64_t call = kNoCall;          // kind call: the one that made it; else the first that read it
+  std::int64_t call = kNoCall;          // kind call: the call that made it; else the first that read it
   const ReadTensor* read = nullptr;     // the bad tensor as that call read it; null if the call made it
   bool deliberate = false;              // infinity that the program put in on purpose
   std::vector<std::int64_t> path = {};  // the calls that passed it on, in order
@@ -53,7 +53,7 @@ class OriginSearch {
     return {Origin::Kind::named, reader, &read, is_mask};
   }
 
-  /// Returns the parameter that a call worked on, itself or a copy; empty if none.
+  /// Returns the parameter or buffer that a call worked on, itself or a copy; empty if none.
   [[nodiscard]] std::string parameter_of(std::int64_t id, int depth = 0) const {
     for (const ReadTensor& input : log_.call(id).inputs)
       if (input.known && input.known->kind != KnownTensor::Kind::batch) return input.known->name;
@@ -64,7 +64,7 @@ class OriginSearch {
     return {};
   }
 
-  /// Returns the last parameter that a call's inputs had passed.
+  /// Returns the last parameter that was used to compute a call's inputs.
   [[nodiscard]] std::string last_parameter_before(std::int64_t id) const {
     std::set<std::int64_t, std::greater<>> open{id};
     for (int steps = 0; !open.empty() && steps < kMaxSteps; ++steps) {
@@ -121,14 +121,14 @@ class OriginSearch {
     return kNoCall;
   }
 
-  /// True if the target's former contents do not matter: nothing had been written to it, not even before the
-  /// micro-batch, as to a batch or a parameter.
+  /// True if the target's former contents do not matter: `copy_` overwrites them, or nothing was ever written
+  /// there. Batches and parameters were written before the micro-batch.
   [[nodiscard]] bool is_overwritten(const OperatorCall& call, const ReadTensor& target) const {
     if (call.name == "aten::copy_") return true;
     return target.writers.empty() ? !target.known : log_.call(target.writers.back()).is_uninitialised;
   }
 
-  /// True for a copy in its own right, not one within another operator, such as addmm's of the bias.
+  /// True for a copy in its own right, not one within another operator, such as addmm's copy of the bias.
   [[nodiscard]] bool is_whole_copy(const OperatorCall& call) const {
     return is_copy(call.name) &&
            (call.name != "aten::copy_" || call.parent == kNoCall || is_copy(log_.call(call.parent).name));

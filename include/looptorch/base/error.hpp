@@ -29,7 +29,7 @@ namespace detail {
 }  // namespace detail
 
 /// The base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line
-/// at fault. A NUL in it, as damaged files have, is written out as "\0".
+/// at fault. A NUL in it, such as from a damaged file, is written out as "\0".
 struct Error : std::runtime_error {
   explicit Error(const std::string& what) : std::runtime_error(detail::with_nul_written_out(what)) {}
 };

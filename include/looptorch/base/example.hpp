@@ -10,9 +10,9 @@
 
 namespace looptorch {
 
-/// A text, word by word: what was expected, and what came.
+/// A text, word by word: what was expected, and what the model gave.
 struct TextExample {
-  /// Words that are to be equal; either is empty where a word is missing or was made up.
+  /// Two words to compare. `got` is empty for a missing word, `expected` for an inserted one.
   struct Piece {
     std::string expected = {}, got = {};
   };

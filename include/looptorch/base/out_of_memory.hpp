@@ -21,9 +21,9 @@
 namespace looptorch {
 namespace detail {
 
-/// True if an error's text reports it: that of an accelerator's allocator, of NVIDIA's libraries
-/// (CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED), of LibTorch's allocator for the CPU, which throws no
-/// type of its own, of `new`, or of the system.
+/// True if an error's text reports that memory ran out: the text of an accelerator's allocator, NVIDIA's
+/// libraries (CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED), `new`, the system, or LibTorch's CPU
+/// allocator, which has no error type of its own.
 [[nodiscard]] inline bool says_out_of_memory(std::string_view what) {
   constexpr std::array<std::string_view, 7> kTexts{"out of memory",
                                                    "_ALLOC_FAILED",
@@ -37,9 +37,9 @@ namespace detail {
   return false;
 }
 
-/// True for oneDNN's error with the status dnnl_out_of_memory. Its text, "could not create a primitive", is
-/// also that of what oneDNN does not implement, so the status decides. Reads the fields of dnnl::error
-/// without <dnnl.hpp>, which is slow to parse.
+/// True for oneDNN's error with the status dnnl_out_of_memory. The text, "could not create a primitive", is
+/// the same for an unsupported operation, so the status decides. Reads the fields of dnnl::error without
+/// <dnnl.hpp>, which is slow to parse.
 [[nodiscard]] inline bool is_dnnl_out_of_memory(const std::exception& error) {
   struct Fields {  // those of dnnl::error
     const void* table;
@@ -53,7 +53,7 @@ namespace detail {
   return fields.message == error.what() && fields.status == kOutOfMemory;
 }
 
-/// True for an exception that says that memory ran out, also within another error's text, as a loader's.
+/// True if an exception, or an error that its text quotes, as a LoaderError's does, reports out of memory.
 [[nodiscard]] inline bool is_out_of_memory(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -92,8 +92,8 @@ namespace detail {
   return what_of(std::current_exception());
 }
 
-/// Calls `body`. An error of LibTorch gets `describe()` as its context, unless it is an out-of-memory error,
-/// which a retry reads.
+/// Calls `body`. Adds `describe()` as context to an error of LibTorch, unless memory ran out: a retry reads
+/// that error's text.
 template <class Body, class Describe>
 void with_context(Body&& body, const Describe& describe) {
   try {

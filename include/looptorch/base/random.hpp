@@ -56,7 +56,7 @@ class SplitMix64 {
   std::uint64_t state_;
 };
 
-/// Draws what a generated corpus varies, for one thread. The numbers of a seed are part of the contract.
+/// Draws choices for a generated corpus, for one thread. The numbers of a seed are part of the contract.
 class Dice {
  public:
   explicit constexpr Dice(std::uint64_t seed) : random_(seed) {}
@@ -87,8 +87,8 @@ class Dice {
   SplitMix64 random_;
 };
 
-/// Returns the seed numbered `number` that belongs to `seed`, for a sample, epoch or worker with a generator
-/// of its own. Seeds of neighbouring numbers are unrelated, and so are chains (`derive_seed(derive_seed(seed,
+/// Derives a seed from `seed` and the number of a sample, epoch or worker that has a generator of its own.
+/// Seeds of neighbouring numbers are unrelated, and so are seeds of chains (`derive_seed(derive_seed(seed,
 /// epoch), index)`).
 [[nodiscard]] constexpr std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) {
   return detail::mix64(detail::mix64(seed + detail::kGoldenGamma) + number * detail::kGoldenGamma);

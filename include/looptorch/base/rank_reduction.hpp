@@ -24,8 +24,8 @@ struct RanksDiffer : Error {
   using Error::Error;
 };
 
-/// Collects values that are to be agreed on. Each call names one and refers to a variable, which must live
-/// until the exchange; then it holds the result of all ranks. A rank may leave a name out.
+/// Collects values to reduce. Each call names a value and refers to its variable, which must live until the
+/// exchange and then holds the result of all ranks. A rank may omit a name.
 ///
 ///   void all_reduce(RankReduction& reduction, State& state) const {
 ///     reduction.any("my policy: redo", state.redo);
@@ -50,11 +50,11 @@ class RankReduction {
   void broadcast(const std::string& what, double& value) {
     enter(what, {Kind::broadcast, value}, {.number = &value});
   }
-  /// `text` becomes that of the first rank that has one, with the rank's number unless all have the same.
+  /// `text` becomes that of the first rank that has one, with "rank N: " before it unless all are the same.
   void first_text(const std::string& what, std::optional<std::string>& text) {
     enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, {.text = &text});
   }
-  /// `text` becomes those of all ranks, one after the other in their order.
+  /// `text` becomes the texts of all ranks, joined in their order.
   void append(const std::string& what, std::string& text) {
     enter(what, {Kind::append, 0.0, text}, {.appended = &text});
   }
@@ -63,7 +63,7 @@ class RankReduction {
     enter(what, {Kind::equal, 0.0, text}, {});
   }
 
-  /// Returns the reduced values after the exchange, of this rank's names and others'.
+  /// Calls `visit(rest, value)` for each name `prefix` + rest of any rank. Call it after the exchange.
   template <class Visit>
   void each_number(std::string_view prefix, Visit&& visit) const {
     for (const auto& [what, entry] : all_)
@@ -82,8 +82,8 @@ class RankReduction {
     return bytes;
   }
 
-  /// Takes the messages of all ranks, in their order, and sets the variables. Throws RanksDiffer where texts
-  /// differ that must not.
+  /// Takes the messages of all ranks, in their order, and sets the variables. Throws RanksDiffer if texts of
+  /// `require_equal` differ.
   void take(const std::vector<std::string>& messages) {
     all_.clear();
     for (std::size_t rank = 0; rank < messages.size(); ++rank) merge(messages[rank], rank);

@@ -54,7 +54,7 @@ class StateValue {
   /// True if both hold the same type.
   [[nodiscard]] bool same_type(const StateValue& other) const { return kind_ == other.kind_; }
 
-  /// Calls `visitor` with the value and returns its result, of one type for all five.
+  /// Calls `visitor` with the value and returns its result, whose type must be the same for all five.
   template <class Visitor>
   decltype(auto) visit(Visitor&& visitor) const {
     switch (kind_) {
@@ -134,7 +134,7 @@ class StateDict {
     throw StateError("a state holds something of another type under '" + key + "'");
   }
 
-  /// Returns what was set as a vector of tensors.
+  /// Returns the tensors that were set under `key` as a vector.
   [[nodiscard]] std::vector<at::Tensor> tensors(const std::string& key) const {
     std::vector<at::Tensor> result;
     const std::int64_t size = get<std::int64_t>(key + ".size");
@@ -142,7 +142,7 @@ class StateDict {
     return result;
   }
 
-  /// Returns the values whose keys begin with `prefix` and a dot, without those; empty if there are none.
+  /// Returns the values whose keys begin with `prefix` and a dot, by the rest of the key; may be empty.
   [[nodiscard]] StateDict under(const std::string& prefix) const {
     StateDict nested;
     for (auto it = values_.lower_bound(prefix + "."); it != values_.end(); ++it) {
@@ -163,7 +163,7 @@ class StateDict {
 namespace detail {
 
 /// Throws SettingDiffers if the state holds another text under `key` than `here`. Accepts a state without
-/// one, as of earlier versions.
+/// this key, as earlier versions wrote.
 inline void require_same(const StateDict& in, const std::string& key, const std::string& what,
                          const std::string& here) {
   if (!in.contains(key)) return;

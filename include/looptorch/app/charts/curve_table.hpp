@@ -26,8 +26,8 @@ namespace looptorch::app {
 /// The columns of a CSV file, by the names in its first row. A field that is no number is NaN.
 class CurveTable {
  public:
-  /// Throws UsageError for an empty file, for a row that breaks the rules of CSV, and for one with another
-  /// number of fields than the header. Throws FileError.
+  /// Throws UsageError for an empty file, for a row that breaks the rules of CSV, and for one whose number of
+  /// fields is not the header's. Throws FileError.
   explicit CurveTable(std::filesystem::path file) : file_(std::move(file)) {
     const auto contents = read_file(file_, kMaxBytes);
     TableRows rows(contents, ',');

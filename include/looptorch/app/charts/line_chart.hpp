@@ -39,7 +39,7 @@ inline constexpr std::array<std::pair<char, Glyph>, 49> kGlyphs{{
     {'w', 0x00118D6AA}, {'x', 0x001151151}, {'y', 0x00118BC2E}, {'z', 0x001F1111F}}};
 // clang-format on
 
-/// Returns the glyph of a character: of A to Z the small letter, of one that is not here a question mark.
+/// Returns the glyph of a character: for A to Z the small letter, for one without a glyph a question mark.
 [[nodiscard]] constexpr Glyph glyph_of(char character) {
   if (character >= 'A' && character <= 'Z') character = static_cast<char>(character - 'A' + 'a');
   Glyph unknown = 0;
@@ -63,7 +63,7 @@ struct ChartOptions {
 };
 
 /// Returns a chart as pixels, uint8 `[height, width, 3]`. Throws UsageError if no curve has a finite point,
-/// for a curve with more values of x than of y or fewer, and for a picture of less than 200 x 120.
+/// for a curve with unequal numbers of x and y, and for a picture smaller than 200 x 120.
 [[nodiscard]] at::Tensor line_chart(const std::vector<Curve>& curves, const ChartOptions& options = {});
 
 namespace detail {

@@ -22,13 +22,13 @@ namespace looptorch::app {
 /// row first. Throws UsageError for another type or shape.
 [[nodiscard]] std::string png_of(const at::Tensor& pixels);
 
-/// Writes a PNG file in one step. Throws FileError too.
+/// Writes a PNG file in one step. Throws FileError, and what png_of throws.
 inline void write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
   write_file_atomically(file, png_of(pixels));
 }
 
-/// Writes a PNG file in one step, for a run that goes on without its picture: warns and returns false if it
-/// cannot be written, as on a full disk.
+/// Writes a PNG file in one step. Warns and returns false if that fails, as on a full disk, so that the run
+/// continues without its picture.
 inline bool try_write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
   try {
     write_png(file, pixels);

@@ -19,7 +19,7 @@
 
 namespace looptorch::app {
 
-/// Compute capability of a GPU, as 8.6.
+/// Compute capability of a GPU, such as 8.6.
 struct Capability {
   int major = 0, minor = 0;
   auto operator<=>(const Capability&) const = default;
@@ -119,8 +119,8 @@ inline const CudaBuild* installable_for(Capability gpu, int driver) {
   return nullptr;
 }
 
-/// Returns "install LibTorch ..., or " for a release that runs on a GPU with a driver, or an empty text. A
-/// release of CUDA 12.6 is not the only one: PyTorch has builds for it up to 2.14, outside of PyPI.
+/// Returns "install LibTorch ..., or " for a release that runs on a GPU with a driver, or an empty text. For
+/// CUDA 12.6 it adds that newer builds work, too: PyTorch offers them up to 2.14, outside of PyPI.
 inline std::string install_release(Capability gpu, int driver) {
   const CudaBuild* const build = installable_for(gpu, driver);
   if (!build) return {};
@@ -129,7 +129,7 @@ inline std::string install_release(Capability gpu, int driver) {
          (build->cuda == kCuda126 ? ") or a newer one built for CUDA 12.6, up to 2.14, or " : "), or ");
 }
 
-/// Returns the remedy for a GPU without kernels. Its release may need a newer driver, too.
+/// Returns the remedy for a GPU without kernels: a release that has them, if need be with a newer driver.
 inline std::string find_kernels(Capability gpu, int driver) {
   constexpr int kNewest = std::numeric_limits<int>::max();
   if (const std::string found = install_release(gpu, driver); !found.empty()) return found;
@@ -175,8 +175,8 @@ inline std::string why_unusable(const CudaBuild& build, const CudaMachine& machi
 inline bool computes_bf16(Capability capability) { return capability >= Capability{8, 0}; }
 
 /// Returns which GPU computes no bf16, "cuda:0 (GTX 1080) has compute capability 6.1, and bf16 needs 8.0";
-/// empty for a GPU that does, or if there is no such GPU. LibTorch emulates bf16 there, more slowly than
-/// fp32.
+/// empty for a GPU that does, or if there is no such GPU. Without such hardware LibTorch emulates bf16, more
+/// slowly than fp32.
 inline std::string why_no_bf16(const CudaMachine& machine, std::size_t index) {
   if (index >= machine.gpus.size() || computes_bf16(machine.gpus[index].capability)) return {};
   return message(detail::capability_text(machine, index), "and bf16 needs 8.0");

@@ -26,7 +26,7 @@ struct CudaFacts {
   std::optional<CudaMachine> machine;
 };
 
-/// Returns the facts. A test puts a function of its own in its place.
+/// Returns the facts. Tests replace it by a function of their own.
 using CudaQuery = std::function<CudaFacts()>;
 
 namespace detail {

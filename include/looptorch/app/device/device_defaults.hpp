@@ -20,20 +20,20 @@
 namespace looptorch::app {
 
 /// A device and its host, as far as defaults depend on them. A device without a capability, such as a CPU,
-/// gets none.
+/// gets no defaults.
 struct DeviceFacts {
   std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
   std::optional<Capability> capability = {};  ///< of an NVIDIA GPU
-  std::int64_t cores = 1;                     ///< of the host, for this process
-  std::int64_t processes = 1;                 ///< that train together
+  std::int64_t cores = 1;                     ///< of the host, divided by `processes`
+  std::int64_t processes = 1;                 ///< of the run; taken to share the host
 };
 
-/// The settings to choose: the program has their flags, and the command line gives none of them.
+/// The settings left to choose: the program has their flags, and the command line does not give them.
 struct OpenSettings {
   bool precision = false, tf32 = false, cudnn_benchmark = false, workers = false, retry_on_oom = false;
   bool fp16 = true;                ///< the program's other flags allow fp16, which scales losses
   bool fixed_shapes = false;       ///< all batches have one shape, so that cuDNN searches once
-  std::int64_t usual_workers = 2;  ///< without a default
+  std::int64_t usual_workers = 2;  ///< the number if no default is set
 };
 
 /// The device's defaults that a program's own flags exclude.
@@ -80,7 +80,7 @@ struct DeviceDefault {
   return text;
 }
 
-/// Returns what is known about a device, for one of `processes` on a host of `cores`.
+/// Returns the facts of a device, for one of `processes` that share a host of `cores`.
 [[nodiscard]] inline DeviceFacts facts_of(at::Device device, std::int64_t cores, std::int64_t processes,
                                           const CudaQuery& query = query_cuda) {
   DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, processes)),

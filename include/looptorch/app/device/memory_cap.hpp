@@ -26,9 +26,9 @@ namespace looptorch::app {
 /// and cuDNN, 0.5 to 0.9 GB on an H100. `nvidia-smi` shows them with the tensors.
 inline constexpr std::int64_t kContextBytes = 900'000'000;
 
-/// Holds tensors on `device` below `bytes` from now on. On a CPU tensors that are older are not counted. On
-/// CUDA unused blocks of the allocator count, and the context of some hundred MB does not. Throws UsageError
-/// for another device, and for CUDA where this program was built without its headers.
+/// Limits tensors on `device` to `bytes` from now on. On a CPU, tensors made earlier are not counted. On CUDA
+/// unused blocks of the allocator count, and the context of some hundred MB does not. Throws UsageError for
+/// another device, and for CUDA where this program was built without its headers.
 inline void set_memory_cap(at::Device device, std::int64_t bytes) {
   if (device.is_cpu()) return HostMemory::counted().set_limit(bytes);
 #if LOOPTORCH_CAPS_CUDA
@@ -43,7 +43,7 @@ inline void set_memory_cap(at::Device device, std::int64_t bytes) {
   throw UsageError(message("the memory of ", device, " cannot be capped: choose a CPU or a CUDA device"));
 }
 
-/// Lifts the cap of a CPU's tensors while it lives, as for the copies that a preflight makes.
+/// Lifts the cap on a CPU's tensors while it lives, for example for the copies that a preflight makes.
 class HostCapLifted {
  public:
   HostCapLifted() : was_(HostMemory::counted().limit()) {

@@ -35,8 +35,8 @@
 
 namespace looptorch::app {
 
-/// An allocator's record of its events. `begin` starts it, and has `ran_out` called whenever memory runs out,
-/// before the error is thrown; `read` returns the record as a file for the viewer.
+/// An allocator's record of its events. `begin` starts it; the allocator then calls `ran_out` whenever memory
+/// runs out, before the error is thrown. `read` returns the record as a file for the viewer.
 struct MemoryRecord {
   std::function<void(std::function<void()> ran_out)> begin;
   std::function<std::string()> read;
@@ -82,7 +82,7 @@ inline void check_memory_snapshot(const std::filesystem::path& file, at::Device 
         message("--memory-snapshot ", file.string(), ": there is no folder ", file.parent_path().string()));
 }
 
-/// Writes a record to a file, whole or not at all: when memory runs out, otherwise on destruction.
+/// Writes a record to a file, whole or not at all: when memory runs out, else on destruction.
 class MemorySnapshot {
  public:
   /// Begins the record. Of several ranks, those that do not lead add ".rank-N" to the file's name.

@@ -18,7 +18,7 @@
 
 namespace looptorch::app::detail {
 
-/// Says if a value follows a flag.
+/// Whether a value follows a flag.
 enum class Takes { nothing, value, value_or_nothing };
 
 /// A flag as the reader of words sees it.
@@ -34,8 +34,8 @@ struct FlagForm {
   }
 };
 
-/// A flag that was given, by its number, and its value; empty where it has none. `place` is its position in a
-/// file; empty: on the command line, where it was written as `word`.
+/// A given flag: its number in the table, and its value, which may be empty. `place` is its position in a
+/// file. On the command line `place` is empty, and `word` is what was written.
 struct GivenFlag {
   std::size_t number;
   std::string value;
@@ -43,7 +43,7 @@ struct GivenFlag {
   std::string word = {};
 };
 
-/// Returns a sentence for each flag that the command line has by two names, with two values.
+/// Returns a warning for each flag that the command line gives by two names with different values.
 [[nodiscard]] inline std::vector<std::string> flags_of_two_names(const std::vector<GivenFlag>& given) {
   std::map<std::size_t, GivenFlag> last;
   std::vector<std::string> sentences;
@@ -62,7 +62,7 @@ struct GivenFlag {
 struct CommandWords {
   std::vector<GivenFlag> flags = {};
   std::vector<std::string> positional = {};
-  bool wants_help = false;  ///< `--help` was met; words after it are not looked at
+  bool wants_help = false;  ///< `--help` was given; words after it are not read
 };
 
 /// Throws CommandLineError if two flags of one group were given.
@@ -123,11 +123,11 @@ class WordReader {
       take(number, word, value);
   }
 
-  /// Takes a flag of another program that has an equal here. Returns false if this is none.
+  /// Takes another program's flag that has an equivalent here. Returns false if `flag` is no such flag.
   ///
-  /// Rows are of three kinds: names only (`lr` -> `learning-rate`), where the value goes on as it is; their
-  /// value too (`mixed-precision bf16` -> `bf16`), which the row replaces; and ours alone (`cpu` -> `device
-  /// cpu`), where theirs is a word without a value, or followed by true or false.
+  /// A row of kFamiliarFlags replaces only the name and keeps the value (`lr` -> `learning-rate`), replaces
+  /// name and value (`mixed-precision bf16` -> `bf16`), or adds a value (`cpu` -> `device cpu`) to a flag
+  /// that stands alone or before true or false.
   bool take_familiar(const std::string& word, const std::string& flag,
                      const std::optional<std::string>& value) {
     if (!flag.starts_with("--")) return false;
@@ -169,8 +169,8 @@ class WordReader {
     const std::string lower = lower_case(text);
     return lower == "true" ? Truth::yes : lower == "false" ? Truth::no : Truth::none;
   }
-  /// Returns the value of a flag that is a word by itself, and consumes a "true" or "false" after it, as
-  /// Python's parsers do; without either the flag is true.
+  /// Returns the value of a flag that may stand alone, which means true. Consumes a "true" or "false" after
+  /// the flag, as Python's parsers do.
   bool is_true(const std::string& word, const std::optional<std::string>& value) {
     const Truth truth = truth_of(next_value(value));
     if (truth == Truth::none && value)
@@ -205,8 +205,8 @@ class WordReader {
     return {};
   }
 
-  /// Returns the number of the flag that `flag`, the hyphenated name in `word`, means; that after the last
-  /// is `--help`.
+  /// Returns the number of the flag that `flag`, the hyphenated name in `word`, means. The number after the
+  /// last flag's means `--help`.
   [[nodiscard]] std::size_t number_of(const std::string& word, const std::string& flag) const {
     const std::string name = flag.starts_with("--") ? flag.substr(2) : "";
     std::set<std::size_t> meant;

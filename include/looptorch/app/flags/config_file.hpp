@@ -107,8 +107,8 @@ class ConfigLines {
   return numbers;
 }
 
-/// Returns the value of a JSON configuration as text: true and false as those words, a number, which is the
-/// first of `numbers`, as it is written. Moves `numbers` on.
+/// Returns a JSON value as text. A number becomes `*numbers`, its text as the file has it, and `numbers` is
+/// advanced.
 [[nodiscard]] inline std::string config_value(const Json& value, const std::string& place,
                                               std::vector<std::string>::const_iterator& numbers) {
   if (value.is_string()) return value.as_string();
@@ -148,8 +148,8 @@ class ConfigLines {
 }
 
 /// Returns the flags of the files named by flag number `config` in `given`, in the order of the files, then
-/// `given`. A flag of a file does not count if a later file or `given` has it, or another of its group.
-/// Throws CommandLineError that names the file and the line or key.
+/// `given`. A later file or `given` overrides a file's flag by the same flag or another of its group. Throws
+/// CommandLineError that names the file and the line or key.
 [[nodiscard]] inline std::vector<GivenFlag> with_config_files(std::vector<GivenFlag> given,
                                                               std::size_t config,
                                                               const std::vector<FlagForm>& forms) {

@@ -10,9 +10,9 @@
 
 namespace looptorch::app::detail {
 
-/// A flag of another program and its equal, with hyphens. If their name has a value, the row applies to that
-/// value only, and ours replaces it. The first row with a flag of the program counts, unless the program has
-/// a flag of their name.
+/// A flag of another program and its equivalent, with hyphens. If `theirs` has a value, the row applies to
+/// that value only. The first row whose `ours` is a flag of the program counts. A row without a value in
+/// `theirs` is skipped if the program has a flag of that name.
 struct FamiliarFlag {
   std::string_view theirs, ours;
 };
@@ -74,7 +74,7 @@ inline constexpr auto kFamiliarFlags = std::to_array<FamiliarFlag>({
     {"wd", "weight-decay"},
 });
 
-/// A flag of another program without an equal, and what to do instead, in programs that have the flag
+/// A flag of another program without an equivalent, and what to do instead in programs that have the flag
 /// `where`.
 struct FlagWithoutEqual {
   std::string_view theirs, where, instead;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds the flags of a CommandLine as a table of names, help texts and variables. From it come --help, the
-// settings that a run records, and a file for --config.
+// Holds the flags of a CommandLine as a table of names, help texts and variables. The table yields --help,
+// the settings that a run records, and a file for --config.
 #pragma once
 
 #include <looptorch/app/flags/command_words.hpp>
@@ -63,7 +63,7 @@ using FlagTexts = std::vector<std::pair<std::string, std::string>>;
   return text;
 }
 
-/// Returns what --help says of each flag.
+/// Returns each flag's row of --help.
 [[nodiscard]] inline FlagTexts help_rows(const FlagTable& flags) {
   FlagTexts rows;
   for (std::size_t i = 0; i < flags.size(); ++i) {

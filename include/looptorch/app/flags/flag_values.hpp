@@ -20,8 +20,8 @@
 
 namespace looptorch::app {
 
-/// A flag that is unknown, lacks its value, has a wrong one, or is required and absent. Names the flag and
-/// the value.
+/// Thrown for a flag that is unknown, lacks its value, has a wrong one, or is required but absent. The
+/// message names flag and value.
 struct CommandLineError : Error {
   using Error::Error;
 };

@@ -19,15 +19,15 @@ namespace looptorch::app {
 /// Names of flags as on the command line; empty if the program lacks the flag.
 struct MemoryFlags {
   std::string batch = "--batch-size";  ///< Limits a micro-batch, in the units of the hardest batches.
-  std::int64_t least_batch = 1;        ///< The smallest value of it that the program takes.
+  std::int64_t least_batch = 1;        ///< The smallest `batch` that the program takes.
   std::string accumulation = "--gradient-accumulation";
   std::string recomputation = "--gradient-checkpointing";
   std::string bf16 = "--bf16";
   std::string flush = "--flush-every";
-  std::string optimizer = {};  ///< Chooses one with fewer moments.
+  std::string optimizer = {};  ///< Chooses an optimizer with fewer moments.
   std::string frozen = {};     ///< Freezes a part of the model.
 
-  /// Returns what a preflight tries of them.
+  /// Returns these flags as remedies that a preflight tries.
   [[nodiscard]] PreflightRemedies remedies() const {
     PreflightRemedies words;
     words.least_batch = least_batch;
@@ -43,7 +43,7 @@ struct MemoryFlags {
     return words;
   }
 
-  /// Returns WatchMemory's advice for the parts of a peak.
+  /// Returns these flags as WatchMemory's advice on the parts of a peak.
   [[nodiscard]] PartRemedies of_parts() const {
     const std::string batches =
         batch.empty() ? "" : message("a smaller ", batch, " with a larger ", accumulation);

@@ -20,8 +20,7 @@ extern char** environ;
 
 namespace looptorch::app {
 
-/// A program that is not installed, cannot be started, or failed; names it and quotes the first line of its
-/// stderr.
+/// Thrown for a program that is not installed, cannot be started, or failed. Quotes its stderr's first line.
 struct ProcessError : Error {
   using Error::Error;
 };
@@ -47,7 +46,7 @@ struct Pipe {
     ends[1] = -1;
   }
 
-  /// Everything until the last writer closes its end.
+  /// Returns everything that is written until the last writer closes its end.
   [[nodiscard]] std::string read_all() const {
     std::string text;
     std::array<char, 4096> block;

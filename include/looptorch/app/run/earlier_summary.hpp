@@ -37,8 +37,8 @@ class EarlierSummary {
     std::filesystem::remove(file, ignored);
   }
 
-  /// Returns the earlier time and memory, by the summary's names, if `fit` resumed a run without training a
-  /// step and the earlier summary has as many steps; else nothing.
+  /// Returns the earlier time, memory and FLOPs, by the summary's names, if `fit` resumed a run without
+  /// training a step and the earlier summary has as many steps; else nothing.
   [[nodiscard]] std::vector<std::pair<std::string, Json>> costs_after(const FitResult& fit) const {
     std::vector<std::pair<std::string, Json>> costs;
     if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return costs;

@@ -88,8 +88,8 @@ inline void create_output_folder(const std::string& flag, const std::filesystem:
       message("--", flag, ": cannot create the folder ", folder.string(), ": ", error.message()));
 }
 
-/// Throws FileError if `file`, which another program was to write, has not more than `header` bytes, or if it
-/// has filled its disk, so that its end may be missing: programs as espeak-ng do not notice a failed write.
+/// Throws FileError if `file`, which another program should have written, has at most `header` bytes, or if
+/// its disk is full, so that its end may be missing: programs like espeak-ng do not notice a failed write.
 inline void require_written(const std::filesystem::path& file, std::uintmax_t header = 0) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);

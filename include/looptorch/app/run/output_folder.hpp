@@ -36,8 +36,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Throws UsageError if writing `output`, a file or a folder, would overwrite `input`, which `flag` names, or
-/// something in it: if it is the input, or holds it.
+/// Throws UsageError if `output`, a file or a folder, is `input` or holds it, so that writing it could
+/// overwrite the input. `flag` names the input.
 inline void require_apart(const std::filesystem::path& output, const std::string& flag,
                           const std::filesystem::path& input) {
   if (input.empty() || !detail::is_or_holds(output, input)) return;

@@ -41,8 +41,8 @@ template <FingerprintedDataset Data>
   return message(data.size(), data.size() == 1 ? " sample" : " samples", " with checksum ", sum.value());
 }
 
-/// Holds settings as text, by the names of their flags. Refuses a snapshot of a run with other settings,
-/// with the name and both values of each that differs.
+/// Holds settings as text, by the names of their flags. Refuses a snapshot of a run with other settings; the
+/// error has the name and both values of each that differs.
 class RunSettings {
  public:
   /// `data` are the samples_of further data, by name; a snapshot of an earlier version, which lacks them, is

@@ -58,14 +58,14 @@ class SkippedItems {
   [[nodiscard]] std::size_t count() const { return entries_.size(); }
   [[nodiscard]] std::size_t count(std::size_t kind) const { return of_kind(kind, 0).size(); }
 
-  /// All entries, a line each.
+  /// Returns all entries, a line each.
   [[nodiscard]] std::string list() const {
     std::string text;
     for (const auto& entry : entries_) text += entry.reason + "\n";
     return text;
   }
 
-  /// The number of entries, and the number of each kind; then entries, a line each. Empty if there are none.
+  /// Returns the number of entries, in all and of each kind, then entries, a line each. Empty without any.
   [[nodiscard]] std::string describe(SkippedListing listing = {}) const {
     const auto count = entries_.size() - std::min(listing.from, entries_.size());
     if (count == 0) return {};

@@ -36,8 +36,8 @@ struct FirstWeights {
 
 /// How a program's model takes the tensors of a file.
 struct FirstWeightsOptions {
-  /// Children of the model for which a checkpoint may have a dictionary each, by this name or with
-  /// "_state_dict" appended, and a folder a file each (NAME.safetensors): "generator" and "discriminator".
+  /// Children of the model, such as "generator". A checkpoint may have a dictionary for each, under this name
+  /// or with "_state_dict" appended; a folder may have a file for each (NAME.safetensors).
   std::vector<std::string> parts = {};
   /// Translates tensors under another project's names, without wrappers, in place. Returns a sentence for the
   /// report, or nothing for names of other projects.
@@ -49,7 +49,7 @@ struct FirstWeightsOptions {
 /// The tensors that were loaded, and sentences for the user.
 struct FirstWeightsReport {
   LoadReport names;
-  std::vector<std::string> notes;  ///< sentences on what a checkpoint has beside, and on its names
+  std::vector<std::string> notes;  ///< sentences on what else a checkpoint has, and on its names
   /// True if the tensor of this name came from the file.
   [[nodiscard]] bool has(std::string_view name) const {
     return std::binary_search(names.loaded.begin(), names.loaded.end(), name);
@@ -78,7 +78,7 @@ inline void check_weights_flags(const FirstWeights& weights) {
 
 namespace detail {
 
-/// The tensors of a file, and the keys of a checkpoint that were read and were not.
+/// The tensors of a file, and which keys of a checkpoint were read and which were not.
 struct WeightFile {
   TensorMap tensors;
   std::vector<std::string> inside{}, beside{};
@@ -138,9 +138,9 @@ class RuledNames {
   explicit RuledNames(const FirstWeights& weights)
       : rules_(rename_rules(weights.renames)), where_(weights.file.string()) {}
 
-  /// Returns the tensors with the names that Python's wrappers add removed, unless two collide, then renamed
-  /// by the rules. Notes each name that changed. Throws UsageError if two tensors get one name, and for a
-  /// rule that matches nothing.
+  /// Returns the tensors without the names that Python's wrappers add, unless two names would collide, then
+  /// renamed by the rules. Notes each name that changed. Throws UsageError if two tensors get one name, and
+  /// for a rule that matches nothing.
   [[nodiscard]] TensorMap apply(const TensorMap& tensors, std::vector<RenamedTensor>& changed) const {
     const bool unwraps = unwrapped_are_apart(tensors);
     TensorMap loaded;
@@ -214,7 +214,7 @@ class RuledNames {
 /// Loads the file of `weights` into the model, on its device and in its dtypes. Tensors that either side
 /// lacks are allowed; the model keeps its own. Throws ModuleStateError, with the lists and near names, and
 /// changes nothing, if a tensor has another shape or none has a place. Throws UsageError for a rule that
-/// matches nothing and two tensors that get one name, and what load_weights throws for the file.
+/// matches nothing and if two tensors get one name, and what load_weights throws for the file.
 template <class Module>
 FirstWeightsReport load_first_weights(const Module& model, const FirstWeights& weights,
                                       const FirstWeightsOptions& options = {}) {
@@ -243,8 +243,8 @@ FirstWeightsReport load_first_weights(const Module& model, const FirstWeights& w
   return report;
 }
 
-/// Loads the weights that a run begins with, prints a line on what was loaded, and one a note. Loads nothing
-/// without --weights, or in a run resumed from a snapshot, which has its own weights; the latter is printed.
+/// Loads a run's initial weights, and prints a line on what was loaded and a line a note. Loads nothing
+/// without --weights, or if the run resumes: then prints that the weights are the snapshot's.
 template <class Module>
 FirstWeightsReport begin_from_weights(const Module& model, const FirstWeights& weights, bool resumes,
                                       const FirstWeightsOptions& options = {}) {

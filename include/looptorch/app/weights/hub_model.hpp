@@ -74,8 +74,8 @@ namespace detail {
 }  // namespace detail
 
 /// Returns the folder of a model: `named` itself if it exists or is no name of the Hub, else what was
-/// downloaded under that name. Throws UsageError, with the command that downloads it, if nothing was or if
-/// config.json is not there.
+/// downloaded under that name. Throws UsageError, with the command that downloads the model, if there is no
+/// such download or it lacks config.json.
 [[nodiscard]] inline std::filesystem::path model_folder(const std::filesystem::path& named) {
   std::error_code none;
   const std::string name = named.string();

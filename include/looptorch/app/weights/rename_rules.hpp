@@ -22,11 +22,11 @@
 
 namespace looptorch::app {
 
-/// One rule. A side that ends in a dot stands for the beginning of names, and so does an empty OLD.
+/// One rule. An OLD that is empty or ends in a dot is the beginning of names, and NEW then is one, too.
 class RenameRule {
  public:
-  /// Reads "OLD=NEW". Throws CommandLineError for a text without "=", two sides that are alike, and a NEW
-  /// that has more `*` than OLD.
+  /// Reads "OLD=NEW". Throws CommandLineError for a text without "=", sides that are alike, a beginning as
+  /// OLD only, and more `*` in NEW than in OLD.
   explicit RenameRule(const std::string& text) : text_(text) {
     const auto equals = text.find('=');
     if (equals == std::string::npos) refuse("is not OLD=NEW");
@@ -102,7 +102,7 @@ class RenameRule {
   return rules;
 }
 
-/// Returns a name after all rules, each applied to the result of those before it; an empty name ends them.
+/// Returns a name after all rules, each applied to the result of the one before. Stops at an empty name.
 [[nodiscard]] inline std::string renamed(std::string name, const std::vector<RenameRule>& rules) {
   for (const RenameRule& rule : rules)
     if (auto next = rule.apply(name); next && !name.empty()) name = *std::move(next);

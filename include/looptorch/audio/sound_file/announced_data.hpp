@@ -25,11 +25,11 @@ namespace looptorch::audio::detail {
 struct AnnouncedData {
   std::uint64_t offset;
   std::uint64_t bytes;
-  /// The file with the size that its header lacks; empty if that is stated.
+  /// The file with its header's missing size filled in; empty if the header states the size.
   std::vector<FilePiece> finished = {};
   bool is_mpeg = false;  ///< The samples are frames of MPEG audio, in a WAV file.
-  /// More bytes follow the header than can be read: than 32 bits count, which is why the stated size is wrong
-  /// (ffmpeg states the rest), or in AU than libsndfile reads.
+  /// True if more bytes follow the header than can be read: more than 32 bits count, so that the stated size
+  /// is wrong, or in AU more than libsndfile reads.
   bool is_beyond = false;
   bool is_shorten = false;  ///< SPHERE's samples are compressed by Shorten.
 };
@@ -43,7 +43,7 @@ struct ChunkLayout {
   bool is_big_endian = false;
   bool counts_itself = false;  ///< the size includes name and size
   std::string_view data = "data";
-  std::uint64_t lead = 0;  ///< bytes between the data's size and the samples, which it includes
+  std::uint64_t lead = 0;  ///< bytes between the data's size and the samples, which the size counts, too
   std::uint64_t placeholder = 0x7ffff000;  ///< least size that stands for an unknown one: sox's
 };
 
@@ -212,7 +212,7 @@ class DataHeader {
     return AnnouncedData{.offset = kHeader, .bytes = bytes, .is_shorten = is_shorten};
   }
 
-  /// Returns the number after the field's type, which libsndfile writes as text where others write a number.
+  /// Returns the number after the field's type. libsndfile gives numbers the type of a text, others do not.
   static std::optional<std::uint64_t> number_in(std::string_view header, std::string_view field) {
     const auto begin = header.find(field);
     const auto space = begin == header.npos ? begin : header.find(' ', begin + field.size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Finds where each FLAC file begins in a concatenation (`cat a.flac b.flac`); libsndfile reads only the first
 // of them. A FLAC header does not state how many bytes the stream has, so the file is searched for further
-// headers. In a file beyond 1 MB some frames' numbers are checked first, in 0.1 ms: if they count on through
-// the whole file, it is one stream, and the search is skipped.
+// headers. In a file beyond 1 MB some frames' numbers are checked first, in 0.1 ms: if the numbers increase
+// through the whole file, it is one stream, and the search is skipped.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>
@@ -82,8 +82,8 @@ class FlacScan {
     return bytes_.size();
   }
 
-  /// True if frames all over the file are numbered as those of one stream. Fails to see two streams of one
-  /// length only if a thirty-second of the file holds as many samples as either.
+  /// True if frames all over the file are numbered as those of one stream. Misses two streams of equal length
+  /// only if a thirty-second of the file holds as many samples as one stream.
   [[nodiscard]] bool is_one(const Header& header) {
     if (header.samples == 0) return false;
     std::uint64_t before = 0;
@@ -109,8 +109,8 @@ class FlacScan {
     return Range{first, first + frame->samples};
   }
 
-  /// Returns a frame from `offset` on, within the window of one, that begins at or after sample `least`.
-  /// Some bytes look like the header of a frame.
+  /// Returns a frame that begins within `header.window` bytes from `offset` on and at or after sample
+  /// `least`: bytes may only look like a frame's header.
   [[nodiscard]] std::optional<Range> frame_behind(std::uint64_t least, std::uint64_t offset,
                                                   const Header& header) {
     const std::string_view bytes = frames_.at(offset, header.window);

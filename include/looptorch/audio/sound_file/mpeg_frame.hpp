@@ -22,7 +22,7 @@ namespace looptorch::audio::detail {
 struct MpegFrame {
   static constexpr std::size_t kHeader = 4;
 
-  std::uint32_t kind = 0;  ///< version, layer, rate, and mono or not: one decoder's frames have the same
+  std::uint32_t kind = 0;  ///< version, layer, rate, and mono or not: equal in frames that one decoder reads
   int layer = 0, rate = 0, channels = 0;
   bool is_low = false;  ///< MPEG 2 or 2.5, with half as many samples in layer III
   bool has_checksum = false;

@@ -51,7 +51,7 @@ struct MpegPart {
       pieces.push_back({.begin = begin, .end = end});
   }
 
-  std::uint64_t info_bytes = 0;  ///< of the frame of `info`
+  std::uint64_t info_bytes = 0;  ///< size of the frame that holds `info`
 
  private:
   static constexpr std::int64_t kDecoderDelay = 529;
@@ -135,7 +135,7 @@ class MpegScan {
     return std::nullopt;
   }
 
-  /// Passes over a tag, a frame, or what is neither.
+  /// Consumes a tag, a frame, or bytes that are neither.
   void take() {
     if (const std::uint64_t tag = mpeg_tag_bytes(bytes_, at_)) {
       at_ += tag;

@@ -38,8 +38,8 @@ inline void sign_first_page(std::string& bytes) {
   return bytes.size() >= kOggPacket + kHead && bytes.substr(kOggPacket, 8) == "OpusHead";
 }
 
-/// Makes streams of Opus be decoded at one rate, the highest. Any can be: the rate in a header, which
-/// libsndfile uses, is that of the sound before it was encoded.
+/// Sets the rate in the headers of Opus streams to the highest of them, at which libsndfile then decodes all.
+/// Opus can be decoded at any rate: the header only states that of the sound before encoding.
 inline void unify_opus_rates(std::vector<PiecedFile>& streams) {
   constexpr std::size_t kRate = kOggPacket + 12;
   std::vector<std::string> pages;
@@ -74,8 +74,8 @@ class OggHeaders {
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
-  /// Returns the samples at 48 kHz that an Opus decoder drops at the stream's beginning. In `bytes` they are
-  /// 0, since a tail does not begin there.
+  /// Returns the samples at 48 kHz that an Opus decoder drops at the stream's beginning. `bytes` states 0
+  /// instead, since it precedes later pages.
   [[nodiscard]] std::int64_t pre_skip() const { return pre_skip_; }
 
  private:

@@ -77,7 +77,7 @@ class OggNumbers {
   return file.size();
 }
 
-/// Returns the page at `offset`, unless another begins within it: then it was cut off.
+/// Returns the page at `offset`, unless another page begins within its bytes: then it was cut off.
 [[nodiscard]] inline std::optional<OggPage> whole_ogg_page_at(const PiecedFile& file, std::uint64_t offset) {
   const auto page = ogg_page_at(file, offset);
   const bool is_followed = page && (page->end == file.size() || ogg_begins_at(file, page->end));

@@ -25,8 +25,8 @@ class SoundPart {
   /// Reads the file at `path` unchanged.
   explicit SoundPart(std::filesystem::path path) : path_(std::move(path)) {}
   explicit SoundPart(PiecedFile bytes) : bytes_(std::move(bytes)) {}
-  /// Frames of MPEG, of which libsndfile estimates the length: `frames` are there, after `delay` others.
-  /// Without `frames` they are to be counted.
+  /// Reads MPEG, whose length libsndfile only estimates: `frames` frames of sound after `delay` others.
+  /// Without `frames`, call `count` to find the number.
   SoundPart(const PiecedFile& mpeg, std::int64_t delay, std::int64_t frames = kUnknown)
       : bytes_(mpeg.range(0, mpeg.size(), empty_id3())),
         length_(SoundStream::Length::overstated),
@@ -75,8 +75,8 @@ class SoundPart {
  private:
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
 
-  /// An ID3v2 tag. Before it recognises MPEG without one, libsndfile 1.2 looks for a resource fork, which for
-  /// bytes without a name is whatever the current folder holds as "._" or ".AppleDouble/", and opens that.
+  /// Returns an ID3v2 tag, by which libsndfile 1.2 recognises MPEG at once. Otherwise it first opens a
+  /// resource fork: for bytes without a name, any "._" or ".AppleDouble/" in the current folder.
   static std::string empty_id3() {
     constexpr char kPadding = 10;  // the least that mpg123 does not warn of
     return std::string("ID3\3\0\0\0\0\0", 9) + kPadding + std::string(kPadding, '\0');

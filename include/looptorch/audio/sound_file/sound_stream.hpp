@@ -98,7 +98,7 @@ class SoundStream {
     } catch (const Error&) {
       return 0;
     }
-    /// Returns zeros for the end of a file whose length is overstated, which must be readable.
+    /// Reads zeros at the end of a file whose length is overstated: libsndfile must be able to read there.
     sf_count_t read_last(void* out) {
       std::memset(out, 0, static_cast<std::size_t>(kLast));
       at_ = size_;

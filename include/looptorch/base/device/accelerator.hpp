@@ -25,8 +25,8 @@ inline thread_local bool cpu_stands_for_accelerator = false;
 
 }  // namespace detail
 
-/// True if CPU kernels compute with this tensor: false where ShapesOnly measures an accelerator, too. A model
-/// that does something else on a CPU asks this, so that the measurement finds what it does on an accelerator.
+/// True if CPU kernels compute on this device; false on a CPU that stands for an accelerator (ShapesOnly). A
+/// model with a path of its own for CPUs asks this, so that ShapesOnly measures the accelerator's path.
 [[nodiscard]] inline bool computes_on_cpu(at::Device device) {
   return device.is_cpu() && !detail::cpu_stands_for_accelerator;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls NVIDIA's driver library, which is opened at run time: asks for versions and capabilities of GPUs, and
-// loads and launches compiled kernels. cuda_kernels.hpp runs looptorch's own kernels by it. Programs compile
-// and link without CUDA.
+// loads and launches compiled kernels. cuda_kernels.hpp runs looptorch's own kernels through it. Programs
+// compile and link without CUDA.
 #pragma once
 
 #include <looptorch/base/device/opened_library.hpp>
@@ -51,7 +51,7 @@ class CudaDriver {
     return major * 10 + minor;
   }
 
-  /// Returns a device's name, such as "NVIDIA A10"; empty without a driver or for a device that it lacks.
+  /// Returns a device's name, such as "NVIDIA A10"; empty without a driver or such a device.
   [[nodiscard]] std::string name(int ordinal) const {
     std::array<char, 256> name{};
     int device = 0;
@@ -60,8 +60,8 @@ class CudaDriver {
     return known ? std::string(name.data()) : std::string();
   }
 
-  /// Makes LibTorch's context of a device this thread's, if it has none: a thread that has not called CUDA.
-  /// Throws KernelError.
+  /// Makes LibTorch's context on a device current in this thread, if the thread has none yet. Throws
+  /// KernelError.
   void require_context(int ordinal) const {
     void* context = nullptr;
     if (call("cuCtxGetCurrent", &context) && context) return;

@@ -25,8 +25,8 @@
 
 namespace looptorch::detail {
 
-/// Prints why the kernels of a source do not run on a device, once for each reason. The source's name is an
-/// optimizer's or a function's.
+/// Prints why the kernels of a source do not run on a device, once for each reason. `name` is the optimizer
+/// or function that uses them.
 inline void say_without_kernels(const char* name, c10::Device device, const std::string& reason) {
   static std::mutex mutex;
   static std::set<std::string> said;
@@ -40,7 +40,7 @@ inline void say_without_kernels(const char* name, c10::Device device, const std:
                stderr);
 }
 
-/// Returns how many bytes a table may have. CUDA 12.1, its drivers and Volta raised the limit.
+/// Returns the most bytes of a table. The larger limit needs CUDA 12.1, its driver, and Volta or later.
 [[nodiscard]] inline std::size_t table_bytes_of(int capability, int driver, int nvrtc) {
   const bool large = capability >= 70 && driver >= 12010 && nvrtc >= 12010;
   return large ? KernelRunner::kLargeTable : KernelRunner::kSmallTable;

@@ -24,20 +24,20 @@ class DeviceGraph {
   /// Frees the graph's memory, except that of tensors which are still held.
   virtual ~DeviceGraph() = default;
 
-  /// Records what is issued to this thread's current stream, which is not the default one, from now on. Waits
-  /// for the device.
+  /// Starts to record what is issued to this thread's current stream, which must not be the default one.
+  /// Waits for the device.
   virtual void begin() = 0;
   /// Ends the recording. Throws the device's error if something was issued that cannot be recorded.
   virtual void end() = 0;
   /// Issues what was recorded to the current stream. Random numbers continue from the generator's state.
   virtual void replay() = 0;
 
-  /// Returns a copy of the device's generator for this recording, which begins later, to draw from.
+  /// Returns a copy of the device's generator, from which this recording draws. Call it before `begin`.
   [[nodiscard]] virtual at::Generator copy_generator(at::Generator source) = 0;
-  /// Returns how far the recording has advanced that copy: its draws lie at such offsets from the state that
-  /// a replay finds.
+  /// Returns the offset to which the recording has advanced that copy. A replay draws at these offsets from
+  /// the state that the generator has then.
   [[nodiscard]] virtual std::uint64_t random_offset() const = 0;
-  /// Lets the recording draw from this offset on, for work that has to draw the same numbers again.
+  /// Makes the recording continue at this offset, for work that must draw the same numbers again.
   virtual void set_random_offset(std::uint64_t offset) = 0;
 };
 

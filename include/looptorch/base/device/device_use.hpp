@@ -68,10 +68,10 @@ class DeviceUse {
   explicit DeviceUse(c10::Device device, std::chrono::nanoseconds interval = std::chrono::seconds(1))
       : device_(device), interval_(interval), maker_(device_use_maker(device.type())) {}
 
-  /// True if it makes sense to ask.
+  /// True if drivers of this type of device can be asked.
   [[nodiscard]] bool may_tell() const { return maker_ != nullptr; }
 
-  /// Asks the driver, if it is time to.
+  /// Asks the driver, unless it was asked less than `interval` ago.
   void ask() {
     const auto now = std::chrono::steady_clock::now();
     if (!maker_ || (asked_ && now - *asked_ < interval_)) return;
@@ -81,7 +81,7 @@ class DeviceUse {
     last_ = share.value_or(kNone);
   }
 
-  /// Returns the share that was asked for last, and once.
+  /// Returns the driver's last answer, once; nothing if there is no new one.
   [[nodiscard]] std::optional<double> take() {
     const double share = last_.exchange(kNone);
     return std::isnan(share) ? std::nullopt : std::optional(share);

@@ -26,7 +26,7 @@ namespace looptorch::detail {
   return generator.clone();
 }
 
-/// Throws c10::Error if `state` does not belong to a generator of this kind.
+/// Sets a generator's state. Throws c10::Error if the state is of another kind of generator.
 inline void set_state(at::Generator generator, const at::Tensor& state) {
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);

@@ -24,7 +24,7 @@ namespace looptorch::detail {
 
 class KernelCache {
  public:
-  /// Takes the folder, which is created with the first file; empty: nothing is kept.
+  /// `folder` is created with the first file. An empty path stores nothing.
   explicit KernelCache(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   /// Returns the cache in the folder that the environment names by LOOPTORCH_KERNEL_CACHE.
@@ -33,7 +33,7 @@ class KernelCache {
     return KernelCache(folder ? folder : "");
   }
 
-  /// Returns the image stored under a key: a text that names all that it depends on.
+  /// Returns the image stored under a key, a text that names all that the image depends on.
   [[nodiscard]] std::optional<std::string> find(const std::string& key) const {
     if (folder_.empty()) return std::nullopt;
     try {

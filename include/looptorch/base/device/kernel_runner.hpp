@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chooses who compiles and launches looptorch's CUDA kernels on a device: CudaKernels on NVIDIA's GPUs, or a
-// KernelRunner that a test has set for a type of device, such as the CPU. Elsewhere the result is empty, and
-// optimizers and losses compute by tensor operations instead.
+// Chooses the KernelRunner that compiles and launches looptorch's CUDA kernels on a device: CudaKernels on
+// NVIDIA's GPUs, or one that a test has set for a type of device, such as the CPU. On devices without one,
+// optimizers and losses use tensor operations instead.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>
@@ -28,8 +28,8 @@ struct ReadyKernels {
   [[nodiscard]] explicit operator bool() const { return table_bytes > 0; }
 };
 
-/// Returns a source's kernels on a device; the first call compiles them. Empty if tensor operations must do
-/// instead; for an accelerator the reason is printed once.
+/// Returns a source's kernels on a device; the first call compiles them. Empty if they cannot run there: then
+/// use tensor operations. On an accelerator the reason is printed once.
 [[nodiscard]] inline ReadyKernels ready_kernels(const KernelSource& source, c10::Device device) {
   KernelRunner* runner = own_kernel_runner(device.type());
   if (!runner && device.is_cpu()) return {};

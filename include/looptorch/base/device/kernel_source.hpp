@@ -77,7 +77,7 @@ class KernelRunner {
   /// Sizes of tables: CUDA 12.1 and Volta raised the limit of a kernel's arguments.
   static constexpr std::size_t kLargeTable = 32764, kSmallTable = 4096;
 
-  /// Compiles and loads a source for a device unless it has been. Returns how many bytes a table may have, or
+  /// Compiles and loads a source for a device, on the first call. Returns how many bytes a table may have, or
   /// 0 if kernels cannot run there. Compiles nothing while a graph is captured: returns 0 for a source that
   /// was not prepared before.
   virtual std::size_t prepare(const KernelSource& source, c10::Device device) = 0;

@@ -39,13 +39,13 @@ class Nvrtc {
     require("nvrtcGetSupportedArchs", architectures_.data());
   }
 
-  /// Returns its version as 12060 for 12.6.
+  /// Returns NVRTC's version, such as 12060 for 12.6.
   [[nodiscard]] int version() const { return major_ * 1000 + minor_ * 10; }
   /// Returns the name that was opened.
   [[nodiscard]] const std::string& path() const { return library_.name(); }
 
-  /// Returns `--gpu-architecture=` for a compute capability such as 86: its machine code, or PTX of the
-  /// newest one below it that NVRTC knows. Throws KernelError if it knows only newer ones.
+  /// Returns the option `--gpu-architecture=...` for a compute capability such as 86: machine code for it, or
+  /// PTX for the newest lower one that NVRTC knows. Throws KernelError if NVRTC knows only higher ones.
   [[nodiscard]] std::string target(int capability) const {
     int best = 0;
     for (const int known : architectures_)

@@ -77,7 +77,7 @@ class Float32Switches {
 
 #else
 
-/// LibTorch 2.9's type. An older LibTorch throws c10::Error, and only the text names the device.
+/// LibTorch 2.9's error of a failed device. An older LibTorch throws c10::Error, whose text names the device.
 class AcceleratorError : public c10::Error {
  public:
   AcceleratorError(c10::SourceLocation where, std::int32_t, const std::string& what) : Error(where, what) {}
@@ -136,7 +136,7 @@ class CudaAllocator final : public DeviceAllocator {
   return dynamic_cast<DeviceAllocator*>(c10::GetAllocator(type));
 }
 
-/// The values of an older LibTorch's only switches, which Tf32Settings sets.
+/// The values of the only TF32 switches that an older LibTorch has; Tf32Settings sets them.
 class Float32Switches {
  public:
   [[nodiscard]] bool matmuls() const { return matmuls_; }

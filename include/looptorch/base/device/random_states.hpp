@@ -61,8 +61,8 @@ class RandomStates {
     return sentences;
   }
 
-  /// Gives the states that rank 0 saved of its accelerators to those of this rank, which trains on `device`.
-  /// Those of several accelerators go to as many in use here, in order. Call it before `drop_unfit`.
+  /// Assigns the accelerator states that rank 0 saved to this rank's accelerators: a single one to `device`,
+  /// on which the rank trains, several to as many in use here, in order. Call it before `drop_unfit`.
   void move_to(at::Device device) {
     std::vector<std::string*> saved;
     for (auto& [name, state] : states_)
@@ -101,8 +101,8 @@ class RandomStates {
                    state.scalar_type(), " in the snapshot, ", own.sizes(), " ", own.scalar_type(), " here");
   }
 
-  /// Returns why the generator refuses a state; empty if it takes it. Tries a copy, since generators check a
-  /// state only when they take it.
+  /// Returns why the generator refuses a state; empty if it takes it. Tries it on a copy of the generator,
+  /// since only setting a state checks it.
   static std::string refusal(const at::Generator& generator, const at::Tensor& state) {
     try {
       copy_of(generator).set_state(state);

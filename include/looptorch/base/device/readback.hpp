@@ -50,7 +50,7 @@ class Readback {
   }
 
  private:
-  /// Returns the number in a tensor of the host; without an operator for the usual types.
+  /// Returns the number in a host tensor. Calls no operator for the usual types.
   static double number_in(const at::Tensor& host) {
     if (host.scalar_type() == at::kBool) return *host.const_data_ptr<bool>();
     if (host.scalar_type() == at::kFloat) return *host.const_data_ptr<float>();

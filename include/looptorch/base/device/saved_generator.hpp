@@ -32,7 +32,7 @@ class SavedGenerator {
  public:
   explicit SavedGenerator(at::Generator generator) : generator_(std::move(generator)) { capture(); }
 
-  /// Captures the current state instead.
+  /// Replaces the captured state by the current one.
   void capture() {
     offset_ = offset_in_graph(generator_);
     if (is_cpu(generator_) && then_.defined())
@@ -42,7 +42,7 @@ class SavedGenerator {
   }
 
   /// Restores the state. Later random numbers do not change the captured copy. A state within a graph can be
-  /// restored as long as that is captured.
+  /// restored only while that graph is being captured.
   void restore() const {
     if (offset_) return set_offset_in_graph(generator_, *offset_);
     if (is_cpu(generator_)) return copy_cpu(then_, generator_);
@@ -70,8 +70,8 @@ class SavedGenerator {
       graph->set_random_offset(offset);
   }
 
-  /// True for LibTorch's own generator of the CPU. Copying its parts takes a tenth of the time of its state's
-  /// tensor.
+  /// True for LibTorch's own CPU generator. Copying its parts takes a tenth of the time of copying its state
+  /// as a tensor.
   static bool is_cpu(const at::Generator& generator) { return generator.device().is_cpu(); }
 
   /// Copies the state of one CPU's generator to another.
@@ -84,8 +84,8 @@ class SavedGenerator {
     target.set_next_double_normal_sample(source.next_double_normal_sample());
   }
 
-  /// True on accelerators with generators that can exchange their states. LibTorch tells it only by throwing,
-  /// so each kind of device is asked once.
+  /// True on accelerators with generators that can exchange their states. LibTorch answers no only by
+  /// throwing, so each type of device is asked once.
   static bool can_exchange(const at::Generator& generator) {
     enum Answer : signed char { unknown, yes, no };
     static std::array<std::atomic<Answer>, at::COMPILE_TIME_MAX_DEVICE_TYPES> answers{};

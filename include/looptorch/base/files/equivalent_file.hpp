@@ -17,11 +17,11 @@
 
 namespace looptorch {
 
-/// Looks up paths by canonical equivalence. Keeps the lists of folders that it has read.
+/// Looks up paths by canonical equivalence. Caches the names in each folder.
 class EquivalentFiles {
  public:
-  /// Returns the regular files whose paths are canonically equivalent to `path`, that of exactly this name
-  /// among them. A part of the path in ASCII stands for itself alone. A path with a NUL names no file.
+  /// Returns the regular files whose paths are canonically equivalent to `path`, including a file of exactly
+  /// this name. An ASCII part of the path matches only itself. A path with a NUL names no file.
   [[nodiscard]] std::vector<std::filesystem::path> find(const std::filesystem::path& path) {
     if (path.native().find('\0') != std::string::npos) return {};
     std::vector<std::filesystem::path> found{path.root_path()};

@@ -16,8 +16,8 @@ namespace looptorch::detail {
 constexpr std::chrono::milliseconds kLockTimeout{2000};
 
 /// Takes the lock LOCK_SH or LOCK_EX on an open file and waits for it at most `timeout`. Returns 0 or the
-/// error: EWOULDBLOCK if another process holds the lock; ENOLCK, ENOSYS and others if the file system has
-/// none.
+/// error: EWOULDBLOCK if another process holds the lock; ENOLCK, ENOSYS and others if the file system has no
+/// locks.
 inline int lock_file(int descriptor, int operation, std::chrono::milliseconds timeout = kLockTimeout) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + timeout;

@@ -20,7 +20,7 @@ namespace looptorch::detail {
 /// systems that cannot lock folders, such as NFS.
 class FolderLock {
  public:
-  /// Throws UsageError if the folder is locked, by this process or another; `what` is written there.
+  /// Throws UsageError if this or another process has locked the folder; `what` is what runs write there.
   explicit FolderLock(const std::filesystem::path& folder, std::string_view what = "its snapshots")
       : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     const auto lock = [&] { return ::flock(handle_.get(), LOCK_EX | LOCK_NB); };

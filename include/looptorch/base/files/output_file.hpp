@@ -47,10 +47,10 @@ template <class Call>
   return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
 
-/// Locks a file that was just created at `path`. By the lock other processes see that it is being written,
-/// not left by a killed process. Returns false if one of them has removed it before. Returns true on a file
-/// system without locks, where no process removes any. Some file systems count no links; there the file is
-/// looked up by its name.
+/// Locks a file that was just created at `path`. The lock tells other processes that the file is being
+/// written, not left by a killed process. Returns false if one of them removed the file before it was locked.
+/// Returns true on a file system without locks, where no process removes such files. If a file system counts
+/// no links, looks the file up by name.
 [[nodiscard]] inline bool lock_new_file(const FileDescriptor& file, const std::filesystem::path& path) {
   if (retried([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK)
     return false;

@@ -9,8 +9,8 @@
 
 namespace looptorch {
 
-/// Returns the 64-bit FNV-1a hash of the bytes (Fowler, Noll, Vo). Two of 10 million texts are equal with a
-/// probability of 3 in a million; it is easy to construct texts that collide.
+/// Returns the 64-bit FNV-1a hash of the bytes (Fowler, Noll, Vo). Among 10 million texts, two have the same
+/// hash with a probability of 3 in a million; it is easy to construct texts that collide.
 [[nodiscard]] constexpr std::uint64_t stable_hash(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;

@@ -42,15 +42,15 @@ class ConfigFields {
  public:
   constexpr explicit ConfigFields(Rows... rows) : rows_(rows...) {}
 
-  /// Returns this table, which refuses keys that it does not have and names a near one. By default such
-  /// keys are ignored.
+  /// Returns a copy of this table that refuses unknown keys and suggests a near one. By default unknown keys
+  /// are ignored.
   [[nodiscard]] constexpr ConfigFields refusing_unknown_keys() const {
     auto fields = *this;
     fields.refuses_unknown_ = true;
     return fields;
   }
 
-  /// Returns this table with errors that call a key `field "heads"` instead of `heads`.
+  /// Returns a copy of this table whose errors call a key `field "heads"` instead of `heads`.
   [[nodiscard]] constexpr ConfigFields quoting_keys() const {
     auto fields = *this;
     fields.quotes_ = true;
@@ -74,8 +74,8 @@ class ConfigFields {
     write_file_atomically(path, write(config).dump(2) + "\n");
   }
 
-  /// Lists the fields in which `found` is not `wanted`, "heads 2 instead of 4, ..."; those named in `except`
-  /// may differ. Empty if there are none.
+  /// Lists the fields in which `found` differs from `wanted`, "heads 2 instead of 4, ...", except those named
+  /// in `except`. Empty if there are none.
   [[nodiscard]] std::string differences(const Config& found, const Config& wanted,
                                         std::initializer_list<std::string_view> except = {}) const;
 
@@ -89,7 +89,7 @@ class ConfigFields {
   void for_each_row(const Visit& visit) const {
     std::apply([&](const auto&... row) { (visit(row), ...); }, rows_);
   }
-  /// Passes over rows that no member holds.
+  /// Visits the rows of members, and skips those that no member holds.
   template <class Visit>
   void for_each_field(const Visit& visit) const {
     for_each_row([&](const auto& row) {

@@ -37,7 +37,7 @@ struct FieldLimits<Value> {
   Value below = std::numeric_limits<Value>::infinity();
 };
 
-/// Names the enumerators 0, 1, ... as JSON has them: `{"before", "after"}`. Allows those that have a name.
+/// Lists the names of the enumerators 0, 1, ... in JSON: `{"before", "after"}`. Allows no others.
 template <class Value>
 requires std::is_enum_v<Value>
 struct FieldLimits<Value> {
@@ -63,7 +63,7 @@ struct ConfigField {
                         const char* help_ = "")
       : key(key_), member(member_), limits(limits_), help(help_) {}
 
-  /// Returns this row for a key that may be absent: the struct's default then counts.
+  /// Returns this row for a key that may be absent. The member then keeps the struct's default.
   [[nodiscard]] constexpr ConfigField optional() const {
     auto field = *this;
     field.is_optional = true;
@@ -81,7 +81,7 @@ struct RequiredValue {
   constexpr RequiredValue(const char* key_, Value value_) : key(key_), value(value_) {}
 };
 
-/// Describes a setting that cannot be varied. It is always written; a config that is read may lack it, and
+/// Describes a setting that cannot be varied. It is always written; a config that is read may lack it, but
 /// must not have another value.
 template <class Value>
 struct OnlyValue {
@@ -111,7 +111,7 @@ template <class Value>
   return text;
 }
 
-/// Returns the text that a value, as messages show it, is outside the limits, to follow its key.
+/// Returns the fault of a value outside the limits, as text that follows the key in a message.
 template <class Value>
 [[nodiscard]] std::string outside(const std::string& value, const FieldLimits<Value>& limits) {
   if constexpr (std::is_enum_v<Value>) {
@@ -142,7 +142,7 @@ template <class Value>
   }
 }
 
-/// Returns what is wrong with a value, to follow its key; empty if it is within its limits.
+/// Returns a value's fault as text that follows its key; empty if the value is within its limits.
 template <class Value>
 [[nodiscard]] std::string fault_of(const Value& value, const FieldLimits<Value>& limits) {
   bool fits = true;
@@ -159,7 +159,7 @@ template <class Value>
   return message(" must be ", wanted, ", is ", found.dump());
 }
 
-/// Reads and checks a value; returns what is wrong with it, to follow its key, or an empty text.
+/// Reads and checks a value. Returns its fault as text that follows its key, or an empty text.
 template <class Value>
 [[nodiscard]] std::string read_value(const Json& json, const FieldLimits<Value>& limits, Value& to) {
   if constexpr (std::is_enum_v<Value>) {

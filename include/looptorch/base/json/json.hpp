@@ -27,8 +27,8 @@ struct JsonError : Error {
   using Error::Error;
 };
 
-/// Limits of the parser. Beside its text a value takes 56 bytes and a member of an object 88, and lists grow
-/// by doubling. So `max_values` bounds the memory of a text such as "[0,0,0,...".
+/// Limits of the parser. Besides its text a value takes 56 bytes, a member of an object 88, and lists grow by
+/// doubling. So `max_values` bounds the memory of a text such as "[0,0,0,...".
 struct JsonLimits {
   std::size_t max_bytes = std::size_t{1} << 28;
   int max_depth = 64;

@@ -37,11 +37,11 @@ class CallInProgress {
                                "after that has returned"));
     return {*this, call, false};
   }
-  /// Begins `call`, an evaluation, which may stand within another call. Messages name the outermost
+  /// Begins `call`, an evaluation, which may be nested in another call. Messages name the outermost
   /// evaluation.
   [[nodiscard]] Scope evaluate(const char* call) { return {*this, evaluates_ ? call_ : call, true}; }
 
-  /// Throws UsageError within an evaluation, where averages may stand in place of the weights.
+  /// Throws UsageError during an evaluation, when averages may have replaced the weights.
   void require_own_weights(const char* call) const {
     if (evaluates_)
       throw UsageError(

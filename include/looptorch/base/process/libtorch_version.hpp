@@ -14,8 +14,8 @@ static_assert(TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 7,
 
 namespace looptorch::detail {
 
-/// True if autocast keeps apart the casts of weights that it made with gradients and without. An older
-/// LibTorch was not tried.
+/// True if autocast caches casts of weights made with gradients apart from those made without. False before
+/// 2.11, which was not tested.
 inline constexpr bool kCastsKnowGradients = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11;
 
 /// The type of two packed 4-bit floats. An older LibTorch can only hold their bits.

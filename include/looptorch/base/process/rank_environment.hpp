@@ -31,7 +31,7 @@ inline std::optional<std::string> variable(const char* name) {
   return value && *value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-/// Returns the number in an environment variable. Throws UsageError for anything but a number.
+/// Returns an environment variable's number; if unset, `otherwise`. Throws UsageError for other values.
 inline std::int64_t number_in(const char* name, std::optional<std::int64_t> otherwise = {}) {
   const auto text = variable(name);
   if (!text && otherwise) return *otherwise;
@@ -53,7 +53,7 @@ inline std::string first_host(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
-/// Returns an environment after checking that its numbers go together.
+/// Returns an environment after checking that its numbers are consistent.
 inline RankEnvironment checked(RankEnvironment environment) {
   if (environment.size < 1 || environment.rank >= environment.size)
     throw UsageError(message("rank ", environment.rank, " of ", environment.size,
@@ -70,7 +70,7 @@ inline RankEnvironment checked(RankEnvironment environment) {
 
 /// Returns what torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or else `srun`
 /// (SLURM_PROCID, SLURM_NTASKS, ...) has set; one process if neither is there. Throws UsageError for
-/// variables that are no numbers or do not go together.
+/// variables that are not numbers or contradict each other.
 [[nodiscard]] inline RankEnvironment rank_environment() {
   using detail::number_in;
   using detail::variable;

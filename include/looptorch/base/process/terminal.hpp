@@ -20,8 +20,8 @@ namespace looptorch::detail {
 
 inline bool is_terminal(std::FILE* out) { return ::isatty(::fileno(out)) == 1; }
 
-/// True if a line on `out` can be written again: `out` is a terminal that moves its cursor (TERM is set, and
-/// is not "dumb"), and this process is not in the background of its shell, whose prompt would be overwritten.
+/// True if a line on `out` can be rewritten: `out` is a terminal that moves its cursor (TERM is set, and is
+/// not "dumb"), and this process is not in the background of its shell, whose prompt would be overwritten.
 inline bool can_rewrite_line(std::FILE* out) {
   if (!is_terminal(out)) return false;
   const char* kind = std::getenv("TERM");
@@ -70,8 +70,8 @@ inline void write_live_line(std::FILE* out, const std::string& text) {
 /// Returns the text that clears a live line on `out`; empty if there can be none.
 inline const char* clearing_code(std::FILE* out) { return can_rewrite_line(out) ? "\r\033[K" : ""; }
 
-/// Returns `text` as a line of its own for `out`. It takes the place of a live line, which is shown again
-/// below it when it is next updated. Policies write to stderr by it: `std::cerr << own_line(stderr, text)`.
+/// Returns `text` as a line of its own for `out`. The line replaces a live line, which reappears below at its
+/// next update. Policies write to stderr this way: `std::cerr << own_line(stderr, text)`.
 inline std::string own_line(std::FILE* out, std::string_view text) {
   return std::string(clearing_code(out)).append(text).append("\n");
 }

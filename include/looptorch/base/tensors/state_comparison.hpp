@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compares a saved StateDict with the current one, value by value, and tensors element by element on the
-// host. By this a resume finds settings that differ from the snapshot's, and describes each in a sentence of
-// this form: "batch_size is 2 here, 4 in the snapshot".
+// host. A resume uses it to find settings that differ from the snapshot's, and describes each in a sentence:
+// "batch_size is 2 here, 4 in the snapshot".
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -82,8 +82,7 @@ struct DifferentValue {
   return differences;
 }
 
-/// Returns the texts with the separator between them: "a, b". As c10::Join does, whose header callers would
-/// need.
+/// Returns the texts with the separator between them: "a, b". c10::Join would need another header.
 [[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;

@@ -13,7 +13,7 @@
 
 namespace looptorch {
 
-/// Returns the 16 digits of a number: a file's name from its `stable_hash`.
+/// Returns the 16 digits of a number, such as a `stable_hash` that names a file.
 [[nodiscard]] inline std::string hex_of(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));

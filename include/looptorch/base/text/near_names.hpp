@@ -13,7 +13,7 @@
 
 namespace looptorch {
 
-/// Returns the fewest bytes to insert, remove or replace that turn `a` into `b` (Levenshtein).
+/// Returns the least number of bytes to insert, remove or replace to turn `a` into `b` (Levenshtein).
 [[nodiscard]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

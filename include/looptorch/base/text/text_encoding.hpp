@@ -32,7 +32,7 @@ namespace looptorch {
                            : "";
 }
 
-/// Returns the sentence on a text in such an encoding, to stand after its file's name.
+/// Returns an error's sentence for a text in such an encoding, to follow its file's name.
 [[nodiscard]] inline std::string wide_encoding_fault(std::string_view encoding) {
   return message("the text is in ", encoding, ", not UTF-8; convert it: iconv -f ", encoding, " -t UTF-8");
 }

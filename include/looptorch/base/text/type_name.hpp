@@ -7,14 +7,14 @@
 
 namespace looptorch::detail {
 
-/// Returns the compiler's spelling of T, within its spelling of this function.
+/// Returns this function's name as the compiler spells it, which contains the name of T.
 template <class T>
 constexpr std::string_view spelled_type() {
   return __PRETTY_FUNCTION__;
 }
 
-/// Returns T's name as a user reads it in a message. (c10::util::get_fully_qualified_type_name has an include
-/// that takes five times as long to parse as this one's.)
+/// Returns T's name as a user reads it in a message. (The header of c10::util::get_fully_qualified_type_name
+/// takes five times as long to parse as this one.)
 template <class T>
 constexpr std::string_view type_name() {
   constexpr std::string_view spelled = spelled_type<T>();

@@ -20,7 +20,7 @@ namespace looptorch {
 
 namespace detail {
 
-/// Returns the last row of a table of rows of three that begins with `c` or less; null if there is none.
+/// Returns the last row, in a table of rows of three, whose first entry is at most `c`; null if none is.
 [[nodiscard]] inline const char32_t* row_of(std::u32string_view table, char32_t c) {
   std::size_t begin = 0, end = table.size() / 3;
   while (begin < end) {

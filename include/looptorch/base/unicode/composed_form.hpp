@@ -36,7 +36,7 @@ struct Composition {
   char32_t first, second, composed;
 };
 
-/// Returns the compositions of two characters, sorted by these.
+/// Returns the compositions of two characters, sorted by the two.
 [[nodiscard]] inline const std::vector<Composition>& compositions() {
   constexpr auto by_parts = [](const Composition& a, const Composition& b) {
     return std::pair(a.first, a.second) < std::pair(b.first, b.second);
