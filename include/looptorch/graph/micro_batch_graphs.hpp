@@ -47,7 +47,7 @@ class MicroBatchGraphs {
 
   [[nodiscard]] bool lies_on(c10::Device device) const { return assumptions_.lies_on(device); }
 
-  /// Returns the entry of an update's windows.
+  /// Returns the graph of an update's window ends.
   EndGraph& end(std::size_t update) { return ends_[update]; }
 
   /// Returns the buffers of an update's losses.

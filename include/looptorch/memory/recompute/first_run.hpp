@@ -101,8 +101,8 @@ class FirstRun final : public BlockKeeper {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, input._version());
   }
 
-  /// Returns null in a pass of backward that the block itself runs, where tensors are saved as LibTorch does.
-  /// On a GPU that pass belongs to another thread.
+  /// Returns null in a pass of backward that the block itself runs: LibTorch then saves tensors as usual. On
+  /// a GPU that pass belongs to another thread.
   std::unique_ptr<SavedVariableHooks> hooks() override {
     if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<SourceHooks<FirstRun>>(*this, block_.shared_from_this());
