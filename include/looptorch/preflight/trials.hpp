@@ -107,7 +107,7 @@ class Trials {
       if (all % size == 0) sizes.push_back(size);
     return sizes;
   }
-  /// Returns the reader's words for micro-batches of this size.
+  /// Returns how the report names windows of micro-batches of this size.
   [[nodiscard]] std::string window_text(std::int64_t size) {
     const auto& batches = options_.remedies.batches;
     return batches ? batches(size, window_samples() / size) : std::to_string(size);
@@ -159,7 +159,7 @@ class Trials {
     dry.phases.add(averages + expected_.copies);
     dry.needed += averages + expected_.copies + snapshot_on_device();
   }
-  /// Returns the bytes beyond which dry steps beside a backup are stopped.
+  /// Returns the bytes, the backup's included, beyond which dry steps are stopped.
   [[nodiscard]] std::int64_t most_of_steps(std::int64_t backup) const {
     if (options_.stop_beyond == 0) return std::numeric_limits<std::int64_t>::max();
     return options_.stop_beyond + backup - expected_.copies - snapshot_on_device();
