@@ -36,7 +36,7 @@ namespace looptorch::detail {
   return weights;
 }
 
-/// Returns the weight that this tensor is a view of, null if there is none.
+/// Returns the weight that this tensor is, or is a view of; null if there is none.
 [[nodiscard]] inline const ExportedProgram::Weight* weight_under(
     const std::vector<ExportedProgram::Weight>& weights, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return nullptr;
