@@ -24,7 +24,7 @@ struct BucketSlice {
 struct BucketMember {
   at::Tensor parameter;
   const OptimizerShards::Split* split = nullptr;  ///< null unless the optimizer is sharded
-  std::vector<BucketSlice> slices = {};           ///< all of it, in the order of memory; one unless it is cut
+  std::vector<BucketSlice> slices = {};           ///< the parameter's, in order; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
   bool has_gradient = false;  ///< when it was packed

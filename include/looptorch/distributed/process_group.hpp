@@ -301,7 +301,7 @@ class ProcessGroup {
   RankEnvironment environment_;
   std::chrono::milliseconds connection_limit_;
   std::string address_;  // of this rank, for the others; empty: GLOO_SOCKET_IFNAME decides
-  std::string run_;      // of this start of the ranks
+  std::string run_;      // the name of this start of the ranks
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;

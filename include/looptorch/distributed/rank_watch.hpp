@@ -175,7 +175,7 @@ class RankWatch {
     std::string own_failure;                  // training: what ends this rank, for the others
     std::string seen_silence;                 // training: a silent rank that ends this one
     std::string reported_failure;             // watching: what ended another rank
-    std::vector<std::string> lives, places;   // watching: by rank, as last read; empty for those that are not
+    std::vector<std::string> lives, places;   // watching: by rank, as last read; empty if never read
     std::vector<Clock::time_point> changed;   // watching: by rank, when its heartbeat last changed
     Clock::time_point looked = Clock::now();  // watching: when the store last answered
 

@@ -36,7 +36,7 @@ enum class Activation { gelu, silu };
 struct FeedForwardOptions {
   Activation activation = Activation::gelu;
   double dropout = 0;  ///< rate, after the activation and after the second matmul; 0 outside of training
-  double scale = 1;    ///< of what is added to x
+  double scale = 1;    ///< factor of the branch that is added to x
 };
 
 namespace detail {

@@ -136,8 +136,8 @@ class Trials {
   [[nodiscard]] bool fits(const DryMemory& dry) const {
     return !dry.out_of_memory && dry.needed <= PreflightReport::allowed(cap_, options_.margin);
   }
-  /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's
-  /// samples, and restores the run.
+  /// Measures with micro-batches of the first `samples` samples of each batch, as many as make up a window's
+  /// number of samples, and restores the run.
   DryMemory measure(std::int64_t samples, const Change& change) {
     const std::vector<Batch> some = source_.of_at_most(samples);
     DryScope scope(engine_, counter_);

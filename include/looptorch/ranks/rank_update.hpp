@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// Shows before_update the gradients that this rank has: all, or those of its shard.
+/// Lets before_update see the gradients that this rank has: all gradients, or its shard's.
 template <std::size_t I, class Engine>
 void show_gradients(Engine& engine, UpdateContext& context) {
   if (const OptimizerShards* shards = engine.template shards<I>(); shards && engine.ranks()->scatters())

@@ -41,9 +41,9 @@
 
 namespace looptorch::detail {
 
-/// The calls of loop/step/rank_calls.hpp for several processes, about in that header's order; it says what
-/// each returns. A call that takes more than a few lines is a function of the same name in this room. While
-/// `ranks_` is null, each call does what SoloRanks does.
+/// The calls of loop/step/rank_calls.hpp for several processes, roughly in the order of that header, which
+/// says what each returns. A call that takes more than a few lines is a function of the same name in this
+/// room. While `ranks_` is null, each call does what SoloRanks does.
 template <class Engine>
 class SeveralRanks {
   using Solo = SoloRanks<Engine>;

@@ -137,7 +137,7 @@ class ArgumentReader {
     const auto element = type.expectRef<c10::ListType>().getElementType();
     if (argument.kind == ArgumentKind::constant && !argument.constant.isNone() &&
         !argument.constant.isList()) {
-      const GraphArgument one = argument;  // a number for a list of them, as in Python
+      const GraphArgument one = argument;  // a number stands for a list of such numbers, as in Python
       argument = {ArgumentKind::ints};
       argument.items.assign(static_cast<std::size_t>(std::max(declared.N().value_or(1), 1)), one);
     } else if (argument.kind == ArgumentKind::slot) {

@@ -99,7 +99,7 @@ struct Signature {
   std::vector<Tensor> tensors;
   std::vector<ExportedInput> inputs;
   std::vector<Slot> input_slots;
-  NamedArguments names;  ///< of all of these in the graph
+  NamedArguments names;  ///< all of these by their names in the graph
   std::size_t slots = 0;
   std::optional<at::Device> device;  ///< of the first input
   std::vector<std::string> output_names;

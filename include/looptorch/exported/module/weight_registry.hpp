@@ -44,7 +44,7 @@ class WeightRegistry {
     }
   }
 
-  /// Registers weights, modules, and those modules that only nodes name. Throws ExportedModelError.
+  /// Registers weights, and modules with or without weights. Throws ExportedModelError.
   [[nodiscard]] ProgramTensors add(const std::vector<StoredTensor>& stored) {
     std::map<std::string, at::Tensor> known;
     for (const auto& each : stored)

@@ -34,7 +34,7 @@ namespace looptorch {
 /// The treatment of tensors that a block saves for backward.
 enum class CheckpointMode {
   recompute,  ///< The block is recomputed in backward.
-  light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.
+  light,      ///< Keeps the results of `keep_product`; recomputes the others, such as element-wise ones.
   offload,    ///< Moves its saved tensors to pinned host memory and back, during the computation.
   off,        ///< A plain call.
 };

@@ -77,7 +77,7 @@ class SourceHooks final : public SavedVariableHooks {
 };
 
 /// Runs the block again before a node that made one of its results computes a gradient. That node may have
-/// saved nothing, as that of an added bias.
+/// saved nothing, as the node of an added bias.
 class RerunHook final : public torch::autograd::FunctionPreHook {
  public:
   using Tensors = torch::autograd::variable_list;
